@@ -1,0 +1,1 @@
+"""From commit messages to one atomic snapshot; runs on the driver."""

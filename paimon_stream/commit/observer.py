@@ -1,0 +1,42 @@
+"""Named points of a batch, for tests that stop, interleave or kill a writer exactly there."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+__all__ = ["NO_OBSERVER", "BatchObserver", "Phase"]
+
+
+class Phase(Enum):
+    """The points in the order a batch reaches them. DISCARDED comes after a lost race, before the next
+    attempt's BASE_READ."""
+
+    BATCH_STARTED = "batch-started"
+    JUDGED = "judged"
+    WRITTEN = "written"
+    JOURNALED = "journaled"
+    BASE_READ = "base-read"
+    CHECKED = "checked"
+    STAGED = "staged"
+    PUBLISHED = "published"
+    DISCARDED = "discarded"
+    CONFIRMED = "confirmed"
+    HINTED = "hinted"
+    FINISHED = "finished"
+
+
+class BatchObserver(Protocol):
+    """Called at each point, in the thread that works. `identifier` is the batch's commit identifier."""
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        """May block, raise or kill the process."""
+
+
+class _NoObserver:
+    def reached(self, phase: Phase, identifier: int) -> None:
+        return None
+
+
+NO_OBSERVER: BatchObserver = _NoObserver()
+"""The observer of production: does nothing."""

@@ -1,0 +1,307 @@
+"""The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
+
+Two questions are answered by the type: *may I retry?* and *may something have been published?*
+
+    PaimonStreamError
+    ├ ConfigError                 fix the configuration and start again; nothing was written
+    │  ├ InvalidOption            an option is unknown, malformed or contradicts another
+    │  ├ UnsupportedTable         the table is of a kind this release does not write
+    │  ├ UnsupportedFeature       the call or type asks for something this release does not do
+    │  ├ MissingExtra             an optional dependency is not installed
+    │  └ IdentityUnknown          the streaming query cannot be told, so no commit user either
+    ├ FormatError                 stop; bytes were read that cannot be understood, nothing was guessed
+    │  ├ CorruptMetadata          a metadata file is missing, cut off or contradicts itself
+    │  └ UnknownVersion           the bytes are of a version this release does not know
+    ├ SchemaError                 the rows do not fit the table; nothing was published
+    │  └ IncompatibleSchema       columns are missing, unknown, ambiguous or of another type
+    ├ InvalidData                 a value does not fit its column; nothing was published
+    │  ├ NullInNotNull            NULL in a NOT NULL column
+    │  ├ NullPrimaryKey           NULL in a primary key column
+    │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows
+    │  ├ NumericOverflow          outside the range of the column's type
+    │  └ BadRowKind               not one of +I, -U, +U, -D
+    ├ ReplayError                 exactly-once cannot be proven; an operator decides
+    │  ├ CheckpointReset          a new checkpoint continues where another one wrote
+    │  ├ CheckpointRewound        the table is ahead of this checkpoint
+    │  ├ HistoryUnknown           the snapshots that would tell are gone
+    │  ├ SharedCheckpoint         another running query writes under this identity
+    │  ├ DuplicateWriter          two sinks of one run write under one identity
+    │  ├ TableReplaced            the table was dropped and created again
+    │  └ TableRolledBack          our last snapshot is no longer part of the table
+    ├ CommitConflict              rerun the batch on the table's present state; nothing was published
+    │  ├ DeletedFiles             a file of this commit is gone, or is already in the table
+    │  ├ BucketCountChanged       the partition has another number of buckets
+    │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
+    │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
+    │  ├ StrictModeViolated       commit.strict-mode forbids to commit after what others committed
+    │  └ CommitLost               a published snapshot of ours was replaced by another writer
+    ├ CommitContended             retries are exhausted; nothing was published; safe to retry
+    ├ CommitUnknown               may be published; nothing was deleted; a restart finds out
+    ├ CommitVetoed                `before_commit` raised; nothing was published, its files are removed
+    ├ WriteInterrupted            the batch was interrupted (Ctrl-C, exit); a restart replays it
+    └ StorageError                the storage refused or failed; carries the path
+       ├ NotFound
+       ├ AlreadyExists
+       ├ NotAtomic                the storage cannot create a file atomically
+       ├ PermissionDenied
+       ├ NoSpace                  the disk or quota is full
+       └ Unavailable              anything else, including time-outs
+
+Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
+it. Programs read `context`, a mapping of those names to values; texts are not API.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AlreadyExists",
+    "BadRowKind",
+    "BucketCountChanged",
+    "CheckpointReset",
+    "CheckpointRewound",
+    "CommitConflict",
+    "CommitContended",
+    "CommitLost",
+    "CommitUnknown",
+    "CommitVetoed",
+    "ConfigError",
+    "CorruptMetadata",
+    "DeletedFiles",
+    "DuplicateWriter",
+    "FormatError",
+    "HistoryUnknown",
+    "IdentityUnknown",
+    "IncompatibleSchema",
+    "InvalidData",
+    "InvalidOption",
+    "MissingExtra",
+    "NoSpace",
+    "NotAtomic",
+    "NotFound",
+    "NullInNotNull",
+    "NullPrimaryKey",
+    "NumericOverflow",
+    "PaimonStreamError",
+    "PermissionDenied",
+    "ReplayError",
+    "SchemaChanged",
+    "SchemaError",
+    "SequenceConflict",
+    "SharedCheckpoint",
+    "StorageError",
+    "StrictModeViolated",
+    "TableReplaced",
+    "TableRolledBack",
+    "Unavailable",
+    "UnknownVersion",
+    "UnsupportedFeature",
+    "UnsupportedTable",
+    "ValueTooLong",
+    "WriteInterrupted",
+]
+
+
+class PaimonStreamError(Exception):
+    """Base of all errors of this package.
+
+    `message` is the whole sentence for a person; `context` holds the same facts for a program
+    (`table`, `batch`, `column`, `count`, `path`, `snapshot`, … as far as they apply). Errors pickle,
+    because they travel from executors to the driver.
+    """
+
+    def __init__(self, message: str, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context: dict[str, Any] = context
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.context)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(kind: type[PaimonStreamError], message: str, context: dict[str, Any]) -> PaimonStreamError:
+    return kind(message, **context)
+
+
+def by_name(name: str) -> type[PaimonStreamError]:
+    """The error class of that name, `PaimonStreamError` if there is none (a newer executor's error)."""
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, PaimonStreamError):
+        return found
+    return PaimonStreamError
+
+
+class ConfigError(PaimonStreamError):
+    """The configuration is wrong. Raised before anything is written."""
+
+
+class InvalidOption(ConfigError):
+    """An option is unknown, malformed or contradicts another one."""
+
+
+class UnsupportedTable(ConfigError):
+    """The table is of a kind that this release does not write."""
+
+
+class UnsupportedFeature(ConfigError):
+    """The call, type or option asks for something that this release does not do."""
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is not installed; the message names the extra."""
+
+
+class IdentityUnknown(ConfigError):
+    """The streaming query behind a batch cannot be told, so there is no commit user to write under."""
+
+
+class FormatError(PaimonStreamError):
+    """Bytes were read that cannot be understood."""
+
+
+class CorruptMetadata(FormatError):
+    """A metadata file is missing, cut off or contradicts itself."""
+
+
+class UnknownVersion(FormatError):
+    """The bytes are of a version that this release does not know."""
+
+
+class SchemaError(PaimonStreamError):
+    """The rows do not fit the table's schema."""
+
+
+class IncompatibleSchema(SchemaError):
+    """Columns are missing, unknown, ambiguous or of a type that cannot be written without loss."""
+
+
+class InvalidData(PaimonStreamError):
+    """A value does not fit its column."""
+
+
+class NullInNotNull(InvalidData):
+    """NULL in a column that is NOT NULL."""
+
+
+class NullPrimaryKey(InvalidData):
+    """NULL in a primary key column."""
+
+
+class ValueTooLong(InvalidData):
+    """A value is longer than its column allows."""
+
+
+class NumericOverflow(InvalidData):
+    """A value is outside the range of its column's type."""
+
+
+class BadRowKind(InvalidData):
+    """A row kind is not one of +I, -U, +U, -D."""
+
+
+class ReplayError(PaimonStreamError):
+    """Exactly-once cannot be proven. Nothing was written; an operator decides."""
+
+
+class CheckpointReset(ReplayError):
+    """This checkpoint is new, but the same stream wrote here before under another one."""
+
+
+class CheckpointRewound(ReplayError):
+    """The table holds later batches of this checkpoint than the one Spark asks for."""
+
+
+class HistoryUnknown(ReplayError):
+    """Whether the batch was committed cannot be told: the snapshots that would say so are gone."""
+
+
+class SharedCheckpoint(ReplayError):
+    """Another running query writes under the same identity."""
+
+
+class DuplicateWriter(ReplayError):
+    """Two sinks of one run write under the same identity."""
+
+
+class TableReplaced(ReplayError):
+    """The table was dropped and created again since this stream last wrote."""
+
+
+class TableRolledBack(ReplayError):
+    """The last snapshot of this stream is no longer part of the table."""
+
+
+class CommitConflict(PaimonStreamError):
+    """The commit does not fit the table's present state. Nothing was published; rerun the batch."""
+
+
+class DeletedFiles(CommitConflict):
+    """A file the commit builds on is gone, or a file it adds is already in the table."""
+
+
+class BucketCountChanged(CommitConflict):
+    """The partition has another number of buckets than the files were written for."""
+
+
+class SchemaChanged(CommitConflict):
+    """The table's schema changed in a way the prepared files do not fit."""
+
+
+class SequenceConflict(CommitConflict):
+    """Another writer used the same sequence numbers in a bucket."""
+
+
+class StrictModeViolated(CommitConflict):
+    """`commit.strict-mode.last-safe-snapshot` forbids to commit after what other users committed."""
+
+
+class CommitLost(CommitConflict):
+    """A snapshot of ours was replaced by a writer that does not publish atomically."""
+
+
+class CommitContended(PaimonStreamError):
+    """Retries or time are exhausted. Nothing was published; it is safe to try again."""
+
+
+class CommitUnknown(PaimonStreamError):
+    """The storage did not say whether the snapshot was published. Nothing was deleted."""
+
+
+class CommitVetoed(PaimonStreamError):
+    """`before_commit` raised. Nothing was published, and the batch's files were removed."""
+
+
+class WriteInterrupted(PaimonStreamError):
+    """The batch was interrupted. Nothing half-written is visible; a restart replays the batch."""
+
+
+class StorageError(PaimonStreamError):
+    """The storage refused or failed; `context["path"]` says where."""
+
+
+class NotFound(StorageError):
+    """No such file."""
+
+
+class AlreadyExists(StorageError):
+    """The file exists already."""
+
+
+class NotAtomic(StorageError):
+    """The storage cannot create a file atomically, so commits could overwrite each other."""
+
+
+class PermissionDenied(StorageError):
+    """The storage does not allow it."""
+
+
+class NoSpace(StorageError):
+    """The disk or the quota is full."""
+
+
+class Unavailable(StorageError):
+    """The storage failed in any other way; whether the operation took effect is not known."""

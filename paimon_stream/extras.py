@@ -1,0 +1,26 @@
+"""The one helper that imports optional dependencies, and names the extra when one is missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from paimon_stream.errors import MissingExtra
+
+__all__ = ["require"]
+
+
+def require(module: str, extra: str, needed_for: str) -> Any:
+    """The module, imported now.
+
+    Raises `MissingExtra`, saying what to install, where it is not there. Type checkers see `Any`.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise MissingExtra(
+            f"{needed_for} needs {missing.name or module}, which is not installed. "
+            f"Run: pip install 'paimon-stream[{extra}]'",
+            module=module,
+            extra=extra,
+        ) from None

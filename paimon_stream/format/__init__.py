@@ -1,0 +1,1 @@
+"""Bytes and values of the table format; no I/O."""

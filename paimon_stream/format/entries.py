@@ -1,0 +1,136 @@
+"""What manifests and commit messages hold, as values (format.md §4.2–§4.4, §8.2).
+
+Partition rows, keys and the rows of statistics are kept as the *serialized* BinaryRow that is on
+disk: four bytes of arity, big endian, then the row (format.md §5.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = [
+    "EMPTY_ROW",
+    "EMPTY_STATS",
+    "DataFileMeta",
+    "FileIdentity",
+    "FileKind",
+    "FileSource",
+    "ManifestEntry",
+    "ManifestFileMeta",
+    "SimpleStats",
+]
+
+EMPTY_ROW: Final = bytes(12)
+"""The serialized row without fields: the partition of an unpartitioned table, the key of append files."""
+
+
+class FileKind(IntEnum):
+    """What a manifest entry does to the file."""
+
+    ADD = 0
+    DELETE = 1
+
+
+class FileSource(IntEnum):
+    """Who wrote a data file: a writer, or a compaction."""
+
+    APPEND = 0
+    COMPACT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleStats:
+    """Bounds and null counts of columns: two serialized rows and one count per column, None where
+    unknown."""
+
+    min_values: bytes
+    max_values: bytes
+    null_counts: tuple[int | None, ...]
+
+
+EMPTY_STATS: Final = SimpleStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, null_counts=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileMeta:
+    """A data file. Field order and meaning are format.md §4.4's; `creation_time` is local wall clock
+    milliseconds; `file_size` is bytes; `row_count` includes delete rows."""
+
+    file_name: str
+    file_size: int
+    row_count: int
+    min_key: bytes = EMPTY_ROW
+    max_key: bytes = EMPTY_ROW
+    key_stats: SimpleStats = EMPTY_STATS
+    value_stats: SimpleStats = EMPTY_STATS
+    min_sequence_number: int
+    max_sequence_number: int
+    schema_id: int
+    level: int = 0
+    extra_files: tuple[str, ...] = ()
+    creation_time: int | None
+    delete_row_count: int | None = 0
+    embedded_file_index: bytes | None = None
+    file_source: int | None = FileSource.APPEND
+    value_stats_cols: tuple[str, ...] | None = None
+    external_path: str | None = None
+    first_row_id: int | None = None
+    write_cols: tuple[str, ...] | None = None
+
+
+class FileIdentity(NamedTuple):
+    """What makes two manifest entries speak of the same file (format.md §1.2). Level is part of it."""
+
+    partition: bytes
+    bucket: int
+    level: int
+    file_name: str
+    extra_files: tuple[str, ...]
+    embedded_file_index: bytes | None
+    external_path: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One change of one file, as a manifest records it. `partition` is a serialized row."""
+
+    kind: FileKind
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    file: DataFileMeta
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The identity of the file the entry speaks of."""
+        file = self.file
+        return FileIdentity(
+            self.partition,
+            self.bucket,
+            file.level,
+            file.file_name,
+            file.extra_files,
+            file.embedded_file_index,
+            file.external_path,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFileMeta:
+    """A manifest, as a manifest list records it. `file_size` is exact; the bucket, level and row id
+    ranges are None where a writer did not record them."""
+
+    file_name: str
+    file_size: int
+    num_added_files: int
+    num_deleted_files: int
+    partition_stats: SimpleStats
+    schema_id: int
+    min_bucket: int | None = None
+    max_bucket: int | None = None
+    min_level: int | None = None
+    max_level: int | None = None
+    min_row_id: int | None = None
+    max_row_id: int | None = None

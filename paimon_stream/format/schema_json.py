@@ -1,0 +1,165 @@
+"""The schema file: a value, and its JSON both ways (format.md §2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
+
+__all__ = ["TableSchema", "decode_schema", "encode_schema", "reassign_ids"]
+
+VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """One version of a table's schema. `options` are strings as stored; `time_millis` is epoch
+    milliseconds of its creation."""
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    comment: str | None = None
+    time_millis: int = 0
+    version: int = VERSION
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The column names in order."""
+        return tuple(one.name for one in self.fields)
+
+    def field(self, name: str) -> DataField:
+        """The column of that name. Raises `KeyError`."""
+        for one in self.fields:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        """The partition columns in partition key order."""
+        return tuple(self.field(name) for name in self.partition_keys)
+
+    @property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """The primary key without the partition columns, in primary key order (format.md §2.2)."""
+        return tuple(name for name in self.primary_keys if name not in self.partition_keys)
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """The columns rows are bucketed by: `bucket-key` split at commas and *not* trimmed, else the
+        trimmed primary key (format.md §6.2)."""
+        given = self.options.get("bucket-key")
+        return tuple(given.split(",")) if given else self.trimmed_primary_keys
+
+
+def encode_schema(schema: TableSchema) -> bytes:
+    """The file's content, UTF-8 JSON."""
+    node: dict[str, Any] = {
+        "version": schema.version,
+        "id": schema.id,
+        "fields": [one.to_json() for one in schema.fields],
+        "highestFieldId": schema.highest_field_id,
+        "partitionKeys": list(schema.partition_keys),
+        "primaryKeys": list(schema.primary_keys),
+        "options": dict(schema.options),
+    }
+    if schema.comment is not None:
+        node["comment"] = schema.comment
+    node["timeMillis"] = schema.time_millis
+    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+
+
+def decode_schema(data: bytes, path: str) -> TableSchema:
+    """Reads a schema file; `path` is for the message. Unknown keys are ignored.
+
+    Applies what older versions left out: a missing `bucket` means 1 for version 1 and below, a missing
+    `file.format` means orc for version 2 and below. Raises `CorruptMetadata`, `UnknownVersion`.
+    """
+    try:
+        node = json.loads(data)
+        version = int(node.get("version", 1))
+        options = {str(key): str(value) for key, value in (node.get("options") or {}).items()}
+        if version <= 1:
+            options.setdefault("bucket", "1")
+        if version <= 2:
+            options.setdefault("file.format", "orc")
+        schema = TableSchema(
+            id=int(node["id"]),
+            fields=tuple(parse_field(one) for one in node["fields"]),
+            highest_field_id=int(node["highestFieldId"]),
+            partition_keys=tuple(map(str, node.get("partitionKeys") or ())),
+            primary_keys=tuple(map(str, node.get("primaryKeys") or ())),
+            options=MappingProxyType(options),
+            comment=node.get("comment"),
+            time_millis=int(node.get("timeMillis") or 0),
+            version=version,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise CorruptMetadata(
+            f"{path} is not a schema file ({len(data)} bytes): {broken!r}. Restore it from a backup.",
+            path=path,
+        ) from None
+    if version > VERSION:
+        raise UnknownVersion(
+            f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it.", path=path
+        )
+    missing = set(schema.partition_keys + schema.primary_keys) - set(schema.field_names)
+    if missing:
+        raise CorruptMetadata(f"{path} names keys that are no columns: {sorted(missing)}.", path=path)
+    return schema
+
+
+def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
+    """The same columns with fresh ids as Java numbers them, and the highest id used.
+
+    A column's id comes first, then the ids inside its type, depth first; inside a ROW the type of a
+    member is numbered before the member (format.md §2.3).
+    """
+    counter = first - 1
+
+    def next_id() -> int:
+        nonlocal counter
+        counter += 1
+        return counter
+
+    def renumber(type_: DataType) -> DataType:
+        if type_.root is TypeRoot.ROW:
+            members = []
+            for member in type_.fields:
+                inner = renumber(member.type)
+                members.append(_with(member, next_id(), inner))
+            return _nested(type_, fields=tuple(members))
+        key = renumber(type_.key) if type_.key else None
+        element = renumber(type_.element) if type_.element else None
+        return _nested(type_, key=key, element=element) if type_.is_nested else type_
+
+    made = []
+    for one in fields:
+        own = next_id()
+        made.append(_with(one, own, renumber(one.type)))
+    return tuple(made), counter
+
+
+def _with(one: DataField, id_: int, type_: DataType) -> DataField:
+    return DataField(
+        id=id_, name=one.name, type=type_, description=one.description, default_value=one.default_value
+    )
+
+
+def _nested(
+    type_: DataType,
+    *,
+    key: DataType | None = None,
+    element: DataType | None = None,
+    fields: tuple[DataField, ...] = (),
+) -> DataType:
+    return DataType(root=type_.root, nullable=type_.nullable, key=key, element=element, fields=fields)

@@ -1,0 +1,151 @@
+"""The snapshot file: a value, and its JSON both ways (format.md §3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, NewType
+
+from paimon_stream.errors import CorruptMetadata, UnknownVersion
+
+__all__ = ["BATCH_IDENTIFIER", "CommitKind", "Snapshot", "SnapshotId", "decode_snapshot", "encode_snapshot"]
+
+SnapshotId = NewType("SnapshotId", int)
+
+BATCH_IDENTIFIER: Final = 2**63 - 1
+"""The commit identifier of every batch commit; never one of a stream (semantics.md R1.2)."""
+
+VERSION: Final = 3
+_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class CommitKind(Enum):
+    """What a snapshot did."""
+
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One snapshot. Names of lists and manifests are file names in `manifest/`; sizes are bytes, None
+    where the writer left them out; `time_millis` and `watermark` are epoch milliseconds."""
+
+    id: SnapshotId
+    schema_id: int
+    base_manifest_list: str
+    base_manifest_list_size: int | None = None
+    delta_manifest_list: str
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_millis: int
+    total_record_count: int
+    delta_record_count: int
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES)
+    next_row_id: int | None = None
+    uuid: str | None = None
+    operation: str | None = None
+    version: int = VERSION
+
+    @property
+    def nonce(self) -> str:
+        """What tells this snapshot from any other that had or will have the same id: the name of its
+        delta manifest list, which is unique for snapshots of every engine (design, Exactly once)."""
+        return self.delta_manifest_list
+
+
+# Attribute, JSON key and JSON type in the order Java writes them; True where the key is always there.
+_FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
+    ("version", "version", int, True),
+    ("uuid", "uuid", str, False),
+    ("id", "id", int, True),
+    ("schema_id", "schemaId", int, True),
+    ("base_manifest_list", "baseManifestList", str, True),
+    ("base_manifest_list_size", "baseManifestListSize", int, False),
+    ("delta_manifest_list", "deltaManifestList", str, True),
+    ("delta_manifest_list_size", "deltaManifestListSize", int, False),
+    ("changelog_manifest_list", "changelogManifestList", str, False),
+    ("changelog_manifest_list_size", "changelogManifestListSize", int, False),
+    ("index_manifest", "indexManifest", str, False),
+    ("commit_user", "commitUser", str, True),
+    ("commit_identifier", "commitIdentifier", int, True),
+    ("commit_kind", "commitKind", str, True),
+    ("time_millis", "timeMillis", int, True),
+    ("total_record_count", "totalRecordCount", int, True),
+    ("delta_record_count", "deltaRecordCount", int, True),
+    ("changelog_record_count", "changelogRecordCount", int, False),
+    ("watermark", "watermark", int, False),
+    ("statistics", "statistics", str, False),
+    ("properties", "properties", dict, False),
+    ("next_row_id", "nextRowId", int, False),
+    ("operation", "operation", str, False),
+)
+_OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """The file's content, UTF-8 JSON laid out as Java lays it out; unset fields are left out."""
+    node: dict[str, Any] = {}
+    for attribute, key, _, always in _FIELDS:
+        value = getattr(snapshot, attribute)
+        if isinstance(value, CommitKind):
+            value = value.value
+        elif isinstance(value, Mapping):
+            value = dict(value) or None
+        if always or value is not None:
+            node[key] = value
+    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+
+
+def decode_snapshot(data: bytes, path: str) -> Snapshot:
+    """Reads a snapshot file; `path` is for the message. Unknown keys are ignored.
+
+    Raises `CorruptMetadata` for what is not a whole snapshot, `UnknownVersion` for a version above 3.
+    """
+    try:
+        node = json.loads(data)
+    except ValueError as broken:
+        raise CorruptMetadata(
+            f"{path} is not JSON ({len(data)} bytes): {broken}. The snapshot cannot be read; restore the "
+            "file, or roll the table back to an older snapshot.",
+            path=path,
+        ) from None
+    if not isinstance(node, dict):
+        raise CorruptMetadata(f"{path} is not a JSON object, so not a snapshot.", path=path)
+    values: dict[str, Any] = {}
+    for attribute, key, kind, always in _FIELDS:
+        value = node.get(key)
+        if value is None:
+            if always and key not in _OPTIONAL_ON_READ:
+                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot.", path=path)
+            if always:
+                values[attribute] = _OPTIONAL_ON_READ[key]
+            continue
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise CorruptMetadata(f"{path}: {key!r} is {value!r}, not of type {kind.__name__}.", path=path)
+        values[attribute] = value
+    if values["version"] > VERSION:
+        raise UnknownVersion(
+            f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it.",
+            path=path,
+        )
+    try:
+        values["commit_kind"] = CommitKind(values["commit_kind"])
+    except ValueError:
+        raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r}.", path=path) from None
+    properties = values.get("properties", {})
+    values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})
+    return Snapshot(**values)

@@ -1,0 +1,391 @@
+"""Every option this package understands, declared once: key, type, default, what it does.
+
+Table options keep Paimon's keys and defaults and live in the table's schema; a sink may override them
+for its own writes. Sink options start with `paimon-stream.`. `Options` is what everything else reads;
+`docs/options.md` is rendered from these tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from paimon_stream.errors import InvalidOption
+
+__all__ = ["Option", "Options", "Scope", "SINK_PREFIX", "sink_options", "table_options"]
+
+T = TypeVar("T")
+
+SINK_PREFIX: Final = "paimon-stream."
+
+
+class Scope(Enum):
+    """Where an option belongs."""
+
+    TABLE = "table"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One option. `default` is written as users write it, None where there is none."""
+
+    key: str
+    parse: Callable[[str], T]
+    default: str | None
+    doc: str
+    scope: Scope = Scope.TABLE
+    aliases: tuple[str, ...] = ()
+
+
+_SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE_UNITS: Final = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 2**10, "kb": 2**10, "kibibytes": 2**10,
+    "m": 2**20, "mb": 2**20, "mebibytes": 2**20,
+    "g": 2**30, "gb": 2**30, "gibibytes": 2**30,
+    "t": 2**40, "tb": 2**40, "tebibytes": 2**40,
+}  # fmt: skip
+_TIME_UNITS: Final = {
+    "": 1, "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
+    "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
+    "m": 60_000, "min": 60_000, "minute": 60_000, "minutes": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
+}  # fmt: skip
+
+
+def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if not found or found[2].lower() not in units:
+        raise ValueError(f"not a {what} such as {example!r}")
+    return int(found[1]) * units[found[2].lower()]
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as `128 mb`."""
+    return _with_unit(text, _SIZE_UNITS, "size", "128 mb")
+
+
+def duration(text: str) -> int:
+    """Milliseconds of a duration such as `1 h`."""
+    return _with_unit(text, _TIME_UNITS, "duration", "10 min")
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`."""
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("not true or false")
+    return text.strip().lower() == "true"
+
+
+def integer(text: str) -> int:
+    """A whole number."""
+    return int(text.strip())
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    number = int(text.strip())
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def text(value: str) -> str:
+    """Any text, as it is."""
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value.strip().lower()
+
+    return parse
+
+
+# -- table options ------------------------------------------------------------------------------
+
+BUCKET = Option("bucket", integer, "-1", "Number of buckets; -1 for none.")
+BUCKET_KEY = Option("bucket-key", text, None, "Columns rows are bucketed by, comma separated.")
+BUCKET_FUNCTION = Option(
+    "bucket-function.type", one_of("default", "mod", "hive"), "default", "How a key becomes a bucket."
+)
+FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
+FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
+ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd, data files and manifests.")
+FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Largest size of a Parquet row group.")
+FILE_SUFFIX_COMPRESSION = Option(
+    "file.suffix.include.compression", boolean, "false", "Name the compression in data file names."
+)
+DATA_FILE_PREFIX = Option("data-file.prefix", text, "data-", "How data file names begin.")
+DATA_FILE_DIRECTORY = Option(
+    "data-file.path-directory", text, None, "Folder between the table and the partitions."
+)
+TARGET_FILE_SIZE = Option(
+    "target-file-size", size, None, "A data file is closed at this size; 256 mb in append tables."
+)
+STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept of each column.")
+STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Leave out columns without statistics.")
+STATS_FIRST_N = Option(
+    "metadata.stats-keep-first-n-columns", integer, "-1", "Keep statistics of that many columns only."
+)
+PARTITION_DEFAULT_NAME = Option(
+    "partition.default-name", text, "__DEFAULT_PARTITION__", "Folder of null and blank partition values."
+)
+PARTITION_LEGACY_NAME = Option(
+    "partition.legacy-name", boolean, "true", "Render dates and times in folders as Paimon 0.x did."
+)
+MANIFEST_COMPRESSION = Option("manifest.compression", text, "zstd", "Avro codec of manifests.")
+MANIFEST_FORMAT = Option("manifest.format", one_of("avro"), "avro", "Format of manifests.")
+MANIFEST_TARGET_SIZE = Option(
+    "manifest.target-file-size",
+    size,
+    "8 mb",
+    "A manifest is closed at this size, and smaller ones are merged up to it.",
+    aliases=("manifest-target-size",),
+)
+MANIFEST_MERGE_MIN_COUNT = Option(
+    "manifest.merge-min-count",
+    positive,
+    "30",
+    "So many small manifests are merged into one.",
+    aliases=("manifest-merge-min-count",),
+)
+MANIFEST_FULL_COMPACTION_SIZE = Option(
+    "manifest.full-compaction-threshold-size",
+    size,
+    "16 mb",
+    "All changed manifests are rewritten once they reach this size together.",
+    aliases=("manifest-full-compaction-size",),
+)
+MANIFEST_DROP_DELETE_STATS = Option(
+    "manifest.delete-file-drop-stats", boolean, "false", "Keep no statistics of deleted files."
+)
+COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "How generated commit users begin.")
+COMMIT_TIMEOUT = Option(
+    "commit.timeout",
+    duration,
+    "10 min",
+    "Retries of a commit end after this long. (Java has no limit.)",
+    aliases=("commit-timeout",),
+)
+COMMIT_MAX_RETRIES = Option(
+    "commit.max-retries", integer, "10", "Retries of a commit.", aliases=("commit-max-retries",)
+)
+COMMIT_MIN_RETRY_WAIT = Option("commit.min-retry-wait", duration, "10 ms", "First wait between retries.")
+COMMIT_MAX_RETRY_WAIT = Option("commit.max-retry-wait", duration, "10 s", "Longest wait between retries.")
+IGNORE_EMPTY_COMMIT = Option(
+    "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows makes no snapshot."
+)
+FORCE_CREATE_SNAPSHOT = Option(
+    "commit.force-create-snapshot", boolean, "false", "Make a snapshot of a batch without rows, too."
+)
+STRICT_MODE = Option(
+    "commit.strict-mode.last-safe-snapshot",
+    integer,
+    None,
+    "Fail if another user compacted or overwrote after this snapshot; -1 for the latest at the first commit.",
+)
+SNAPSHOT_TIME_RETAINED = Option(
+    "snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long."
+)
+CONFLICT_DETECTION = Option(
+    "conflict-detection-mode",
+    one_of("none", "value", "row_incremental"),
+    "value",
+    "Which conflict checks a commit makes (R3.4).",
+)
+WRITE_ONLY = Option("write-only", boolean, "false", "Other jobs compact and expire.")
+BUCKET_APPEND_ORDERED = Option(
+    "bucket-append-ordered", boolean, "true", "Readers keep the order of files in a bucket."
+)
+
+# -- sink options -------------------------------------------------------------------------------
+
+_DECIDE: Final = one_of("fail", "continue")
+
+ON_CHECKPOINT_RESET = Option(
+    "paimon-stream.on-checkpoint-reset",
+    _DECIDE,
+    "fail",
+    "What to do when a new checkpoint continues where another one wrote, or a checkpoint was rewound.",
+    Scope.SINK,
+)
+ON_UNKNOWN_HISTORY = Option(
+    "paimon-stream.on-unknown-history",
+    _DECIDE,
+    "fail",
+    "What to do when the snapshots that would tell whether a batch was committed are gone.",
+    Scope.SINK,
+)
+ON_TABLE_CHANGE = Option(
+    "paimon-stream.on-table-change",
+    _DECIDE,
+    "fail",
+    "What to do when the table was replaced or rolled back under the stream.",
+    Scope.SINK,
+)
+JOURNAL = Option(
+    "paimon-stream.journal",
+    boolean,
+    "true",
+    "Note prepared files before each commit, so that a restart can reuse or remove them.",
+    Scope.SINK,
+)
+JOURNAL_REUSE = Option(
+    "paimon-stream.journal.reuse",
+    boolean,
+    "true",
+    "Commit the files a killed run prepared, instead of writing them again.",
+    Scope.SINK,
+)
+COMMIT_GUARD = Option(
+    "paimon-stream.commit.guard",
+    one_of("probe", "trust"),
+    "probe",
+    "Prove at the start that the storage creates files atomically, or trust that it does.",
+    Scope.SINK,
+)
+UNSAFE_SINGLE_WRITER = Option(
+    "paimon-stream.unsafe-single-writer",
+    boolean,
+    "false",
+    "Publish on a storage that cannot create files atomically; safe with one writer only.",
+    Scope.SINK,
+)
+
+
+def table_options() -> tuple[Option[Any], ...]:
+    """All declared table options."""
+    return tuple(o for o in globals().values() if isinstance(o, Option) and o.scope is Scope.TABLE)
+
+
+def sink_options() -> tuple[Option[Any], ...]:
+    """All declared sink options."""
+    return tuple(o for o in globals().values() if isinstance(o, Option) and o.scope is Scope.SINK)
+
+
+class Options(Mapping[str, str]):
+    """The options in force: a table's, overridden by those given for one writer.
+
+    Keys are looked up regardless of case. Reading a declared option gives its typed value:
+    `options[TARGET_FILE_SIZE.key]` is the text, `options.value(TARGET_FILE_SIZE)` the bytes.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, table: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+        self._raw = {**_lower(table), **_lower(overrides or {})}
+
+    def value(self, option: Option[T]) -> T:
+        """The typed value, or the default. Raises `InvalidOption` for a text that does not parse, and
+        for an option without a default that is not set (ask `is_set` first)."""
+        raw = self._text(option)
+        if raw is None:
+            raise InvalidOption(f"Option {option.key!r} is needed and not set.", option=option.key)
+        try:
+            return option.parse(raw)
+        except ValueError as why:
+            raise InvalidOption(
+                f"Option {option.key!r} is {raw!r}: {why}.", option=option.key, value=raw
+            ) from None
+
+    def is_set(self, option: Option[Any]) -> bool:
+        """Whether the option has a value of its own."""
+        return any(key in self._raw for key in (option.key, *option.aliases))
+
+    def _text(self, option: Option[Any]) -> str | None:
+        for key in (option.key, *option.aliases):
+            if key in self._raw:
+                return self._raw[key]
+        return option.default
+
+    def __getitem__(self, key: str) -> str:
+        return self._raw[key.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self._raw))})"
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {str(key).lower(): _as_text(value) for key, value in options.items()}
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Keys of Paimon that this package passes through because they concern readers or other writers, by
+# prefix. Anything outside these and the declared ones is unknown: one warning, never silence.
+_FOREIGN_PREFIXES: Final = (
+    "fields.", "file-index.", "parquet.", "orc.", "avro.", "changelog", "compaction.", "consumer",
+    "deletion-vector", "dynamic-bucket.", "full-compaction.", "local-merge", "lookup", "metastore.",
+    "num-", "partition.", "postpone.", "read.", "record-level.", "row-tracking.", "scan.", "sequence.",
+    "sink.", "snapshot.", "sort-", "source.", "spill-", "streaming", "tag.", "write", "aggregation.",
+    "partial-update.", "first-row.", "deduplicate.", "cross-partition-upsert.", "data-evolution.",
+    "data-file.", "file.", "manifest", "commit.", "metadata.", "clustering.",
+)  # fmt: skip
+_FOREIGN_KEYS: Final = {
+    "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
+    "ignore-update-before", "rowkind.field", "owner", "async-file-write", "upsert-key",
+    "dynamic-partition-overwrite", "overwrite-upgrade", "force-lookup", "incremental-between",
+    "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
+    "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
+    "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
+    "target-file-row-num", "comment", "created-at",
+}  # fmt: skip
+
+
+def check_sink_options(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for sink options that do not exist, with the nearest that does, or do not
+    parse; warns once for table options that nobody knows."""
+    known = {option.key: option for option in sink_options()}
+    for key, value in _lower(given).items():
+        if key.startswith(SINK_PREFIX):
+            if key not in known:
+                raise InvalidOption(_unknown(key, known), option=key)
+            Options({key: value}).value(known[key])
+    check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
+
+
+def check_table_options(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for declared table options that do not parse; warns of unknown ones, and
+    of the aliases that Paimon itself does not know."""
+    known = {option.key: option for option in table_options()}
+    aliases = {alias: option for option in table_options() for alias in option.aliases}
+    for key, value in _lower(given).items():
+        if key.startswith(SINK_PREFIX):
+            raise InvalidOption(
+                f"Option {key!r} belongs to a sink, not to a table: give it to PaimonSink.", option=key
+            )
+        if key in known:
+            Options({key: value}).value(known[key])
+        elif key in aliases:
+            Options({key: value}).value(aliases[key])
+            warnings.warn(
+                f"Option {key!r} is read as {aliases[key].key!r}; Paimon itself only knows that name.",
+                stacklevel=3,
+            )
+        elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
+            warnings.warn(_unknown(key, known) + " It is kept, and has no effect here.", stacklevel=3)
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"Unknown option {key!r}." + (f" Did you mean {near[0]!r}?" if near else "")

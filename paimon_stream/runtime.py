@@ -1,0 +1,137 @@
+"""Time, randomness and ids: the only module that reads a clock or rolls a die.
+
+Everything that needs one takes a `Runtime`. `system()` is the real one; `simulated(seed)` never
+sleeps, ticks on its own and repeats itself exactly for the same seed, so that races and time-outs
+are tested without waiting.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol
+
+__all__ = ["Clock", "IdSource", "Rng", "Runtime", "SimulatedClock", "simulated", "system"]
+
+
+class Clock(Protocol):
+    """What time it is, and waiting."""
+
+    def now_millis(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+
+    def local_millis(self) -> int:
+        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4, `_CREATION_TIME`)."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+
+class Rng(Protocol):
+    """Uniform random numbers."""
+
+    def below(self, bound: int) -> int:
+        """A whole number in [0, bound)."""
+
+
+class IdSource(Protocol):
+    """Unique names."""
+
+    def uuid(self) -> str:
+        """A random RFC 4122 uuid, lower case, with dashes."""
+
+
+class _SystemClock:
+    def now_millis(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def local_millis(self) -> int:
+        now = datetime.now(timezone.utc).astimezone()
+        offset = now.utcoffset()
+        shift = 0 if offset is None else int(offset.total_seconds() * 1000)
+        return self.now_millis() + shift
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class _SystemRng:
+    def below(self, bound: int) -> int:
+        return random.SystemRandom().randrange(bound)
+
+
+class _SystemIds:
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+
+@dataclass(slots=True)
+class SimulatedClock:
+    """A clock that only moves when told, or by `sleep`. Public, so that users can test with it."""
+
+    millis: int = 1_700_000_000_000
+
+    def now_millis(self) -> int:
+        """The time it was set to."""
+        return self.millis
+
+    def local_millis(self) -> int:
+        """The same: its zone is UTC."""
+        return self.millis
+
+    def monotonic(self) -> float:
+        """Its time in seconds."""
+        return self.millis / 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Advances at once instead of waiting."""
+        self.advance(round(seconds * 1000))
+
+    def advance(self, millis: int) -> None:
+        """Moves the clock forward by that many milliseconds."""
+        self.millis += millis
+
+
+@dataclass(slots=True)
+class _SeededRng:
+    source: random.Random
+
+    def below(self, bound: int) -> int:
+        return self.source.randrange(bound)
+
+
+@dataclass(slots=True)
+class _SeededIds:
+    source: random.Random
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self.source.getrandbits(128), version=4))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The clock, the random numbers and the ids that a component uses."""
+
+    clock: Clock = field(default_factory=_SystemClock)
+    rng: Rng = field(default_factory=_SystemRng)
+    ids: IdSource = field(default_factory=_SystemIds)
+
+
+def system() -> Runtime:
+    """The real clock, operating-system randomness, random uuids."""
+    return Runtime()
+
+
+def simulated(seed: int, clock: SimulatedClock | None = None) -> Runtime:
+    """A runtime that repeats itself for the same seed and never waits."""
+    source = random.Random(seed)
+    return Runtime(clock=clock or SimulatedClock(), rng=_SeededRng(source), ids=_SeededIds(source))

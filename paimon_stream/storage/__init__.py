@@ -1,0 +1,1 @@
+"""Where tables live: the storage protocol, its implementations and doubles."""

@@ -1,0 +1,102 @@
+"""The storage protocol: the few verbs that the commit protocol is built on.
+
+A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to
+it, with `/` between names; a path that would leave the root is refused. The one atomic verb is
+`put_if_absent`; everything else may be repeated. Every implementation passes `tests/contract`.
+
+Errors are the `StorageError` family only. `Unavailable` means that the operation may have taken
+effect; all others prove that it has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from paimon_stream.errors import InvalidOption
+
+__all__ = ["FileStat", "PutResult", "Storage", "checked_path", "parents"]
+
+
+class PutResult(Enum):
+    """What `put_if_absent` found."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """A file: its path relative to the root, size in bytes, modification time in epoch milliseconds."""
+
+    path: str
+    size: int
+    modified_millis: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """One folder of a storage. Implementations are immutable and pickle (they travel to executors)."""
+
+    @property
+    def location(self) -> str:
+        """The root as the user would write it, without credentials; for messages."""
+
+    def read(self, path: str) -> bytes:
+        """The whole content. Raises `NotFound`."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file; readers see the old or the new content, never a part.
+        Durable when it returns. Creates missing folders."""
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        """Creates the file with all of its content in one atomic step, or changes nothing.
+        Durable when it returns CREATED. Creates missing folders."""
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """The files directly in the folder whose names start with `prefix`, sorted by name; [] for a
+        missing folder. Files that vanish meanwhile are left out."""
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The names of the folders directly in the folder, sorted; [] for a missing one. A storage
+        without real folders gives those that hold at least one file."""
+
+    def stat(self, path: str) -> FileStat:
+        """Raises `NotFound`."""
+
+    def delete(self, path: str) -> None:
+        """Deletes the file; a missing one is fine. Never deletes a folder that holds something."""
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A stream for a new file of any size, which must not exist (`AlreadyExists`). The file is
+        complete and durable when the context ends without an exception, and removed (best effort)
+        when it ends with one. Creates missing folders."""
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """A random-access source that pyarrow reads from. Raises `NotFound`."""
+
+
+def checked_path(path: str) -> str:
+    """The path itself, if it stays inside the root.
+
+    Raises `InvalidOption` for empty, absolute and backward paths (`a/../b`), and for NUL characters.
+    """
+    parts = path.split("/")
+    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise InvalidOption(f"The path {path!r} would leave the table's folder.", path=path)
+    return path
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders above a path, nearest first, without the root."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path

@@ -1,0 +1,1 @@
+"""A table on a storage: schemas, snapshots, manifests, live files."""

@@ -1,0 +1,1 @@
+"""From Arrow batches to data files and commit messages; runs on executors."""

@@ -1,0 +1,54 @@
+"""What all tests share: the Java oracle, the vectors, the golden tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "oracle"))
+sys.path.insert(0, str(HERE / "golden"))
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="session")
+def java() -> Any:
+    """Java Paimon. Without its jar tests skip; `PAIMON_REQUIRE_ORACLE=1` makes that a failure."""
+    try:
+        import java_paimon
+
+        return java_paimon.shared()
+    except (ImportError, java_paimon.OracleUnavailable) as why:
+        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
+            pytest.fail(f"The Java oracle is required and not there: {why}")
+        pytest.skip(f"Java Paimon is not there: {why}")
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Callable[[str], Any]:
+    """The checked test vectors by name, as JSON."""
+
+    def load(name: str) -> Any:
+        return json.loads((HERE / "vectors" / f"{name}.json").read_text())
+
+    return load
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], tuple[Path, dict[str, Any]]]:
+    """A private copy of a table that Java wrote: its path, and what is expected of it."""
+
+    def copy(name: str) -> tuple[Path, dict[str, Any]]:
+        table = tmp_path / "golden" / name / "db.db" / "t"
+        shutil.copytree(HERE / "golden" / name / "db.db" / "t", table)
+        return table, json.loads((HERE / "golden" / name / "expected.json").read_text())
+
+    return copy
