@@ -1,0 +1,125 @@
+"""Who writes under a commit user: the claim of a run, and the register of identities that were judged.
+
+Both live in `_paimon_stream/<commit user>/`. A *claim* is made once per run, by an atomic create, before
+anything else: the second sink of the same run under the same user finds it taken. It is also a fence:
+while a run's claim stands, no later run has begun. The *register* (`writer`) is written only after a
+run's first batch was judged, so that an identity which was refused stays unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paimon_stream.commit.identity import WriterIdentity
+from paimon_stream.commit.sealed import seal, unseal
+from paimon_stream.errors import CorruptMetadata, DuplicateWriter, NotFound
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.table.layout import escape_user
+
+__all__ = ["Claims", "RegisteredWriter"]
+
+_ROOT: Final = "_paimon_stream"
+_CLAIM: Final = "claim-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredWriter:
+    """A stream that passed its judgement here: who it was at its newest start, and the digest of the
+    table's first schema then, which tells a table from its successor of the same name."""
+
+    user: str
+    query_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    schema_digest: str
+
+
+class Claims:
+    """The claims and registers in one table, seen by one run of one writer."""
+
+    def __init__(self, storage: Storage, identity: WriterIdentity) -> None:
+        self._storage = storage
+        self._identity = identity
+        self._folder = f"{_ROOT}/{escape_user(identity.user)}"
+        self._claim = f"{self._folder}/{_CLAIM}{escape_user(identity.run_id or identity.token)}"
+
+    def acquire(self) -> None:
+        """Claims the commit user for this writer of this run, and ends the claims of earlier runs.
+
+        Raises `DuplicateWriter` if another sink of the same run has claimed it.
+        """
+        mine = self._identity.token
+        content = seal("claim", {"token": mine, "user": self._identity.user})
+        if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
+            holder = unseal("claim", self._storage.read(self._claim), self._claim).get("token")
+            if holder != mine:
+                raise duplicate_writer(self._storage.location, self._identity.user)
+        for stat in self._storage.list_files(self._folder, _CLAIM):
+            if stat.path != self._claim:
+                self._storage.delete(stat.path)
+
+    def holds(self) -> bool:
+        """Whether the claim still stands: then no later run of this commit user has begun."""
+        try:
+            self._storage.stat(self._claim)
+        except NotFound:
+            return False
+        return True
+
+    def register(self, schema_digest: str) -> None:
+        """Notes that this identity was judged and let in."""
+        body = {
+            "user": self._identity.user,
+            "queryId": self._identity.query_id,
+            "checkpoint": self._identity.checkpoint,
+            "queryName": self._identity.query_name,
+            "schemaDigest": schema_digest,
+        }
+        self._storage.write(f"{self._folder}/writer", seal("writer", body))
+
+    def own(self) -> RegisteredWriter | None:
+        """What is registered of this commit user."""
+        return self._registered(self._folder)
+
+    def others(self) -> tuple[RegisteredWriter, ...]:
+        """What is registered of all other commit users. Reads one small file for each."""
+        folders = (f"{_ROOT}/{name}" for name in self._storage.list_folders(_ROOT))
+        found = (self._registered(folder) for folder in folders if folder != self._folder)
+        return tuple(one for one in found if one is not None)
+
+    def _registered(self, folder: str) -> RegisteredWriter | None:
+        path = f"{folder}/writer"
+        try:
+            body = unseal("writer", self._storage.read(path), path)
+        except NotFound:
+            return None
+        return _registered_writer(body, path)
+
+
+def _registered_writer(body: dict[str, Any], path: str) -> RegisteredWriter:
+    try:
+        return RegisteredWriter(
+            user=body["user"],
+            query_id=body["queryId"],
+            checkpoint=body["checkpoint"],
+            query_name=body["queryName"],
+            schema_digest=body["schemaDigest"],
+        )
+    except KeyError as missing:
+        raise CorruptMetadata(
+            f"The register {path} lacks {missing}. Move the file away; the stream is then judged by the "
+            "table's snapshots alone.",
+            path=path,
+        ) from None
+
+
+def duplicate_writer(location: str, user: str) -> DuplicateWriter:
+    """The error for two sinks of one run under one commit user."""
+    return DuplicateWriter(
+        f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be "
+        "taken for a replay of the other. Nothing was written. Give each sink its own name: "
+        "PaimonSink(…, name='first') and PaimonSink(…, name='second').",
+        table=location,
+        user=user,
+    )

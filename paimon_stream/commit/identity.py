@@ -1,0 +1,89 @@
+"""Who writes: the identity of one streaming writer, and the marks it leaves on its snapshots.
+
+A stream is its commit user; a *run* of it is one start of its Spark query. The marks (snapshot
+properties) let a later run tell its own snapshots from those of another query that was given the
+same commit user (semantics.md R1.1, R1.5; design, Exactly once, step 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.format.snapshot_json import Snapshot
+
+__all__ = ["Marks", "SnapshotRef", "WriterIdentity"]
+
+_PREFIX: Final = "paimon-stream."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRef:
+    """A snapshot by id and nonce: ids are reused after a rollback, nonces never."""
+
+    id: int
+    nonce: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotRef:
+        """The reference to this snapshot."""
+        return cls(id=snapshot.id, nonce=snapshot.nonce)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterIdentity:
+    """One run of one streaming writer; None for what Spark did not tell.
+
+    `user` is the commit user. `query_id` stays over restarts of the query and changes when its
+    checkpoint is wiped; `run_id` changes at each start. `token` tells the writers of one run apart.
+    """
+
+    user: str
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None = None
+    query_name: str | None = None
+    token: str
+
+    def properties(self, batch_id: int, offsets_hash: str | None) -> dict[str, str]:
+        """The marks for the snapshot of one batch; unknown ones are left out."""
+        marks = {
+            "query-id": self.query_id,
+            "run-id": self.run_id,
+            "batch-id": str(batch_id),
+            "checkpoint": self.checkpoint,
+            "query-name": self.query_name,
+            "offsets-hash": offsets_hash,
+        }
+        return {_PREFIX + key: value for key, value in marks.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The marks found on a snapshot; all None on one that another engine wrote."""
+
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    offsets_hash: str | None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Marks:
+        """The marks among the properties of a snapshot."""
+        return cls(
+            query_id=properties.get(_PREFIX + "query-id"),
+            run_id=properties.get(_PREFIX + "run-id"),
+            checkpoint=properties.get(_PREFIX + "checkpoint"),
+            query_name=properties.get(_PREFIX + "query-name"),
+            offsets_hash=properties.get(_PREFIX + "offsets-hash"),
+        )
+
+
+def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
+    """Whether the snapshot belongs to this stream: its user, and not provably another query's."""
+    if snapshot.commit_user != identity.user:
+        return False
+    theirs = Marks.of(snapshot.properties).query_id
+    return theirs is None or identity.query_id is None or theirs == identity.query_id

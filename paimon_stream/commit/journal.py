@@ -1,0 +1,164 @@
+"""The journal: what a run had prepared when it went to commit (design, Exactly once, step 4).
+
+One small file per batch in `_paimon_stream/<commit user>/<batch id>`, beside the table, written
+atomically before the commit; the last two stay. A restart finds in it which files a dead run had
+prepared, on which snapshot it had judged, and under which names its metadata was staged. So the
+prepared files can be committed instead of being written again, or be removed once it is certain that
+nobody can publish them any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.sealed import seal, unseal
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import escape_user
+
+__all__ = ["Journal", "JournalEntry"]
+
+_KIND: Final = "journal"
+_KEPT: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """What one attempt at one batch had prepared.
+
+    `base` is the latest snapshot when the batch was judged, None for an empty table; `previous` is the
+    last batch this stream had published before. `stage_uuid` is part of the name of every manifest and
+    manifest list the attempt may have written. Times are epoch milliseconds.
+    """
+
+    batch_id: int
+    messages: tuple[CommitMessage, ...]
+    stage_uuid: str
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    offsets_hash: str | None
+    schema_digest: str
+    schema_id: int
+    total_buckets: int
+    base: SnapshotRef | None
+    previous: PreviousBatch | None
+    prepared_millis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousBatch:
+    """The outcome of an earlier batch: its id, and the snapshot it became."""
+
+    batch_id: int
+    snapshot: SnapshotRef
+
+
+class Journal:
+    """The journal of one commit user in one table."""
+
+    def __init__(self, storage: Storage, user: str) -> None:
+        self._storage = storage
+        self._folder = f"_paimon_stream/{escape_user(user)}"
+
+    def batches(self) -> list[int]:
+        """The batches that have an entry, ascending."""
+        names = (stat.name for stat in self._storage.list_files(self._folder))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def read(self, batch_id: int) -> JournalEntry | None:
+        """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""
+        path = self._path(batch_id)
+        try:
+            data = self._storage.read(path)
+        except NotFound:
+            return None
+        body = unseal(_KIND, data, path)
+        try:
+            return _from_json(body)
+        except (KeyError, TypeError, ValueError, binascii.Error) as broken:
+            raise CorruptMetadata(
+                f"The journal {path} is whole but not understood: {broken!r}. Move the file away; the "
+                "batch is then judged by the table's snapshots alone.",
+                path=path,
+            ) from None
+
+    def write(self, entry: JournalEntry) -> None:
+        """Writes the entry atomically, over an earlier attempt's, and drops all but the last two."""
+        self._storage.write(self._path(entry.batch_id), seal(_KIND, _to_json(entry)))
+        for old in self.batches()[:-_KEPT]:
+            self.remove(old)
+
+    def remove(self, batch_id: int) -> None:
+        """Removes one entry; a missing one is fine."""
+        self._storage.delete(self._path(batch_id))
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        for batch_id in self.batches():
+            self.remove(batch_id)
+
+    def _path(self, batch_id: int) -> str:
+        return f"{self._folder}/{batch_id}"
+
+
+def _to_json(entry: JournalEntry) -> dict[str, Any]:
+    return {
+        "batchId": entry.batch_id,
+        "messageVersion": CommitMessage.VERSION,
+        "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
+        "stageUuid": entry.stage_uuid,
+        "queryId": entry.query_id,
+        "runId": entry.run_id,
+        "checkpoint": entry.checkpoint,
+        "queryName": entry.query_name,
+        "offsetsHash": entry.offsets_hash,
+        "schemaDigest": entry.schema_digest,
+        "schemaId": entry.schema_id,
+        "totalBuckets": entry.total_buckets,
+        "base": _ref_to_json(entry.base),
+        "previous": entry.previous
+        and {"batchId": entry.previous.batch_id, "snapshot": _ref_to_json(entry.previous.snapshot)},
+        "preparedMillis": entry.prepared_millis,
+    }
+
+
+def _from_json(body: dict[str, Any]) -> JournalEntry:
+    version = int(body["messageVersion"])
+    messages = (base64.b64decode(text, validate=True) for text in body["messages"])
+    previous = body["previous"]
+    return JournalEntry(
+        batch_id=int(body["batchId"]),
+        messages=tuple(CommitMessage.deserialize(data, version) for data in messages),
+        stage_uuid=str(body["stageUuid"]),
+        query_id=body["queryId"],
+        run_id=body["runId"],
+        checkpoint=body["checkpoint"],
+        query_name=body["queryName"],
+        offsets_hash=body["offsetsHash"],
+        schema_digest=str(body["schemaDigest"]),
+        schema_id=int(body["schemaId"]),
+        total_buckets=int(body["totalBuckets"]),
+        base=_ref_from_json(body["base"]),
+        previous=previous
+        and PreviousBatch(batch_id=int(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
+        prepared_millis=int(body["preparedMillis"]),
+    )
+
+
+def _ref_to_json(ref: SnapshotRef | None) -> dict[str, Any] | None:
+    return ref and {"id": ref.id, "nonce": ref.nonce}
+
+
+def _ref_from_json(node: dict[str, Any] | None) -> SnapshotRef | None:
+    return node and _ref(node)
+
+
+def _ref(node: dict[str, Any]) -> SnapshotRef:
+    return SnapshotRef(id=int(node["id"]), nonce=str(node["nonce"]))

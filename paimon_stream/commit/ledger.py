@@ -1,0 +1,302 @@
+"""The ledger: was this batch committed, may it be, or must an operator decide?
+
+`judge_first` is asked before the first batch of a run, and looks at everything storage holds: our
+newest snapshot, the journal, the register, and for a new identity whether it continues where another
+one wrote. `judge_next` is asked before each later batch and needs the memory of the run and one
+snapshot file. Both return a verdict, or raise the `ReplayError` that says what cannot be proven and
+which option lets an operator decide (design, Exactly once, steps 2 and 4; semantics.md R1.3-R1.5).
+
+Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from paimon_stream.commit.claims import RegisteredWriter, duplicate_writer
+from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity, is_own
+from paimon_stream.commit.journal import JournalEntry
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict", "judge_first", "judge_next"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """Not committed: write the batch. `seen` is the latest snapshot it was judged on; `dead` is what an
+    earlier attempt left, to be removed once this batch is published."""
+
+    seen: SnapshotRef | None
+    dead: JournalEntry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """Not committed, but an earlier attempt has prepared its files: commit those, if all still exist."""
+
+    seen: SnapshotRef | None
+    entry: JournalEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlreadyCommitted:
+    """Committed by an earlier run. `snapshot` is None where its files were found live but its snapshot
+    has expired; `dead` is what other attempts may have left."""
+
+    seen: SnapshotRef | None
+    snapshot: Snapshot | None
+    dead: JournalEntry | None = None
+
+
+Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What `judge_first` looks at, beside the snapshots.
+
+    `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch;
+    `registered` is this commit user's register, `others` are those of the others; `previous_done_millis`
+    is when Spark noted the batch before as done, None where that cannot be read. `files_live` tells how
+    many of the data files of some messages are live in a snapshot.
+    """
+
+    identity: WriterIdentity
+    batch_id: int
+    offsets_hash: str | None
+    schema_digest: str
+    schema_created_millis: int
+    entry: JournalEntry | None
+    last_entry: JournalEntry | None
+    registered: RegisteredWriter | None
+    others: Callable[[], tuple[RegisteredWriter, ...]]
+    previous_done_millis: int | None
+    files_live: Callable[[Snapshot, tuple[CommitMessage, ...]], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a run remembers between batches: the last batch it finished, the last snapshot of its own,
+    and the latest snapshot it has looked at."""
+
+    batch_id: int
+    own: SnapshotRef | None
+    seen: SnapshotRef | None
+
+
+def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: Refusals) -> Fresh:
+    """Judges a later batch of a run: it must be a new one, and our last snapshot still in the lineage."""
+    if batch_id <= memory.batch_id:
+        raise duplicate_writer(refuse.location, refuse.user)
+    latest = snapshots.latest()
+    if memory.own is not None:
+        _require_in_lineage(snapshots, memory.own, latest, refuse)
+    return Fresh(seen=None if latest is None else SnapshotRef.of(latest))
+
+
+def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals) -> Verdict:
+    """Judges the first batch of a run, from storage alone."""
+    journal_counts = _judge_table(evidence, refuse)
+    entry = evidence.entry if journal_counts else None
+    last_entry = evidence.last_entry if journal_counts else None
+    latest = snapshots.latest()
+    seen = None if latest is None else SnapshotRef.of(latest)
+    history = _search(snapshots, latest, evidence)
+    _judge_identity(evidence, history, refuse)
+    if history.own is not None:
+        return _judge_known(evidence, history.own, seen, entry, last_entry, refuse)
+    if entry is not None:
+        return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
+    if last_entry is not None:
+        _judge_lost_entry(snapshots, last_entry, latest, history, refuse)
+    elif evidence.batch_id > 0:
+        _judge_stranger(evidence, history, refuse)
+    return Fresh(seen=seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _History:
+    """What a walk down the snapshots found: our newest snapshot; whether it reached the first snapshot
+    of the table; and a snapshot that another incarnation of this stream published."""
+
+    own: Snapshot | None
+    complete: bool
+    incarnation: Snapshot | None
+
+
+def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidence) -> _History:
+    incarnation = None
+    lowest = None
+    if latest is not None:
+        for snapshot in snapshots.walk_down(latest.id):
+            lowest = snapshot.id
+            if is_own(snapshot, evidence.identity):
+                return _History(own=snapshot, complete=True, incarnation=incarnation)
+            if incarnation is None and _continues(evidence.identity, snapshot):
+                incarnation = snapshot
+    return _History(own=None, complete=lowest in (None, 1), incarnation=incarnation)
+
+
+def _continues(identity: WriterIdentity, snapshot: Snapshot) -> bool:
+    """Whether another query published this snapshot from our checkpoint path, name or commit user."""
+    marks = Marks.of(snapshot.properties)
+    return _same_stream(identity, snapshot.commit_user, marks.query_id, marks.checkpoint, marks.query_name)
+
+
+def _same_stream(
+    identity: WriterIdentity,
+    user: str,
+    query_id: str | None,
+    checkpoint: str | None,
+    query_name: str | None,
+) -> bool:
+    if query_id is None or identity.query_id is None or query_id == identity.query_id:
+        return False
+    return (
+        user == identity.user
+        or (checkpoint is not None and checkpoint == identity.checkpoint)
+        or (query_name is not None and query_name == identity.query_name)
+    )
+
+
+def _judge_table(evidence: Evidence, refuse: Refusals) -> bool:
+    """Is this still the table the stream wrote to? Returns whether its journal speaks of this one."""
+    registered = evidence.registered
+    if registered is None or registered.schema_digest == evidence.schema_digest:
+        return True
+    refuse.table_replaced("the table's first schema is another one than when this stream last wrote here")
+    return False
+
+
+def _judge_identity(evidence: Evidence, history: _History, refuse: Refusals) -> None:
+    """Does this stream continue where another checkpoint wrote?"""
+    identity, registered = evidence.identity, evidence.registered
+    if registered is not None:
+        known = registered.query_id is None or registered.query_id == identity.query_id
+        if not known and identity.query_id is not None:
+            refuse.checkpoint_reset(registered.query_id, f"commit user {identity.user!r}")
+        return
+    if history.own is not None:
+        return
+    if history.incarnation is not None:
+        marks = Marks.of(history.incarnation.properties)
+        refuse.checkpoint_reset(marks.query_id, f"snapshot {history.incarnation.id}")
+        return
+    for other in evidence.others():
+        if _same_stream(identity, other.user, other.query_id, other.checkpoint, other.query_name):
+            refuse.checkpoint_reset(other.query_id, f"commit user {other.user!r}")
+            return
+
+
+def _judge_known(
+    evidence: Evidence,
+    own: Snapshot,
+    seen: SnapshotRef | None,
+    entry: JournalEntry | None,
+    last_entry: JournalEntry | None,
+    refuse: Refusals,
+) -> Verdict:
+    """Our newest snapshot is there: its identifier against the batch."""
+    batch_id, marks = evidence.batch_id, Marks.of(own.properties)
+    if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
+        refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
+        return Fresh(seen=seen, dead=entry)
+    if own.commit_identifier > batch_id:
+        refuse.checkpoint_rewound(
+            f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})"
+        )
+        return Fresh(seen=seen, dead=entry)
+    if own.commit_identifier == batch_id:
+        if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
+            raise duplicate_writer(refuse.location, refuse.user)
+        if None not in (marks.offsets_hash, evidence.offsets_hash) and (
+            marks.offsets_hash != evidence.offsets_hash
+        ):
+            refuse.checkpoint_rewound(
+                f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
+                "checkpoint has for it"
+            )
+            return Fresh(seen=seen, dead=entry)
+        return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
+    if last_entry is not None and own.commit_identifier < last_entry.batch_id:
+        refuse.table_rolled_back(
+            f"batch {last_entry.batch_id} was committed, but the newest snapshot of this stream is "
+            f"{own.id} with batch {own.commit_identifier}"
+        )
+        return Fresh(seen=seen, dead=entry)
+    return _reuse_or_write(seen, entry)
+
+
+def _reuse_or_write(seen: SnapshotRef | None, entry: JournalEntry | None) -> Verdict:
+    return Fresh(seen=seen) if entry is None else Reuse(seen=seen, entry=entry)
+
+
+def _judge_entry(
+    snapshots: SnapshotStore,
+    evidence: Evidence,
+    entry: JournalEntry,
+    latest: Snapshot | None,
+    seen: SnapshotRef | None,
+    refuse: Refusals,
+) -> Verdict:
+    """No snapshot of ours is left, but the journal has an attempt at this very batch."""
+    base = 0 if entry.base is None else entry.base.id
+    if base > (0 if latest is None else latest.id):
+        refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
+        return Fresh(seen=seen, dead=entry)
+    if latest is None or snapshots.window(base, latest.id).complete:
+        return _reuse_or_write(seen, entry)
+    live = evidence.files_live(latest, entry.messages)
+    if live == sum(len(message.new_files) for message in entry.messages):
+        return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
+    refuse.history_unknown(
+        f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
+        f"{live} of its files are part of the table"
+    )
+    return Fresh(seen=seen)
+
+
+def _judge_lost_entry(
+    snapshots: SnapshotStore,
+    last_entry: JournalEntry,
+    latest: Snapshot | None,
+    history: _History,
+    refuse: Refusals,
+) -> None:
+    """No snapshot of ours and no attempt at this batch, but an earlier batch was journalled, so it was
+    committed. With a journal, no entry means that this batch never came to commit."""
+    base = 0 if last_entry.base is None else last_entry.base.id
+    gone = f"batch {last_entry.batch_id} was committed, and no snapshot of it is left"
+    if history.complete or latest is None or base > latest.id:
+        refuse.table_rolled_back(gone)
+        return
+    kept = snapshots.find(base) if last_entry.base else None
+    if last_entry.base is not None and kept is not None and kept.nonce != last_entry.base.nonce:
+        refuse.table_rolled_back(gone)
+
+
+def _judge_stranger(evidence: Evidence, history: _History, refuse: Refusals) -> None:
+    """A stream that has run before, and of which the table knows nothing."""
+    done = evidence.previous_done_millis
+    if evidence.registered is None and done is not None and done < evidence.schema_created_millis:
+        refuse.table_replaced("the table was created after this stream had finished its previous batch")
+    elif not history.complete:
+        refuse.history_unknown(
+            "no snapshot of this stream is left, nor a journal, and the table's older snapshots have expired"
+        )
+
+
+def _require_in_lineage(
+    snapshots: SnapshotStore, own: SnapshotRef, latest: Snapshot | None, refuse: Refusals
+) -> None:
+    kept = snapshots.find(own.id)
+    if kept is not None and kept.nonce == own.nonce:
+        return
+    if kept is None and latest is not None and latest.id > own.id:
+        return  # expired
+    refuse.table_rolled_back(f"snapshot {own.id}, the last one of this stream, is gone or another one")

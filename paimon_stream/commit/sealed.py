@@ -1,0 +1,60 @@
+"""Small private files that must never be half believed: a header with a checksum, then JSON.
+
+Used for what the sink keeps beside a table (`_paimon_stream/`): text a person can read, versioned,
+and refused as a whole when a single byte is off. Never a pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from paimon_stream.errors import CorruptMetadata, UnknownVersion
+
+__all__ = ["seal", "unseal"]
+
+_VERSION: Final = 1
+
+
+def seal(kind: str, body: dict[str, Any]) -> bytes:
+    """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, the JSON."""
+    text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"paimon-stream {kind} {_VERSION} sha256:{digest}\n{text}\n".encode()
+
+
+def unseal(kind: str, data: bytes, path: str) -> dict[str, Any]:
+    """The JSON of a sealed file; `path` is for the message.
+
+    Raises `CorruptMetadata` when it is not whole or not of this kind, `UnknownVersion` when a newer
+    release wrote it.
+    """
+    header, _, rest = data.partition(b"\n")
+    words = header.decode("utf-8", "replace").split(" ")
+    if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not words[2].isdigit():
+        raise _corrupt(kind, path, "its first line is not ours")
+    if int(words[2]) != _VERSION:
+        raise UnknownVersion(
+            f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}. A newer "
+            "release wrote it: upgrade this one.",
+            path=path,
+        )
+    text = rest.removesuffix(b"\n")
+    if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
+        raise _corrupt(kind, path, "its checksum does not match")
+    try:
+        body = json.loads(text)
+    except ValueError:
+        raise _corrupt(kind, path, "it is not JSON") from None
+    if not isinstance(body, dict):
+        raise _corrupt(kind, path, "it is not a JSON object")
+    return body
+
+
+def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
+    return CorruptMetadata(
+        f"The {kind} {path} cannot be believed: {why}. Nothing was written. Move the file away; the batch "
+        "is then judged by the table's snapshots alone, as if this file had never been.",
+        path=path,
+    )
