@@ -1,0 +1,285 @@
+"""A storage that fails where it is told to: a public double to test what a failure leaves behind.
+
+    storage = FaultyStorage(MemoryStorage(), [Fault(at=7, moment=Moment.AFTER)])
+
+Here the seventh operation takes effect and then raises `Unavailable`, like an answer that got lost. The
+usual test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired` still false.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+
+from paimon_stream.errors import StorageError, Unavailable
+from paimon_stream.storage.base import FileStat, PutResult, Storage
+
+__all__ = ["Fault", "FaultyStorage", "Killed", "Moment", "Operation"]
+
+T = TypeVar("T")
+
+_WRITE: Final = "output.write"
+_CLOSE: Final = "output.close"
+
+
+class Moment(Enum):
+    """Whether the failing operation has taken effect."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Killed(BaseException):
+    """What a storage of a dead process raises. No `Exception`, so that nothing under test handles it."""
+
+
+class Operation(NamedTuple):
+    """One call. `verb` is the method's name; a stream adds `output.write` and `output.close`."""
+
+    verb: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Fails one operation.
+
+    `at` counts from 1 the operations that fit `verb` and `path` (a part of the path); "" fits all.
+    `error` is the class that is raised. `stop` makes every later operation of this storage fail as well,
+    without effect, as if the process had died there: the default error is then `Killed`, and an open
+    stream leaves what it has written. `cut` lets that many bytes of the failing `output.write` through.
+    """
+
+    at: int
+    moment: Moment = Moment.BEFORE
+    error: type[BaseException] | None = None
+    stop: bool = False
+    cut: int | None = None
+    verb: str = ""
+    path: str = ""
+
+    def fits(self, operation: Operation) -> bool:
+        """Whether the operation is one of those that `at` counts."""
+        return self.verb in ("", operation.verb) and self.path in operation.path
+
+    def raised(self, operation: Operation) -> BaseException:
+        """The error, saying that it was planned."""
+        kind = self.error or (Killed if self.stop else Unavailable)
+        text = f"Planned fault {self.moment.value} {operation.verb} of {operation.path!r}."
+        return kind(text, path=operation.path) if issubclass(kind, StorageError) else kind(text)
+
+
+@dataclass
+class _Record:
+    """What has happened so far. Copies by pickle start with their own."""
+
+    seen: list[int]
+    operations: list[Operation] = field(default_factory=list)
+    fired: list[Fault] = field(default_factory=list)
+    stopped: Fault | None = None
+    abandoned: list[object] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class FaultyStorage:
+    """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
+
+    Every method call is one operation, as are each write and the close of an output stream; what is read
+    from an `open_input` is not counted.
+
+    >>> from paimon_stream.storage.memory import MemoryStorage
+    >>> storage = FaultyStorage(MemoryStorage(), [Fault(at=2)])
+    >>> storage.write("a", b"1")
+    >>> storage.read("a")
+    Traceback (most recent call last):
+    paimon_stream.errors.Unavailable: Planned fault before read of 'a'.
+    >>> storage.fired
+    True
+    """
+
+    __slots__ = ("_record", "inner", "plan")
+
+    def __init__(self, inner: Storage, plan: Iterable[Fault] = ()) -> None:
+        self.inner = inner
+        self.plan = tuple(plan)
+        self._record = _Record(seen=[0] * len(self.plan))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FaultyStorage, (self.inner, self.plan)
+
+    def __repr__(self) -> str:
+        return f"FaultyStorage({self.inner!r}, {self.plan!r})"
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All calls so far, the failed ones too."""
+        with self._record.lock:
+            return tuple(self._record.operations)
+
+    @property
+    def fired(self) -> bool:
+        """Whether any fault has struck."""
+        return bool(self._record.fired)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a fault with `stop` has struck, so that nothing works any more."""
+        return self._record.stopped is not None
+
+    @property
+    def location(self) -> str:
+        """The inner storage's."""
+        return self.inner.location
+
+    def read(self, path: str) -> bytes:
+        """As the inner storage."""
+        return self._run("read", path, lambda: self.inner.read(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        """As the inner storage."""
+        self._run("write", path, lambda: self.inner.write(path, data))
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        """As the inner storage."""
+        return self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """As the inner storage."""
+        return self._run("list_files", folder, lambda: self.inner.list_files(folder, prefix))
+
+    def list_folders(self, folder: str) -> list[str]:
+        """As the inner storage."""
+        return self._run("list_folders", folder, lambda: self.inner.list_folders(folder))
+
+    def stat(self, path: str) -> FileStat:
+        """As the inner storage."""
+        return self._run("stat", path, lambda: self.inner.stat(path))
+
+    def delete(self, path: str) -> None:
+        """As the inner storage."""
+        self._run("delete", path, lambda: self.inner.delete(path))
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """As the inner storage. A planned fault strikes when the context is entered."""
+        return _FaultyOutput(self, path)
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """As the inner storage."""
+        return self._run("open_input", path, lambda: self.inner.open_input(path))
+
+    def _run(self, verb: str, path: str, effect: Callable[[], T]) -> T:
+        operation = Operation(verb, path)
+        fault = self._due(operation)
+        if fault is None:
+            return effect()
+        if fault.moment is Moment.AFTER:
+            effect()
+        raise fault.raised(operation)
+
+    def _due(self, operation: Operation) -> Fault | None:
+        """Counts the operation; the fault that strikes now, if any."""
+        record = self._record
+        with record.lock:
+            record.operations.append(operation)
+            if record.stopped is not None:
+                raise record.stopped.raised(operation)
+            due = None
+            for position, fault in enumerate(self.plan):
+                if fault.fits(operation):
+                    record.seen[position] += 1
+                    due = fault if due is None and record.seen[position] == fault.at else due
+            if due is not None:
+                record.fired.append(due)
+                record.stopped = due if due.stop else None
+            return due
+
+    def _abandon(self, stream: object) -> None:
+        """Keeps an inner stream from being closed or collected, as nobody does it for a dead process."""
+        with self._record.lock:
+            self._record.abandoned.append(stream)
+
+
+class _FaultyOutput:
+    """The context of `open_output`."""
+
+    def __init__(self, storage: FaultyStorage, path: str) -> None:
+        self.storage = storage
+        self.path = path
+        self.context = storage.inner.open_output(path)
+
+    def __enter__(self) -> BinaryIO:
+        operation = Operation("open_output", self.path)
+        fault = self.storage._due(operation)
+        if fault is None:
+            return cast("BinaryIO", _FaultyStream(self.storage, self.path, self.context.__enter__()))
+        if fault.moment is Moment.AFTER:
+            self.storage._abandon((self.context, self.context.__enter__()))
+        raise fault.raised(operation)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._give_up(kind, error, trace)
+            return
+        operation = Operation(_CLOSE, self.path)
+        try:
+            fault = self.storage._due(operation)
+        except BaseException:
+            self.storage._abandon(self.context)
+            raise
+        if fault is None:
+            self.context.__exit__(None, None, None)
+            return
+        planned = fault.raised(operation)
+        if fault.moment is Moment.AFTER:
+            self.context.__exit__(None, None, None)
+        else:
+            self._give_up(type(planned), planned, None)
+        raise planned
+
+    def _give_up(
+        self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if self.storage.stopped:
+            self.storage._abandon(self.context)
+            return
+        # The inner context raises the error again when it is done; whoever called us raises it, too.
+        try:
+            self.context.__exit__(kind, error, trace)
+        except BaseException as again:
+            if again is not error:
+                raise
+
+
+class _FaultyStream:
+    """The stream of an `open_output`: counts writes, passes the rest on."""
+
+    def __init__(self, storage: FaultyStorage, path: str, inner: BinaryIO) -> None:
+        self.storage = storage
+        self.path = path
+        self.inner = inner
+
+    def write(self, data: Any) -> int:
+        """Writes all of it, or as much as the fault lets through."""
+        operation = Operation(_WRITE, self.path)
+        fault = self.storage._due(operation)
+        if fault is None:
+            return self.inner.write(data)
+        if fault.moment is Moment.AFTER or fault.cut is not None:
+            self.inner.write(memoryview(data).cast("B")[: fault.cut])
+            self.inner.flush()
+        raise fault.raised(operation)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the inner stream is closed (pyarrow asks)."""
+        return self.inner.closed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

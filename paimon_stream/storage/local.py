@@ -1,0 +1,370 @@
+"""Tables in a folder of this machine, or of anything mounted like one.
+
+The atomic create is a hard link: the content goes to a synced temporary file beside the target, which
+is then linked to its name. Unlike a rename, a link never replaces (semantics.md R2.3). Temporary files
+are named `.<name>.<uuid>.tmp`; names that begin with a dot are never listed, so one left behind by a
+killed process disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NoSpace,
+    NotAtomic,
+    NotFound,
+    PermissionDenied,
+    StorageError,
+    Unavailable,
+)
+from paimon_stream.runtime import IdSource, system
+from paimon_stream.storage.base import FileStat, PutResult, checked_path
+
+__all__ = ["LocalStorage"]
+
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_BUFFER_BYTES: Final = 1 << 20
+_CREATE_ATTEMPTS: Final = 3
+
+_KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
+    errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
+    errno.EEXIST: (AlreadyExists, "it exists already. Remove it, or write under another name"),
+    errno.ENOTDIR: (
+        AlreadyExists,
+        "a file stands where a folder is needed. Remove that file, or use another location",
+    ),
+    errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
+    errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
+    errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
+    errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
+    errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
+    errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """A folder of the local file system. It need not exist: reads find nothing, the first write makes it.
+
+    `unsafe_single_writer`: where hard links are unsupported, create files exclusively under their final
+    name instead of raising `NotAtomic`. A reader may then see half a file, and a killed process leaves
+    one, so this is safe for one writer at a time only.
+
+    Raises `InvalidOption` for an empty root.
+
+    >>> LocalStorage("/tmp/warehouse/db.db/orders").location
+    '/tmp/warehouse/db.db/orders'
+    """
+
+    root: str
+    unsafe_single_writer: bool = field(default=False, kw_only=True)
+    ids: IdSource = field(default_factory=lambda: system().ids, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.root or "\0" in self.root:
+            raise InvalidOption(f"{self.root!r} is no folder. Give the path of the table.", path=self.root)
+        object.__setattr__(self, "root", os.path.abspath(self.root))
+
+    @property
+    def location(self) -> str:
+        """The folder's absolute path."""
+        return self.root
+
+    def read(self, path: str) -> bytes:
+        """The whole content. Raises `NotFound`, also for a folder."""
+        full = self._full(path)
+        with _reading(full), open(full, "rb") as source:
+            return source.read()
+
+    def write(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file by renaming a synced temporary file over it."""
+        full = self._full(path)
+        with self._temporary(full, data) as temporary:
+            with _writing(full):
+                os.replace(temporary, full)
+            _sync_folder_of(full)
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        """Creates the file with all of its content, or leaves the one that is there.
+
+        Raises `NotAtomic` where the file system has no hard links.
+        """
+        full = self._full(path)
+        with self._temporary(full, data) as temporary:
+            try:
+                os.link(temporary, full)
+            except OSError as refused:
+                if not _linked_nevertheless(temporary):
+                    return self._judge_link(refused, full, data)
+            _sync_folder_of(full)
+        return PutResult.CREATED
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """The files directly in the folder (`""` is the root) by name, without those that begin with a
+        dot; [] for a missing folder."""
+        found = []
+        for entry in self._entries(folder, prefix):
+            with _reading(entry.path), contextlib.suppress(FileNotFoundError):
+                if entry.is_file():
+                    found.append(_file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat()))
+        return sorted(found, key=lambda file: file.name)
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The names of the folders directly in the folder (`""` is the root), without those that begin
+        with a dot; [] for a missing folder."""
+        found = []
+        for entry in self._entries(folder, ""):
+            with _reading(entry.path):
+                if entry.is_dir():
+                    found.append(entry.name)
+        return sorted(found)
+
+    def stat(self, path: str) -> FileStat:
+        """Size and modification time. Raises `NotFound`, also for a folder."""
+        full = self._full(path)
+        with _reading(full):
+            if os.path.isdir(full):
+                raise IsADirectoryError(errno.EISDIR, "is a folder", full)
+            return _file_stat(path, os.stat(full))
+
+    def delete(self, path: str) -> None:
+        """Deletes the file, or an empty folder. Missing ones and folders that hold something stay as
+        they are."""
+        full = self._full(path)
+        try:
+            os.unlink(full)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as failed:
+            if not os.path.isdir(full):
+                raise _translated(failed, full, "delete") from failed
+            with contextlib.suppress(OSError):
+                os.rmdir(full)
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A buffered stream for a new file; see `Storage.open_output`. The name is taken at once."""
+        return _Output(self._full(path))
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """An Arrow file for random access. Raises `NotFound`."""
+        full = self._full(path)
+        with _reading(full):
+            if os.path.isdir(full):
+                raise IsADirectoryError(errno.EISDIR, "is a folder", full)
+            return cast("AbstractContextManager[Any]", pa.OSFile(full, "rb"))
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{checked_path(path)}"
+
+    def _entries(self, folder: str, prefix: str) -> Iterator[os.DirEntry[str]]:
+        full = self._full(folder) if folder else self.root
+        try:
+            with os.scandir(full) as entries:
+                yield from (e for e in entries if e.name.startswith(prefix) and not e.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as failed:
+            raise _translated(failed, full, "list") from failed
+
+    @contextlib.contextmanager
+    def _temporary(self, full: str, data: bytes) -> Iterator[str]:
+        """A synced file beside the target, gone afterwards."""
+        folder, name = os.path.split(full)
+        temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
+        try:
+            with _writing(full):
+                _write_new(temporary, data)
+            yield temporary
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+    def _judge_link(self, refused: OSError, full: str, data: bytes) -> PutResult:
+        if isinstance(refused, FileExistsError):
+            return PutResult.EXISTS
+        if refused.errno not in _NO_LINKS:
+            raise _translated(refused, full, "create") from refused
+        if self.unsafe_single_writer:
+            return _put_exclusively(full, data)
+        raise NotAtomic(
+            f"Cannot create {full} atomically: this file system has no hard links. Use a location that has "
+            "them, or, if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true.",
+            path=full,
+        ) from refused
+
+
+class _CheckedFile(io.FileIO):
+    """A new file whose errors are ours, synced when it is closed, whoever closes it."""
+
+    def __init__(self, full: str) -> None:
+        self.full = full
+        self.abandoned = False
+        super().__init__(_open_new(full), "wb")
+
+    def write(self, data: Any, /) -> int:
+        with _writing(self.full):
+            return super().write(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        with _writing(self.full):
+            try:
+                if not self.abandoned:
+                    os.fsync(self.fileno())
+            finally:
+                super().close()
+
+
+class _Output:
+    """The context of `open_output`. A class rather than a generator: one that is dropped half-way, as in
+    a killed process, leaves what is there."""
+
+    def __init__(self, full: str) -> None:
+        self.full = full
+
+    def __enter__(self) -> BinaryIO:
+        with _writing(self.full):
+            self.raw = _CheckedFile(self.full)
+        self.stream = io.BufferedWriter(self.raw, _BUFFER_BYTES)
+        return cast("BinaryIO", self.stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._remove()
+            return
+        try:
+            self.stream.close()
+            _sync_folder_of(self.full)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
+        self.raw.abandoned = True
+        with contextlib.suppress(StorageError):
+            self.raw.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.full)
+
+
+def _file_stat(path: str, stat: os.stat_result) -> FileStat:
+    return FileStat(path=path, size=stat.st_size, modified_millis=stat.st_mtime_ns // 1_000_000)
+
+
+def _open_new(full: str) -> int:
+    """A descriptor of a file that did not exist. Someone who tidies up empty folders may remove ours
+    between its making and its first file; then it is made again."""
+    for _ in range(_CREATE_ATTEMPTS - 1):
+        _make_folder(os.path.dirname(full))
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(full, _NEW_FILE, 0o666)
+    _make_folder(os.path.dirname(full))
+    return os.open(full, _NEW_FILE, 0o666)
+
+
+def _make_folder(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    _make_folder(os.path.dirname(folder))
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", folder) from None
+    _sync(os.path.dirname(folder))
+
+
+def _write_new(full: str, data: bytes) -> None:
+    descriptor = _open_new(full)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put_exclusively(full: str, data: bytes) -> PutResult:
+    try:
+        _write_new(full, data)
+    except FileExistsError:
+        return PutResult.EXISTS
+    except OSError as failed:
+        with contextlib.suppress(OSError):
+            os.unlink(full)
+        raise _translated(failed, full, "create") from failed
+    _sync_folder_of(full)
+    return PutResult.CREATED
+
+
+def _linked_nevertheless(temporary: str) -> bool:
+    """Whether a link that reported an error was made. A network file system repeats a request whose
+    answer was lost, and the repetition says "exists"; the link count tells (man 2 open, O_EXCL)."""
+    try:
+        return os.stat(temporary).st_nlink > 1
+    except OSError:
+        return False
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder_of(full: str) -> None:
+    """Makes a name durable. The file is there already, so a failure proves nothing: `Unavailable`."""
+    try:
+        _sync(os.path.dirname(full))
+    except OSError as failed:
+        raise Unavailable(
+            f"Created {full}, but its folder could not be synced ({failed.strerror}); it may be lost if the "
+            "machine stops now. Check the disk.",
+            path=full,
+        ) from failed
+
+
+@contextlib.contextmanager
+def _reading(full: str) -> Iterator[None]:
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError) as failed:
+        raise NotFound(f"There is no file {full}. Check the table's location.", path=full) from failed
+    except OSError as failed:
+        raise _translated(failed, full, "read") from failed
+
+
+@contextlib.contextmanager
+def _writing(full: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failed:
+        raise _translated(failed, full, "write") from failed
+
+
+def _translated(failed: OSError, full: str, verb: str) -> StorageError:
+    kind, why = _KINDS.get(
+        failed.errno or 0,
+        (Unavailable, f"{failed.strerror or failed}. Check the disk or mount and try again"),
+    )
+    return kind(f"Cannot {verb} {full}: {why}.", path=full)

@@ -1,0 +1,225 @@
+"""A storage in this process's memory: a public double for tests, and the storage of `memory://` tables.
+
+It keeps the whole contract, so code that is tested on it needs no mocks. Other processes, Spark's Python
+workers among them, see an empty one.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from paimon_stream.errors import AlreadyExists, NotFound
+from paimon_stream.runtime import Clock, system
+from paimon_stream.storage.base import FileStat, PutResult, checked_path
+
+__all__ = ["MemoryStorage"]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    data: bytes
+    modified_millis: int
+
+
+@dataclass
+class _Store:
+    """Files by folder and name, shared by all storages of one name."""
+
+    clock: Clock
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    folders: dict[str, dict[str, _File]] = field(default_factory=dict)
+
+
+# What makes copies of one storage, pickled ones too, see the same files. Named stores stay until they are
+# cleared; nameless ones end with their last storage.
+_NAMED: dict[str, _Store] = {}
+_ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
+_REGISTRY_LOCK = threading.Lock()
+
+
+def _shared_store(name: str, clock: Clock | None) -> _Store:
+    with _REGISTRY_LOCK:
+        store = _ALIVE.get(name)
+        if store is None:
+            store = _ALIVE[name] = _Store(clock or system().clock)
+        if not name.startswith("#"):
+            _NAMED[name] = store
+        return store
+
+
+class MemoryStorage:
+    """Files in memory, seen by every `MemoryStorage` of the same name in this process, and by pickled
+    copies there. Safe to use from many threads.
+
+    Without a name it is private: shared with its copies only, and gone with the last of them. `root` is a
+    folder inside the store, and `clock` gives modification times (the clock of the store's first storage
+    counts).
+
+    >>> storage = MemoryStorage()
+    >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    <PutResult.CREATED: 'created'>
+    >>> storage.put_if_absent("snapshot/snapshot-1", b"other")
+    <PutResult.EXISTS: 'exists'>
+    >>> storage.list_folders("")
+    ['snapshot']
+    """
+
+    __slots__ = ("_store", "name", "root")
+
+    name: str
+    root: str
+    _store: _Store
+
+    def __init__(self, name: str | None = None, *, root: str = "", clock: Clock | None = None) -> None:
+        object.__setattr__(self, "name", f"#{system().ids.uuid()}" if name is None else name)
+        object.__setattr__(self, "root", checked_path(root) if root else "")
+        object.__setattr__(self, "_store", _shared_store(self.name, clock))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"MemoryStorage is immutable; {name} cannot be set.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.name, self.root)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryStorage) and (self.name, self.root) == (other.name, other.root)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.root))
+
+    def __repr__(self) -> str:
+        return f"MemoryStorage({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """`memory://<name>/<root>`."""
+        return f"memory://{self.name}/{self.root}".rstrip("/")
+
+    def clear(self) -> None:
+        """Deletes every file of the store, those outside this storage's root too."""
+        with self._store.lock:
+            self._store.folders.clear()
+
+    def read(self, path: str) -> bytes:
+        """The whole content. Raises `NotFound`."""
+        return self._file(path).data
+
+    def write(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file."""
+        folder, name = self._split(path)
+        with self._store.lock:
+            self._keep(folder, name, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        """Creates the file, or leaves the one that is there."""
+        folder, name = self._split(path)
+        with self._store.lock:
+            if name in self._store.folders.get(folder, {}):
+                return PutResult.EXISTS
+            self._keep(folder, name, data)
+        return PutResult.CREATED
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """The files directly in the folder (`""` is the root) by name, without those that begin with a
+        dot; [] for a missing folder."""
+        with self._store.lock:
+            files = sorted(self._store.folders.get(self._folder(folder), {}).items())
+        return [
+            _file_stat(f"{folder}/{name}" if folder else name, file)
+            for name, file in files
+            if name.startswith(prefix) and not name.startswith(".")
+        ]
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The names of the folders directly in the folder (`""` is the root) that hold a file at any
+        depth, without those that begin with a dot."""
+        start = self._folder(folder)
+        start = f"{start}/" if start else ""
+        with self._store.lock:
+            inside = [path[len(start) :] for path in self._store.folders if path.startswith(start)]
+        names = {rest.partition("/")[0] for rest in inside}
+        return sorted(name for name in names if name and not name.startswith("."))
+
+    def stat(self, path: str) -> FileStat:
+        """Size and modification time. Raises `NotFound`."""
+        return _file_stat(path, self._file(path))
+
+    def delete(self, path: str) -> None:
+        """Deletes the file; a missing one is fine."""
+        folder, name = self._split(path)
+        with self._store.lock:
+            files = self._store.folders.get(folder, {})
+            if files.pop(name, None) is not None and not files:
+                del self._store.folders[folder]
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[BinaryIO]:
+        """A stream for a new file, which appears when the context ends without an exception.
+
+        Raises `AlreadyExists`, at the start or, if another writer was faster, at the end.
+        """
+        folder, name = self._split(path)
+        with self._store.lock:
+            if name in self._store.folders.get(folder, {}):
+                raise self._exists(path)
+        stream = _Stream()
+        yield cast("BinaryIO", stream)
+        stream.close()
+        if self.put_if_absent(path, stream.content) is PutResult.EXISTS:
+            raise self._exists(path)
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """An Arrow file for random access. Raises `NotFound`."""
+        return cast("AbstractContextManager[Any]", pa.BufferReader(self._file(path).data))
+
+    def _folder(self, folder: str) -> str:
+        parts = (self.root, checked_path(folder) if folder else "")
+        return "/".join(part for part in parts if part)
+
+    def _split(self, path: str) -> tuple[str, str]:
+        folder, _, name = checked_path(path).rpartition("/")
+        return self._folder(folder), name
+
+    def _keep(self, folder: str, name: str, data: bytes) -> None:
+        file = _File(bytes(data), self._store.clock.now_millis())
+        self._store.folders.setdefault(folder, {})[name] = file
+
+    def _file(self, path: str) -> _File:
+        folder, name = self._split(path)
+        with self._store.lock:
+            file = self._store.folders.get(folder, {}).get(name)
+        if file is None:
+            raise NotFound(f"There is no file {self.location}/{path}. Check the table's location.", path=path)
+        return file
+
+    def _exists(self, path: str) -> AlreadyExists:
+        return AlreadyExists(
+            f"{self.location}/{path} exists already. Remove it, or write under another name.", path=path
+        )
+
+
+class _Stream(io.BytesIO):
+    """Keeps its content when it is closed, whoever closes it."""
+
+    content: bytes = b""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.content = self.getvalue()
+        super().close()
+
+
+def _restored(name: str, root: str) -> MemoryStorage:
+    return MemoryStorage(name, root=root)
+
+
+def _file_stat(path: str, file: _File) -> FileStat:
+    return FileStat(path=path, size=len(file.data), modified_millis=file.modified_millis)

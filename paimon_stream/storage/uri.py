@@ -1,0 +1,83 @@
+"""From what a user writes as a location to a `Storage`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.memory import MemoryStorage
+
+__all__ = ["open_storage"]
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_SUPPORTED: Final = "a local path, file:///path or memory://name"
+
+
+def open_storage(location: str, storage_options: Mapping[str, str] | None = None) -> Storage:
+    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded) or `memory://name`.
+
+    The only storage option of a local path is `paimon-stream.unsafe-single-writer`. Raises
+    `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown storage
+    option. Messages hold neither the values of storage options nor a user, password or query of the URI.
+
+    >>> open_storage("file:///data/db.db/orders").location
+    '/data/db.db/orders'
+    """
+    options = dict(storage_options or {})
+    if not location.strip():
+        raise InvalidOption(f"The table's location is empty. Give {_SUPPORTED}.", location=location)
+    found = _SCHEME.match(location)
+    scheme = found[1].lower() if found else ""
+    if scheme in ("", "file"):
+        unsafe = Options(options).value(UNSAFE_SINGLE_WRITER)
+        _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
+        path = location if not scheme else _path_of_file_uri(location)
+        return LocalStorage(path, unsafe_single_writer=unsafe)
+    if scheme == "memory":
+        _refuse_unknown(options, location, known=set())
+        parts = urlsplit(location)
+        if not parts.netloc:
+            raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
+        return MemoryStorage(parts.netloc, root=parts.path.strip("/"))
+    raise UnsupportedFeature(
+        f"Locations of scheme {scheme!r} are not supported ({_shown(location)}). Give {_SUPPORTED}.",
+        location=_shown(location),
+        scheme=scheme,
+    )
+
+
+def _path_of_file_uri(location: str) -> str:
+    parts = urlsplit(location)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidOption(
+            f"{_shown(location)} names a host; a file URI has three slashes: file:///path.",
+            location=_shown(location),
+        )
+    path = unquote(location.partition(":")[2]) if not location[5:].startswith("//") else unquote(parts.path)
+    if not path.startswith("/"):
+        raise InvalidOption(f"{location!r} is no absolute path. Give file:///path.", location=location)
+    return path
+
+
+def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:
+    unknown = sorted(key for key in options if key.lower() not in known)
+    if unknown:
+        raise InvalidOption(
+            f"Unknown storage options for {_shown(location)}: {', '.join(unknown)}. "
+            + (f"Known: {', '.join(sorted(known))}." if known else "This storage has none."),
+            location=_shown(location),
+            options=tuple(unknown),
+        )
+
+
+def _shown(location: str) -> str:
+    """The location without user, password, query and fragment."""
+    scheme, colon, rest = location.partition(":")
+    rest = re.split(r"[?#]", rest, maxsplit=1)[0] if _SCHEME.match(location) else rest
+    return scheme + colon + re.sub(r"^//[^/@]*@", "//", rest)
