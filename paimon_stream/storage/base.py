@@ -62,18 +62,21 @@ class Storage(Protocol):
         Durable when it returns CREATED. Creates missing folders."""
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder whose names start with `prefix`, sorted by name; [] for a
-        missing folder. Files that vanish meanwhile are left out."""
+        """The files directly in the folder (`""` is the root) whose names start with `prefix`, sorted by
+        name; [] for a missing folder. Files that vanish meanwhile are left out, and so are names that
+        begin with a dot: they are temporary files of this or another engine."""
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder, sorted; [] for a missing one. A storage
-        without real folders gives those that hold at least one file."""
+        """The names of the folders directly in the folder (`""` is the root), sorted, without those that
+        begin with a dot; [] for a missing one. A storage without real folders gives those that hold at
+        least one file."""
 
     def stat(self, path: str) -> FileStat:
         """Raises `NotFound`."""
 
     def delete(self, path: str) -> None:
-        """Deletes the file; a missing one is fine. Never deletes a folder that holds something."""
+        """Deletes the file, or an empty folder; a missing one is fine. Never deletes a folder that holds
+        something."""
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file of any size, which must not exist (`AlreadyExists`). The file is
