@@ -25,14 +25,19 @@ _CLAIM: Final = "claim-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWriter:
-    """A stream that passed its judgement here: who it was at its newest start, and the digest of the
-    table's first schema then, which tells a table from its successor of the same name."""
+    """A stream that passed its judgement here: who it was at its newest start.
+
+    `schema_digest` is of the table's first schema, and tells a table from its successor of the same
+    name. From batch `journal_since` on every commit was journalled, so that a missing journal entry
+    proves that a batch never came to commit; None while the journal is off.
+    """
 
     user: str
     query_id: str | None
     checkpoint: str | None
     query_name: str | None
     schema_digest: str
+    journal_since: int | None
 
 
 class Claims:
@@ -67,7 +72,7 @@ class Claims:
             return False
         return True
 
-    def register(self, schema_digest: str) -> None:
+    def register(self, schema_digest: str, journal_since: int | None) -> None:
         """Notes that this identity was judged and let in."""
         body = {
             "user": self._identity.user,
@@ -75,6 +80,7 @@ class Claims:
             "checkpoint": self._identity.checkpoint,
             "queryName": self._identity.query_name,
             "schemaDigest": schema_digest,
+            "journalSince": journal_since,
         }
         self._storage.write(f"{self._folder}/writer", seal("writer", body))
 
@@ -105,6 +111,7 @@ def _registered_writer(body: dict[str, Any], path: str) -> RegisteredWriter:
             checkpoint=body["checkpoint"],
             query_name=body["queryName"],
             schema_digest=body["schemaDigest"],
+            journal_since=body["journalSince"],
         )
     except KeyError as missing:
         raise CorruptMetadata(

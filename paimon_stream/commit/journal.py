@@ -24,7 +24,6 @@ from paimon_stream.table.layout import escape_user
 __all__ = ["Journal", "JournalEntry"]
 
 _KIND: Final = "journal"
-_KEPT: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +31,16 @@ class JournalEntry:
     """What one attempt at one batch had prepared.
 
     `base` is the latest snapshot when the batch was judged, None for an empty table; `previous` is the
-    last batch this stream had published before. `stage_uuid` is part of the name of every manifest and
-    manifest list the attempt may have written. Times are epoch milliseconds.
+    last batch this stream had published before. Each of `stage_uuids` is part of the name of every
+    manifest and manifest list that this attempt (the first uuid) or an earlier one at the same batch may
+    have written; `abandoned` are the paths of data files that earlier attempts had prepared and this one
+    does not use. Times are epoch milliseconds.
     """
 
     batch_id: int
     messages: tuple[CommitMessage, ...]
-    stage_uuid: str
+    stage_uuids: tuple[str, ...]
+    abandoned: tuple[str, ...] = ()
     query_id: str | None
     run_id: str | None
     checkpoint: str | None
@@ -90,10 +92,16 @@ class Journal:
             ) from None
 
     def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, over an earlier attempt's, and drops all but the last two."""
+        """Writes the entry atomically, over an earlier attempt's, and keeps only the one before it.
+
+        Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
+        """
         self._storage.write(self._path(entry.batch_id), seal(_KIND, _to_json(entry)))
-        for old in self.batches()[:-_KEPT]:
-            self.remove(old)
+        others = [batch for batch in self.batches() if batch != entry.batch_id]
+        before = max((batch for batch in others if batch < entry.batch_id), default=None)
+        for batch in others:
+            if batch != before:
+                self.remove(batch)
 
     def remove(self, batch_id: int) -> None:
         """Removes one entry; a missing one is fine."""
@@ -113,7 +121,8 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
         "batchId": entry.batch_id,
         "messageVersion": CommitMessage.VERSION,
         "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
-        "stageUuid": entry.stage_uuid,
+        "stageUuids": list(entry.stage_uuids),
+        "abandoned": list(entry.abandoned),
         "queryId": entry.query_id,
         "runId": entry.run_id,
         "checkpoint": entry.checkpoint,
@@ -136,7 +145,8 @@ def _from_json(body: dict[str, Any]) -> JournalEntry:
     return JournalEntry(
         batch_id=int(body["batchId"]),
         messages=tuple(CommitMessage.deserialize(data, version) for data in messages),
-        stage_uuid=str(body["stageUuid"]),
+        stage_uuids=tuple(map(str, body["stageUuids"])),
+        abandoned=tuple(map(str, body["abandoned"])),
         query_id=body["queryId"],
         run_id=body["runId"],
         checkpoint=body["checkpoint"],

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from paimon_stream.commit.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity, is_own
-from paimon_stream.commit.journal import JournalEntry
+from paimon_stream.commit.journal import JournalEntry, PreviousBatch
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.format.snapshot_json import Snapshot
@@ -28,10 +28,11 @@ __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the latest snapshot it was judged on; `dead` is what an
-    earlier attempt left, to be removed once this batch is published."""
+    """Not committed: write the batch. `seen` is the latest snapshot it was judged on, `own` our newest
+    published batch; `dead` is what an earlier attempt left, to be removed once this batch is published."""
 
     seen: SnapshotRef | None
+    own: PreviousBatch | None = None
     dead: JournalEntry | None = None
 
 
@@ -40,6 +41,7 @@ class Reuse:
     """Not committed, but an earlier attempt has prepared its files: commit those, if all still exist."""
 
     seen: SnapshotRef | None
+    own: PreviousBatch | None = None
     entry: JournalEntry
 
 
@@ -81,12 +83,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch it finished, the last snapshot of its own,
-    and the latest snapshot it has looked at."""
+    """What a run remembers between batches: the last batch it finished, and the last one of its stream
+    that became a snapshot."""
 
     batch_id: int
-    own: SnapshotRef | None
-    seen: SnapshotRef | None
+    own: PreviousBatch | None
 
 
 def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: Refusals) -> Fresh:
@@ -95,15 +96,15 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
         raise duplicate_writer(refuse.location, refuse.user)
     latest = snapshots.latest()
     if memory.own is not None:
-        _require_in_lineage(snapshots, memory.own, latest, refuse)
-    return Fresh(seen=None if latest is None else SnapshotRef.of(latest))
+        _require_in_lineage(snapshots, memory.own.snapshot, latest, refuse)
+    return Fresh(seen=None if latest is None else SnapshotRef.of(latest), own=memory.own)
 
 
 def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals) -> Verdict:
     """Judges the first batch of a run, from storage alone."""
-    journal_counts = _judge_table(evidence, refuse)
-    entry = evidence.entry if journal_counts else None
-    last_entry = evidence.last_entry if journal_counts else None
+    same_table = _judge_table(evidence, refuse)
+    entry = _own_entry(evidence.entry, evidence.identity) if same_table else None
+    last_entry = _own_entry(evidence.last_entry, evidence.identity) if same_table else None
     latest = snapshots.latest()
     seen = None if latest is None else SnapshotRef.of(latest)
     history = _search(snapshots, latest, evidence)
@@ -113,10 +114,17 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals) 
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
     if last_entry is not None:
-        _judge_lost_entry(snapshots, last_entry, latest, history, refuse)
-    elif evidence.batch_id > 0:
-        _judge_stranger(evidence, history, refuse)
+        _judge_lost_batch(snapshots, last_entry, latest, history, refuse)
+    if same_table:
+        _judge_unknown(evidence, history, refuse)
     return Fresh(seen=seen)
+
+
+def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalEntry | None:
+    """The entry, unless another query wrote it under a commit user that was given to both."""
+    if entry is None or None in (entry.query_id, identity.query_id) or entry.query_id == identity.query_id:
+        return entry
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,17 +231,20 @@ def _judge_known(
             )
             return Fresh(seen=seen, dead=entry)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
-    if last_entry is not None and own.commit_identifier < last_entry.batch_id:
+    published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(own))
+    known = max(
+        -1 if last_entry is None else last_entry.batch_id,
+        -1 if entry is None or entry.previous is None else entry.previous.batch_id,
+    )
+    if own.commit_identifier < known:
         refuse.table_rolled_back(
-            f"batch {last_entry.batch_id} was committed, but the newest snapshot of this stream is "
-            f"{own.id} with batch {own.commit_identifier}"
+            f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
+            f"{own.commit_identifier}"
         )
-        return Fresh(seen=seen, dead=entry)
-    return _reuse_or_write(seen, entry)
-
-
-def _reuse_or_write(seen: SnapshotRef | None, entry: JournalEntry | None) -> Verdict:
-    return Fresh(seen=seen) if entry is None else Reuse(seen=seen, entry=entry)
+        return Fresh(seen=seen, own=published, dead=entry)
+    if entry is None:
+        return Fresh(seen=seen, own=published)
+    return Reuse(seen=seen, own=published, entry=entry)
 
 
 def _judge_entry(
@@ -250,7 +261,7 @@ def _judge_entry(
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
         return Fresh(seen=seen, dead=entry)
     if latest is None or snapshots.window(base, latest.id).complete:
-        return _reuse_or_write(seen, entry)
+        return Reuse(seen=seen, entry=entry)
     live = evidence.files_live(latest, entry.messages)
     if live == sum(len(message.new_files) for message in entry.messages):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
@@ -261,33 +272,40 @@ def _judge_entry(
     return Fresh(seen=seen)
 
 
-def _judge_lost_entry(
+def _judge_lost_batch(
     snapshots: SnapshotStore,
     last_entry: JournalEntry,
     latest: Snapshot | None,
     history: _History,
     refuse: Refusals,
 ) -> None:
-    """No snapshot of ours and no attempt at this batch, but an earlier batch was journalled, so it was
-    committed. With a journal, no entry means that this batch never came to commit."""
-    base = 0 if last_entry.base is None else last_entry.base.id
-    gone = f"batch {last_entry.batch_id} was committed, and no snapshot of it is left"
-    if history.complete or latest is None or base > latest.id:
-        refuse.table_rolled_back(gone)
-        return
-    kept = snapshots.find(base) if last_entry.base else None
-    if last_entry.base is not None and kept is not None and kept.nonce != last_entry.base.nonce:
-        refuse.table_rolled_back(gone)
+    """No snapshot of ours is left, but an earlier batch was journalled, and Spark went on after it: it
+    was committed. So its snapshot has expired, or was rolled back."""
+    base = last_entry.base
+    rolled_back = history.complete or latest is None
+    if base is not None and latest is not None:
+        kept = snapshots.find(base.id)
+        rolled_back |= base.id > latest.id or (kept is not None and kept.nonce != base.nonce)
+    if rolled_back:
+        refuse.table_rolled_back(
+            f"batch {last_entry.batch_id} was committed, and no snapshot of this stream is left"
+        )
 
 
-def _judge_stranger(evidence: Evidence, history: _History, refuse: Refusals) -> None:
-    """A stream that has run before, and of which the table knows nothing."""
-    done = evidence.previous_done_millis
-    if evidence.registered is None and done is not None and done < evidence.schema_created_millis:
-        refuse.table_replaced("the table was created after this stream had finished its previous batch")
-    elif not history.complete:
+def _judge_unknown(evidence: Evidence, history: _History, refuse: Refusals) -> None:
+    """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed?"""
+    registered, done = evidence.registered, evidence.previous_done_millis
+    if registered is None:
+        if evidence.batch_id == 0:
+            return  # a stream that begins
+        if done is not None and done < evidence.schema_created_millis:
+            refuse.table_replaced("the table was created after this stream had finished its previous batch")
+            return
+    elif registered.journal_since is not None and evidence.batch_id >= registered.journal_since:
+        return  # whatever came to commit was journalled first
+    if not history.complete:
         refuse.history_unknown(
-            "no snapshot of this stream is left, nor a journal, and the table's older snapshots have expired"
+            "no snapshot of this stream is left, nor a journal of this batch, and older snapshots expired"
         )
 
 

@@ -1,0 +1,388 @@
+"""One batch of a stream, without Spark: judge, journal, commit, clean up.
+
+`StreamWriter` is bound to one run of one streaming writer and holds the memory of that run. Who calls
+it writes the data files between `judge` and `commit`; everything that makes the batch take effect
+exactly once is here and in the modules it names (design, Exactly once; semantics.md §16).
+
+A batch that fails leaves either nothing, or files that its journal entry names and that the next run
+commits or removes. Files are deleted here only where no attempt can publish them any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from paimon_stream.commit.claims import Claims, duplicate_writer
+from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Published, Superseded
+from paimon_stream.commit.dead_attempts import data_files, remove_dead_attempts, remove_files
+from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity
+from paimon_stream.commit.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.commit.ledger import (
+    AlreadyCommitted,
+    Evidence,
+    Fresh,
+    Memory,
+    Reuse,
+    Verdict,
+    judge_first,
+    judge_next,
+)
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.reuse import why_not_reusable
+from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, PaimonStreamError
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, check_writable, load_table
+
+__all__ = ["Batch", "BeforeCommit", "StreamWriter"]
+
+_LOG = logging.getLogger(__name__)
+
+BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What Spark says of one micro-batch; None for what cannot be read from its checkpoint.
+
+    `offsets_hash` tells two plans of the same batch id apart; `watermark` is epoch milliseconds;
+    `previous_done_millis` is when Spark noted the batch before as done.
+    """
+
+    batch_id: int
+    offsets_hash: str | None = None
+    watermark: int | None = None
+    previous_done_millis: int | None = None
+
+
+class StreamWriter:
+    """Commits the batches of one run of one streaming writer, each exactly once."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        identity: WriterIdentity,
+        options: Mapping[str, str],
+        runtime: Runtime | None = None,
+        observer: BatchObserver = NO_OBSERVER,
+    ) -> None:
+        self._storage = storage
+        self._identity = identity
+        self._overrides = dict(options)
+        self._runtime = runtime or system()
+        self._observer = observer
+        self._schemas = SchemaStore(storage)
+        self._snapshots = SnapshotStore(storage, self._runtime)
+        self._claims = Claims(storage, identity)
+        self._journal = Journal(storage, identity.user)
+        self._table: Table | None = None
+        self._committer: Committer | None = None
+        self._memory: Memory | None = None
+        self._digest = ""
+
+    @property
+    def table(self) -> Table:
+        """The table as of the newest judgement. Raises `ValueError` before the first."""
+        if self._table is None:
+            raise ValueError("judge() comes first")
+        return self._table
+
+    # -- judging ----------------------------------------------------------------------------------
+
+    def judge(self, batch: Batch) -> Verdict:
+        """Decides what to do with the batch, on the table as it is now.
+
+        Raises a `ReplayError` where exactly-once cannot be proven, `UnsupportedTable` and
+        `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
+        """
+        self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
+        self._refresh()
+        refuse = self._refusals(batch)
+        if self._memory is None:
+            verdict = self._judge_first(batch, refuse)
+        else:
+            if self._digest != self._schemas.first_digest():
+                refuse.table_replaced("the table's first schema changed while the stream was running")
+                self._digest = self._schemas.first_digest()
+            verdict = judge_next(self._snapshots, self._memory, batch.batch_id, refuse)
+        self._observer.reached(Phase.JUDGED, batch.batch_id)
+        return verdict
+
+    def _judge_first(self, batch: Batch, refuse: Refusals) -> Verdict:
+        self._claims.acquire()
+        self._digest = self._schemas.first_digest()
+        registered = self._claims.own()
+        earlier = [one for one in self._journal.batches() if one < batch.batch_id]
+        evidence = Evidence(
+            identity=self._identity,
+            batch_id=batch.batch_id,
+            offsets_hash=batch.offsets_hash,
+            schema_digest=self._digest,
+            schema_created_millis=self._schemas.get(0).time_millis,
+            entry=self._journal.read(batch.batch_id),
+            last_entry=self._journal.read(earlier[-1]) if earlier else None,
+            registered=registered,
+            others=self._claims.others,
+            previous_done_millis=batch.previous_done_millis,
+            files_live=self._count_live,
+        )
+        verdict = judge_first(self._snapshots, evidence, refuse)
+        self._claims.register(self._digest, self._journal_since(batch, verdict, evidence))
+        if isinstance(verdict, Reuse):
+            why_not = why_not_reusable(
+                self._storage,
+                self.table,
+                self._digest,
+                batch.offsets_hash,
+                self._runtime.clock,
+                verdict.entry,
+            )
+            if why_not:
+                _LOG.info("Batch %d is written again: %s.", batch.batch_id, why_not)
+                return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
+        return verdict
+
+    def _journal_since(self, batch: Batch, verdict: Verdict, evidence: Evidence) -> int | None:
+        """From which batch on a missing journal entry proves that nothing came to commit."""
+        if not self.table.options.value(JOURNAL):
+            return None
+        registered = evidence.registered
+        same_table = registered is not None and registered.schema_digest == self._digest
+        if registered is not None and same_table and registered.journal_since is not None:
+            return registered.journal_since
+        return batch.batch_id + isinstance(verdict, AlreadyCommitted)
+
+    def _count_live(self, snapshot: Snapshot, messages: tuple[CommitMessage, ...]) -> int:
+        wanted = {(m.partition, m.bucket, f.file_name) for m in messages for f in m.new_files}
+        manifests = self._manifests()
+        types = [field.type for field in self.table.schema.partition_fields]
+        entries = live_files(
+            manifests, manifests.base_and_delta(snapshot), types, frozenset(m.partition for m in messages)
+        )
+        return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})
+
+    def _refresh(self) -> None:
+        """The table's newest schema and options; caches live on while the schema stays the same."""
+        table = load_table(self._storage, self._overrides)
+        check_writable(table)
+        if self._table is None or self._table.schema != table.schema:
+            self._table = table
+            self._committer = Committer(table, self._storage, self._runtime, self._observer)
+
+    def _manifests(self) -> ManifestStore:
+        return ManifestStore(self._storage, self.table.options, self._runtime)
+
+    def _refusals(self, batch: Batch) -> Refusals:
+        return Refusals(
+            location=self._storage.location,
+            user=self._identity.user,
+            batch_id=batch.batch_id,
+            options=self.table.options,
+        )
+
+    # -- committing -------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        batch: Batch,
+        verdict: Fresh | Reuse,
+        messages: tuple[CommitMessage, ...],
+        before_commit: BeforeCommit | None = None,
+        phases: Mapping[str, float] | None = None,
+    ) -> CommitReport:
+        """Publishes the batch as one snapshot, or nothing where it has no rows.
+
+        `phases` are milliseconds the caller has spent, for the report. Raises `CommitVetoed`,
+        `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
+        `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
+        """
+        batch_id = batch.batch_id
+        started = self._runtime.clock.monotonic()
+        self._observer.reached(Phase.WRITTEN, batch_id)
+        self._ask(before_commit, verdict, messages, batch_id)
+        entry = self._entry(batch, verdict, messages)
+        journalled = self._write_journal(entry)
+        self._observer.reached(Phase.JOURNALED, batch_id)
+        journal_millis = (self._runtime.clock.monotonic() - started) * 1000
+        outcome = self._publish(batch, verdict, entry, journalled)
+        self._settle(verdict, entry, outcome)
+        report = CommitReport.of(
+            location=self._storage.location,
+            user=self._identity.user,
+            identifier=batch_id,
+            messages=messages,
+            outcome=outcome,
+            phases={**(phases or {}), "journal": journal_millis},
+            reused=isinstance(verdict, Reuse),
+        )
+        self._observer.reached(Phase.FINISHED, batch_id)
+        return report
+
+    def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
+        """Notes a batch that an earlier run has committed, and removes what dead attempts at it left."""
+        if verdict.snapshot is not None:
+            if verdict.dead is not None:
+                self._remove_dead(verdict.dead, verdict.snapshot)
+            own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
+        else:
+            own = None
+        self._memory = Memory(batch_id=batch.batch_id, own=own)
+        self._observer.reached(Phase.FINISHED, batch.batch_id)
+        return CommitReport.already_committed(
+            location=self._storage.location,
+            user=self._identity.user,
+            identifier=batch.batch_id,
+            snapshot_id=None if own is None else own.snapshot.id,
+        )
+
+    def discard(self, messages: tuple[CommitMessage, ...]) -> None:
+        """Removes the files of a write that failed before it came to commit."""
+        remove_files(self._storage, data_files(self.table.layout, messages))
+
+    def _ask(
+        self,
+        before_commit: BeforeCommit | None,
+        verdict: Fresh | Reuse,
+        messages: tuple[CommitMessage, ...],
+        batch_id: int,
+    ) -> None:
+        if before_commit is None or not messages:
+            return
+        try:
+            before_commit(messages)
+        except Exception as veto:
+            if isinstance(verdict, Fresh):
+                self.discard(messages)
+                left = "its files were removed"
+            else:
+                left = "the files an earlier run had prepared stay for the next one"
+            raise CommitVetoed(
+                f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
+                f"published, and {left}. The batch comes again when the query is restarted.",
+                table=self._storage.location,
+                batch=batch_id,
+            ) from veto
+
+    def _entry(
+        self, batch: Batch, verdict: Fresh | Reuse, messages: tuple[CommitMessage, ...]
+    ) -> JournalEntry:
+        """This attempt as the journal notes it, with what it inherits from dead ones."""
+        identity, table = self._identity, self.table
+        dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
+        abandoned = () if dead is None else dead.abandoned
+        if isinstance(verdict, Fresh) and dead is not None:
+            abandoned += data_files(table.layout, dead.messages)
+        reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
+        return JournalEntry(
+            batch_id=batch.batch_id,
+            messages=messages,
+            stage_uuids=(self._runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
+            abandoned=abandoned,
+            query_id=identity.query_id,
+            run_id=identity.run_id,
+            checkpoint=identity.checkpoint,
+            query_name=identity.query_name,
+            offsets_hash=batch.offsets_hash,
+            schema_digest=self._digest,
+            schema_id=table.schema.id,
+            total_buckets=table.options.value(BUCKET),
+            base=verdict.seen,
+            previous=verdict.own,
+            prepared_millis=reused_from or self._runtime.clock.now_millis(),
+        )
+
+    def _write_journal(self, entry: JournalEntry) -> bool:
+        """Notes the attempt before it can be published; returns whether it did."""
+        if not self.table.options.value(JOURNAL):
+            if self._memory is None:
+                self._journal.clear()
+            return False
+        if not entry.messages:
+            return False
+        self._journal.write(entry)
+        return True
+
+    def _publish(
+        self,
+        batch: Batch,
+        verdict: Fresh | Reuse,
+        entry: JournalEntry,
+        journalled: bool,
+    ) -> Published | Nothing:
+        options = self.table.options
+        request = CommitRequest(
+            user=self._identity.user,
+            identifier=batch.batch_id,
+            messages=entry.messages,
+            watermark=batch.watermark,
+            properties=self._identity.properties(batch.batch_id, batch.offsets_hash),
+            renumber=True,
+            checked=isinstance(verdict, Reuse),
+            seen=verdict.seen,
+            stage_uuid=entry.stage_uuids[0],
+            fence=self._claims.holds,
+            force_snapshot=options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT),
+        )
+        assert self._committer is not None
+        try:
+            outcome = self._committer.commit(request)
+        except CommitUnknown:
+            raise  # it may be published: nothing may go
+        except (CommitConflict, PaimonStreamError) as failed:
+            conflict = isinstance(failed, CommitConflict)
+            self._give_up(verdict, entry, journalled=journalled, conflict=conflict)
+            raise
+        if isinstance(outcome, Superseded):
+            raise self._superseded(batch, outcome.snapshot)
+        return outcome
+
+    def _give_up(
+        self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool
+    ) -> None:
+        """After a definite failure: files that a restart can use stay, others go.
+
+        A conflict means that these files will never fit; without a journal nobody would find them. Files
+        that an earlier run prepared stay, for that run may not be as dead as it looks.
+        """
+        if isinstance(verdict, Reuse) or (journalled and not conflict):
+            return
+        if journalled:
+            self._journal.remove(entry.batch_id)
+        self.discard(entry.messages)
+
+    def _superseded(self, batch: Batch, snapshot: Snapshot) -> PaimonStreamError:
+        run_id = Marks.of(snapshot.properties).run_id
+        if run_id is not None and run_id == self._identity.run_id:
+            return duplicate_writer(self._storage.location, self._identity.user)
+        refuse = self._refusals(batch)
+        return refuse.shared_checkpoint(snapshot.id, snapshot.commit_identifier, run_id)
+
+    # -- afterwards -------------------------------------------------------------------------------
+
+    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> None:
+        """Remembers the outcome, and removes what dead attempts at this batch left."""
+        own = verdict.own
+        if isinstance(outcome, Published):
+            own = PreviousBatch(batch_id=entry.batch_id, snapshot=SnapshotRef.of(outcome.snapshot))
+            if len(entry.stage_uuids) > 1:
+                self._remove_dead(entry, outcome.snapshot)
+        else:
+            self._journal.remove(entry.batch_id)
+        self._memory = Memory(batch_id=entry.batch_id, own=own)
+
+    def _remove_dead(self, entry: JournalEntry, published: Snapshot) -> None:
+        removed = remove_dead_attempts(self._storage, self.table.layout, self._manifests(), entry, published)
+        if removed:
+            _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
