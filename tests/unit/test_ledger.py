@@ -1,0 +1,488 @@
+"""The ledger: every verdict, from storage alone. One test per rule, named as what it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from paimon_stream.commit.claims import RegisteredWriter
+from paimon_stream.commit.identity import SnapshotRef, WriterIdentity
+from paimon_stream.commit.journal import JournalEntry, PreviousBatch
+from paimon_stream.commit.ledger import (
+    AlreadyCommitted,
+    Evidence,
+    Fresh,
+    Memory,
+    Reuse,
+    Verdict,
+    judge_first,
+    judge_next,
+)
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.errors import (
+    CheckpointReset,
+    CheckpointRewound,
+    DuplicateWriter,
+    HistoryUnknown,
+    ReplayError,
+    TableReplaced,
+    TableRolledBack,
+)
+from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.options import Options
+from paimon_stream.runtime import simulated
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.snapshots import SnapshotStore
+
+ME = WriterIdentity(
+    user="paimon-stream_q1", query_id="q1", run_id="run-2", checkpoint="/ck/a", query_name=None, token="t"
+)
+
+
+def message(name: str = "data-x-0.parquet") -> CommitMessage:
+    file = DataFileMeta(
+        file_name=name,
+        file_size=1,
+        row_count=1,
+        min_sequence_number=0,
+        max_sequence_number=0,
+        schema_id=0,
+        creation_time=0,
+    )
+    return CommitMessage(partition=bytes(12), bucket=0, total_buckets=-1, new_files=(file,))
+
+
+def entry(batch_id: int, base: SnapshotRef | None = None, **changed: Any) -> JournalEntry:
+    made = JournalEntry(
+        batch_id=batch_id,
+        messages=(message(),),
+        stage_uuids=("u",),
+        query_id="q1",
+        run_id="run-1",
+        checkpoint="/ck/a",
+        query_name=None,
+        offsets_hash="h",
+        schema_digest="d",
+        schema_id=0,
+        total_buckets=-1,
+        base=base,
+        previous=None,
+        prepared_millis=0,
+    )
+    return replace(made, **changed)
+
+
+def registered(**changed: Any) -> RegisteredWriter:
+    made = RegisteredWriter(
+        user=ME.user,
+        query_id="q1",
+        checkpoint="/ck/a",
+        query_name=None,
+        schema_digest="d",
+        journal_since=None,
+    )
+    return replace(made, **changed)
+
+
+@dataclass
+class World:
+    """A table's snapshots, and what else the judge may look at."""
+
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    identity: WriterIdentity = ME
+    entry: JournalEntry | None = None
+    last_entry: JournalEntry | None = None
+    registered: RegisteredWriter | None = None
+    others: tuple[RegisteredWriter, ...] = ()
+    offsets_hash: str | None = "h"
+    previous_done_millis: int | None = None
+    live: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        return SnapshotStore(self.storage, simulated(1))
+
+    def publish(self, id_: int, user: str, identifier: int, nonce: str = "", **marks: str) -> Snapshot:
+        snapshot = Snapshot(
+            id=SnapshotId(id_),
+            schema_id=0,
+            base_manifest_list="base",
+            delta_manifest_list=nonce or f"delta-{id_}",
+            commit_user=user,
+            commit_identifier=identifier,
+            commit_kind=CommitKind.APPEND,
+            time_millis=0,
+            total_record_count=0,
+            delta_record_count=0,
+            properties={"paimon-stream." + key.replace("_", "-"): value for key, value in marks.items()},
+        )
+        self.storage.write(f"snapshot/snapshot-{id_}", encode_snapshot(snapshot))
+        return snapshot
+
+    def mine(self, id_: int, identifier: int, **marks: str) -> Snapshot:
+        return self.publish(id_, ME.user, identifier, **{"query_id": "q1", "run_id": "run-1", **marks})
+
+    def expire(self, *ids: int) -> None:
+        for id_ in ids:
+            self.storage.delete(f"snapshot/snapshot-{id_}")
+
+    def refusals(self, batch_id: int) -> Refusals:
+        return Refusals(
+            location="memory:t", user=self.identity.user, batch_id=batch_id, options=Options(self.options)
+        )
+
+    def judge(self, batch_id: int) -> Verdict:
+        evidence = Evidence(
+            identity=self.identity,
+            batch_id=batch_id,
+            offsets_hash=self.offsets_hash,
+            schema_digest="d",
+            schema_created_millis=1000,
+            entry=self.entry,
+            last_entry=self.last_entry,
+            registered=self.registered,
+            others=lambda: self.others,
+            previous_done_millis=self.previous_done_millis,
+            files_live=lambda snapshot, messages: self.live,
+        )
+        return judge_first(self.snapshots, evidence, self.refusals(batch_id))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# -- streams that may go on ---------------------------------------------------------------------------
+
+
+def test_the_first_batch_on_an_empty_table_is_fresh(world: World) -> None:
+    assert world.judge(0) == Fresh(seen=None)
+
+
+def test_a_batch_after_our_last_one_is_fresh(world: World) -> None:
+    own = world.mine(1, 0)
+    other = world.publish(2, "java", 7)
+    published = PreviousBatch(batch_id=0, snapshot=SnapshotRef.of(own))
+    assert world.judge(1) == Fresh(seen=SnapshotRef.of(other), own=published)
+
+
+def test_batches_without_rows_leave_gaps_that_are_no_alarm(world: World) -> None:
+    world.mine(1, 0)
+    assert isinstance(world.judge(9), Fresh)
+
+
+def test_our_last_batch_again_is_already_committed(world: World) -> None:
+    own = world.mine(1, 4, offsets_hash="h")
+    world.publish(2, "java", 7)
+    verdict = world.judge(4)
+    assert isinstance(verdict, AlreadyCommitted)
+    assert verdict.snapshot == own
+
+
+def test_another_user_with_our_batch_id_does_not_count(world: World) -> None:
+    world.publish(1, "somebody", 0)
+    assert isinstance(world.judge(0), Fresh)
+
+
+def test_a_later_batch_of_an_unknown_stream_on_a_whole_history_is_fresh(world: World) -> None:
+    world.publish(1, "java", 0)
+    assert isinstance(world.judge(5), Fresh)
+
+
+# -- what a killed run prepared ----------------------------------------------------------------------
+
+
+def test_a_prepared_batch_that_was_not_published_is_reused(world: World) -> None:
+    own = world.mine(1, 0)
+    world.entry = entry(1, SnapshotRef.of(own))
+    verdict = world.judge(1)
+    assert isinstance(verdict, Reuse)
+    assert verdict.entry is world.entry
+
+
+def test_a_prepared_first_batch_is_reused_on_an_empty_table(world: World) -> None:
+    world.entry = entry(0)
+    assert isinstance(world.judge(0), Reuse)
+
+
+def test_a_prepared_batch_is_reused_when_every_snapshot_since_is_there(world: World) -> None:
+    base = world.publish(3, "java", 1)
+    world.publish(4, "java", 2)
+    world.entry = entry(6, SnapshotRef.of(base))
+    world.registered = registered()
+    assert isinstance(world.judge(6), Reuse)
+
+
+def test_a_prepared_batch_whose_snapshot_expired_is_found_by_its_live_files(world: World) -> None:
+    world.entry = entry(6, SnapshotRef(id=3, nonce="delta-3"))
+    world.registered = registered()
+    world.publish(9, "java", 1)
+    world.live = 1
+    verdict = world.judge(6)
+    assert isinstance(verdict, AlreadyCommitted)
+    assert verdict.snapshot is None
+
+
+def test_a_prepared_batch_with_expired_history_and_no_live_files_is_unknown(world: World) -> None:
+    world.entry = entry(6, SnapshotRef(id=3, nonce="delta-3"))
+    world.registered = registered()
+    world.publish(9, "java", 1)
+    with pytest.raises(HistoryUnknown, match="on-unknown-history"):
+        world.judge(6)
+
+
+def test_an_entry_of_another_query_under_our_user_is_not_reused(world: World) -> None:
+    world.entry = entry(0, query_id="q0")
+    assert isinstance(world.judge(0), Fresh)
+
+
+# -- checkpoints that are not what they were ----------------------------------------------------------
+
+
+def test_a_table_ahead_of_the_checkpoint_is_a_rewound_checkpoint(world: World) -> None:
+    world.mine(1, 7)
+    with pytest.raises(CheckpointRewound, match=r"batch 3 .*holds batch 7") as caught:
+        world.judge(3)
+    assert caught.value.context["option"] == "paimon-stream.on-checkpoint-reset"
+
+
+def test_our_batch_with_other_offsets_is_a_rewound_checkpoint(world: World) -> None:
+    world.mine(1, 4, offsets_hash="other")
+    with pytest.raises(CheckpointRewound, match="other source offsets"):
+        world.judge(4)
+
+
+def test_unknown_offsets_do_not_stop_a_replay(world: World) -> None:
+    world.mine(1, 4, offsets_hash="other")
+    world.offsets_hash = None
+    assert isinstance(world.judge(4), AlreadyCommitted)
+
+
+@pytest.mark.parametrize("identifier", [0, 3, 9])
+def test_a_named_user_under_another_query_is_a_reset_checkpoint(world: World, identifier: int) -> None:
+    world.identity = replace(ME, user="orders")
+    world.publish(1, "orders", identifier, query_id="q0", run_id="run-0")
+    with pytest.raises(CheckpointReset, match="query q0 wrote here before"):
+        world.judge(3)
+
+
+def test_a_named_user_is_known_by_its_register_when_its_snapshots_are_gone(world: World) -> None:
+    world.identity = replace(ME, user="orders")
+    world.registered = registered(user="orders", query_id="q0")
+    with pytest.raises(CheckpointReset):
+        world.judge(0)
+
+
+def test_a_new_query_on_a_wiped_checkpoint_path_is_a_reset_checkpoint(world: World) -> None:
+    world.publish(1, "paimon-stream_q0", 5, query_id="q0", checkpoint="/ck/a")
+    with pytest.raises(CheckpointReset, match="query q0"):
+        world.judge(0)
+
+
+def test_a_new_query_of_the_same_name_is_a_reset_checkpoint(world: World) -> None:
+    world.identity = replace(ME, checkpoint="/ck/new", query_name="orders")
+    world.others = (registered(user="paimon-stream_q0", query_id="q0", query_name="orders"),)
+    with pytest.raises(CheckpointReset, match="paimon-stream_q0"):
+        world.judge(0)
+
+
+def test_two_sinks_of_one_query_are_no_reset(world: World) -> None:
+    world.identity = replace(ME, user="paimon-stream_q1_second")
+    world.publish(1, "paimon-stream_q1_first", 0, query_id="q1", checkpoint="/ck/a")
+    assert isinstance(world.judge(0), Fresh)
+
+
+def test_a_reset_that_was_let_in_is_known_from_then_on(world: World) -> None:
+    world.publish(1, "paimon-stream_q0", 5, query_id="q0", checkpoint="/ck/a")
+    world.registered = registered()
+    assert isinstance(world.judge(0), Fresh)
+
+
+def test_a_used_identifier_without_marks_cannot_be_told_from_ours(world: World) -> None:
+    world.identity = replace(ME, user="orders")
+    world.publish(1, "orders", 3)
+    with pytest.raises(CheckpointReset, match="left no query id"):
+        world.judge(3)
+
+
+@pytest.mark.parametrize("batch_id", [2, 3])
+def test_an_operator_can_let_a_reset_or_rewound_checkpoint_continue(world: World, batch_id: int) -> None:
+    world.mine(1, 3, offsets_hash="other")
+    world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
+    assert isinstance(world.judge(batch_id), Fresh)
+
+
+# -- history that is gone ----------------------------------------------------------------------------
+
+
+def test_a_later_batch_with_expired_history_and_no_journal_is_unknown(world: World) -> None:
+    world.publish(8, "java", 0)
+    with pytest.raises(HistoryUnknown):
+        world.judge(5)
+
+
+def test_even_the_first_batch_is_unknown_when_the_stream_was_here_before(world: World) -> None:
+    world.publish(8, "java", 0)
+    world.registered = registered()
+    with pytest.raises(HistoryUnknown):
+        world.judge(0)
+
+
+def test_no_entry_in_an_unbroken_journal_proves_a_batch_fresh(world: World) -> None:
+    world.publish(8, "java", 0)
+    world.registered = registered(journal_since=2)
+    assert isinstance(world.judge(5), Fresh)
+    assert isinstance(world.judge(2), Fresh)
+
+
+def test_a_journal_that_began_later_proves_nothing(world: World) -> None:
+    world.publish(8, "java", 0)
+    world.registered = registered(journal_since=6)
+    with pytest.raises(HistoryUnknown):
+        world.judge(5)
+
+
+def test_an_operator_can_let_an_unknown_history_continue(world: World) -> None:
+    world.publish(8, "java", 0)
+    world.options = {"paimon-stream.on-unknown-history": "continue"}
+    assert isinstance(world.judge(5), Fresh)
+
+
+# -- tables that are not what they were ---------------------------------------------------------------
+
+
+def test_another_first_schema_is_a_replaced_table(world: World) -> None:
+    world.registered = registered(schema_digest="older")
+    with pytest.raises(TableReplaced, match="on-table-change"):
+        world.judge(3)
+
+
+def test_a_replaced_tables_old_journal_is_not_believed(world: World) -> None:
+    world.registered = registered(schema_digest="older")
+    world.entry = entry(3, SnapshotRef(id=70, nonce="x"))
+    world.options = {"paimon-stream.on-table-change": "continue"}
+    assert world.judge(3) == Fresh(seen=None)
+
+
+def test_a_table_younger_than_our_previous_batch_is_a_replaced_table(world: World) -> None:
+    world.previous_done_millis = 999
+    with pytest.raises(TableReplaced, match="created after"):
+        world.judge(3)
+
+
+def test_a_table_older_than_our_previous_batch_is_not(world: World) -> None:
+    world.previous_done_millis = 1001
+    assert isinstance(world.judge(3), Fresh)
+
+
+def test_a_journalled_batch_missing_from_the_lineage_is_a_rollback(world: World) -> None:
+    world.mine(1, 0)
+    world.last_entry = entry(2)
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        world.judge(3)
+
+
+def test_a_rollback_behind_all_our_snapshots_is_seen(world: World) -> None:
+    world.publish(1, "java", 0)
+    world.last_entry = entry(2, SnapshotRef(id=1, nonce="delta-1"))
+    world.registered = registered(journal_since=0)
+    with pytest.raises(TableRolledBack):
+        world.judge(3)
+
+
+def test_a_rollback_is_seen_by_the_entry_of_the_batch_itself(world: World) -> None:
+    world.publish(1, "java", 0)
+    world.entry = entry(3, SnapshotRef(id=5, nonce="delta-5"))
+    with pytest.raises(TableRolledBack, match="snapshot 5"):
+        world.judge(3)
+
+
+def test_a_rollback_is_seen_by_what_the_entry_says_of_the_batch_before(world: World) -> None:
+    own = world.mine(1, 0)
+    previous = PreviousBatch(batch_id=2, snapshot=SnapshotRef(id=3, nonce="delta-3"))
+    world.entry = entry(3, SnapshotRef.of(own), previous=previous)
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        world.judge(3)
+
+
+def test_expired_snapshots_of_a_journalled_stream_are_no_rollback(world: World) -> None:
+    world.publish(8, "java", 0)
+    world.last_entry = entry(2, SnapshotRef(id=3, nonce="delta-3"))
+    world.registered = registered(journal_since=0)
+    assert isinstance(world.judge(3), Fresh)
+
+
+def test_an_operator_can_let_a_rolled_back_table_continue(world: World) -> None:
+    world.mine(1, 0)
+    world.last_entry = entry(2)
+    world.options = {"paimon-stream.on-table-change": "continue"}
+    assert isinstance(world.judge(3), Fresh)
+
+
+# -- two writers of one run ---------------------------------------------------------------------------
+
+
+def test_our_batch_published_by_our_own_run_is_a_second_sink(world: World) -> None:
+    world.mine(1, 3, run_id="run-2")
+    with pytest.raises(DuplicateWriter, match="name="):
+        world.judge(3)
+
+
+# -- later batches of a run ---------------------------------------------------------------------------
+
+
+def remembered(world: World, own: Snapshot, batch_id: int) -> Memory:
+    return Memory(batch_id=batch_id, own=PreviousBatch(batch_id=batch_id, snapshot=SnapshotRef.of(own)))
+
+
+def test_the_next_batch_is_fresh_while_our_last_snapshot_stands(world: World) -> None:
+    own = world.mine(1, 3)
+    verdict = judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4))
+    assert verdict.seen == SnapshotRef.of(own)
+
+
+def test_the_next_batch_is_fresh_when_our_last_snapshot_expired(world: World) -> None:
+    own = world.mine(1, 3)
+    world.publish(2, "java", 0)
+    world.expire(1)
+    verdict = judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4))
+    assert verdict.seen == SnapshotRef(id=2, nonce="delta-2")
+
+
+def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
+    own = world.mine(1, 3)
+    with pytest.raises(DuplicateWriter):
+        judge_next(world.snapshots, remembered(world, own, 3), 3, world.refusals(3))
+
+
+def test_our_last_snapshot_with_another_nonce_is_a_rollback(world: World) -> None:
+    own = world.mine(2, 3)
+    world.publish(1, "java", 0)
+    memory = remembered(world, own, 3)
+    world.publish(2, "java", 1, nonce="other")
+    with pytest.raises(TableRolledBack, match="snapshot 2"):
+        judge_next(world.snapshots, memory, 4, world.refusals(4))
+
+
+def test_our_last_snapshot_above_the_latest_is_a_rollback(world: World) -> None:
+    world.publish(1, "java", 0)
+    own = world.mine(2, 3)
+    memory = remembered(world, own, 3)
+    world.expire(2)
+    with pytest.raises(TableRolledBack):
+        judge_next(world.snapshots, memory, 4, world.refusals(4))
+
+
+def test_every_refusal_names_table_user_batch_and_option(world: World) -> None:
+    world.mine(1, 7)
+    with pytest.raises(ReplayError) as caught:
+        world.judge(3)
+    for part in ("memory:t", ME.user, "batch 3", "paimon-stream.on-checkpoint-reset", "Nothing was written"):
+        assert part in str(caught.value)
