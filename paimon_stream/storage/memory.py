@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ class _Store:
 _NAMED: dict[str, _Store] = {}
 _ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
 _REGISTRY_LOCK = threading.Lock()
+_PRIVATE: Final = "private-"
 
 
 def _shared_store(name: str, clock: Clock | None) -> _Store:
@@ -50,7 +51,7 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
         store = _ALIVE.get(name)
         if store is None:
             store = _ALIVE[name] = _Store(clock or system().clock)
-        if not name.startswith("#"):
+        if not name.startswith(_PRIVATE):
             _NAMED[name] = store
         return store
 
@@ -79,7 +80,7 @@ class MemoryStorage:
     _store: _Store
 
     def __init__(self, name: str | None = None, *, root: str = "", clock: Clock | None = None) -> None:
-        object.__setattr__(self, "name", f"#{system().ids.uuid()}" if name is None else name)
+        object.__setattr__(self, "name", name or _PRIVATE + system().ids.uuid())
         object.__setattr__(self, "root", checked_path(root) if root else "")
         object.__setattr__(self, "_store", _shared_store(self.name, clock))
 

@@ -53,13 +53,16 @@ def open_storage(location: str, storage_options: Mapping[str, str] | None = None
 
 
 def _path_of_file_uri(location: str) -> str:
-    parts = urlsplit(location)
-    if parts.netloc not in ("", "localhost"):
-        raise InvalidOption(
-            f"{_shown(location)} names a host; a file URI has three slashes: file:///path.",
-            location=_shown(location),
-        )
-    path = unquote(location.partition(":")[2]) if not location[5:].startswith("//") else unquote(parts.path)
+    path = location.partition(":")[2]
+    if path.startswith("//"):
+        host, slash, path = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidOption(
+                f"{_shown(location)} names a host; a file URI has three slashes: file:///path.",
+                location=_shown(location),
+            )
+        path = slash + path
+    path = unquote(path)
     if not path.startswith("/"):
         raise InvalidOption(f"{location!r} is no absolute path. Give file:///path.", location=location)
     return path

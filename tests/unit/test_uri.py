@@ -1,0 +1,81 @@
+"""Locations as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from paimon_stream.errors import ConfigError, InvalidOption, UnsupportedFeature
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.storage.uri import open_storage
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("/data/db.db/t", "/data/db.db/t"),
+        ("/data/db.db/t/", "/data/db.db/t"),
+        ("/data/a%20b", "/data/a%20b"),
+        ("/data/a?b#c", "/data/a?b#c"),
+        ("/data/dt=2024-01-01T00:00", "/data/dt=2024-01-01T00:00"),
+        ("file:/data/t", "/data/t"),
+        ("file:///data/t", "/data/t"),
+        ("FILE:///data/t", "/data/t"),
+        ("file://localhost/data/t", "/data/t"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("file:/data/a%20b", "/data/a b"),
+        ("file:///data/a?b#c", "/data/a?b#c"),
+        ("file:///data/T%C3%BCr", "/data/Tür"),
+    ],
+)
+def test_paths_and_file_uris_are_local(location: str, path: str) -> None:
+    storage = open_storage(location)
+    assert isinstance(storage, LocalStorage)
+    assert storage.location == path
+
+
+def test_memory_uris_name_a_store_and_a_folder() -> None:
+    assert open_storage("memory://test-uri/db.db/t/") == MemoryStorage("test-uri", root="db.db/t")
+    nameless = MemoryStorage(root="t")
+    assert open_storage(nameless.location) == nameless
+    assert open_storage("memory://test-uri") == MemoryStorage("test-uri")
+
+
+def test_the_unsafe_single_writer_is_a_storage_option_of_local_paths() -> None:
+    assert open_storage("/t", {"paimon-stream.unsafe-single-writer": "true"}) == LocalStorage(
+        "/t", unsafe_single_writer=True
+    )
+    assert open_storage("/t", {}) == LocalStorage("/t")
+    with pytest.raises(InvalidOption, match="not true or false"):
+        open_storage("/t", {"paimon-stream.unsafe-single-writer": "perhaps"})
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/t", "hdfs://host:8020/t", "oss://b/t", "C:\\t", "jfs:/t"])
+def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"a local path, file:///path or memory://name"):
+        open_storage(location)
+
+
+@pytest.mark.parametrize(
+    "location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:"]
+)
+def test_malformed_locations_are_refused(location: str) -> None:
+    with pytest.raises(InvalidOption):
+        open_storage(location)
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        ("s3://me:SECRET@bucket/t?token=SECRET#SECRET", {}),
+        ("s3://bucket/t", {"s3.secret-key": "SECRET"}),
+        ("file://me:SECRET@host/t?x=SECRET", {}),
+        ("/t", {"s3.secret-key": "SECRET"}),
+        ("memory://x", {"token": "SECRET"}),
+    ],
+)
+def test_errors_hold_no_secrets(location: str, options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        open_storage(location, options)
+    assert "SECRET" not in str(raised.value)
+    assert "SECRET" not in str(raised.value.context)
