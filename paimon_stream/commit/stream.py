@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paimon_stream.commit.claims import Claims, duplicate_writer
-from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Published, Superseded
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.dead_attempts import data_files, remove_dead_attempts, remove_files
 from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity
 from paimon_stream.commit.journal import Journal, JournalEntry, PreviousBatch
@@ -33,6 +33,7 @@ from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.reuse import why_not_reusable
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
