@@ -1,0 +1,102 @@
+"""What a Spark checkpoint says about a batch: its source offsets, its watermark, whether it has state.
+
+Read only, and never needed: a checkpoint that cannot be read from here (a scheme without a storage, no
+permission, a format of a later Spark) answers None, and the sink then works from the table alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from paimon_stream.errors import StorageError
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.local import LocalStorage
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One query's checkpoint; `storage` is None where it cannot be read from here."""
+
+    root: str
+    storage: Storage | None
+
+    def query_id(self) -> str | None:
+        """The query id in its `metadata`."""
+        node = self._json("metadata", line=0)
+        return None if node is None else _text(node.get("id"))
+
+    def offsets_hash(self, batch_id: int) -> str | None:
+        """A hash of the batch's source offsets as Spark planned them. A replay keeps the file as it is;
+        a batch planned anew has another time in it, even for the same offsets."""
+        data = self._read(f"offsets/{batch_id}")
+        return None if data is None else hashlib.sha256(data).hexdigest()
+
+    def watermark(self, batch_id: int) -> int | None:
+        """The event-time watermark of the batch in epoch milliseconds, None if it has none
+        (semantics.md §1.5: Spark writes 0 for none)."""
+        node = self._json(f"offsets/{batch_id}", line=1)
+        found = None if node is None else node.get("batchWatermarkMs")
+        return found if isinstance(found, int) and found > 0 else None
+
+    def done_millis(self, batch_id: int) -> int | None:
+        """When Spark noted the batch as done, epoch milliseconds."""
+        if self.storage is None or batch_id < 0:
+            return None
+        try:
+            return self.storage.stat(f"commits/{batch_id}").modified_millis
+        except StorageError:
+            return None
+
+    def has_state(self) -> bool | None:
+        """Whether the query keeps state (an aggregation, a stream join, …); None where unreadable."""
+        if self.storage is None:
+            return None
+        try:
+            if not self.storage.list_files("", "metadata"):
+                return None
+            return "state" in self.storage.list_folders("")
+        except StorageError:
+            return None
+
+    def _read(self, path: str) -> bytes | None:
+        if self.storage is None:
+            return None
+        try:
+            return self.storage.read(path)
+        except StorageError:
+            return None
+
+    def _json(self, path: str, line: int) -> dict[str, Any] | None:
+        data = self._read(path)
+        lines = [] if data is None else data.splitlines()
+        if len(lines) <= line:
+            return None
+        try:
+            node = json.loads(lines[line])
+        except ValueError:
+            return None
+        return node if isinstance(node, dict) else None
+
+
+def open_checkpoint(location: str) -> Checkpoint:
+    """The checkpoint at a location as Spark understands it: unlike in URIs, nothing is percent-encoded.
+
+    `root` is the absolute path of a local one, so that the same checkpoint always has the same name.
+    """
+    path = location
+    if location.startswith("file:"):
+        path = "/" + location.removeprefix("file:").lstrip("/")
+    elif "://" in location or location.startswith("dbfs:"):
+        return Checkpoint(root=location.rstrip("/"), storage=None)
+    root = os.path.abspath(path)
+    return Checkpoint(root=root, storage=LocalStorage(root))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,147 @@
+"""Which streaming query a batch belongs to, and under which commit user it is therefore written.
+
+Spark tells a `foreachBatch` function nothing but the batch id, so the query is found by what surrounds
+the call: local properties of the thread, Spark's table of running queries, the checkpoint's `metadata`
+(design, Exactly once, step 1; semantics.md R1.1). What cannot be found is None, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from paimon_stream.commit.identity import WriterIdentity
+from paimon_stream.errors import IdentityUnknown, InvalidOption
+from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
+
+__all__ = ["QueryFacts", "commit_user", "is_connect", "observe_query", "writer_identity"]
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_JOB_GROUP: Final = "spark.jobGroup.id"
+_STATEFUL_OPERATOR: Final = "state info ["
+"""How every operator with state shows itself in the text of a physical plan (3.5 to 4.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFacts:
+    """What is known of the running query, None for the rest. `output_mode` is `append`, `update` or `complete`; `stateful`
+    says whether its state stores must see every batch."""
+
+    query_id: str | None = None
+    run_id: str | None = None
+    name: str | None = None
+    output_mode: str | None = None
+    stateful: bool | None = None
+    checkpoint: Checkpoint | None = None
+
+
+def is_connect(frame: DataFrame) -> bool:
+    """Whether the DataFrame is one of Spark Connect, so without a JVM beside it."""
+    return not hasattr(frame, "_jdf")
+
+
+def observe_query(frame: DataFrame, checkpoint: str | None) -> QueryFacts:
+    """What can be found out about the query whose batch this is; `checkpoint` is where its user says
+    that its checkpoint is.
+
+    Raises `InvalidOption` if that is provably another query's checkpoint.
+    """
+    given = None if checkpoint is None else open_checkpoint(checkpoint)
+    facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given)
+    theirs = None if given is None else given.query_id()
+    if given is not None and None not in (theirs, facts.query_id) and theirs != facts.query_id:
+        raise InvalidOption(
+            f"The sink was given checkpoint {given.root}, which is of query {theirs}, but it is used in "
+            f"query {facts.query_id}. Give the checkpointLocation of the query itself, or none.",
+            option="checkpoint",
+            query=facts.query_id,
+        )
+    if facts.stateful is None and facts.checkpoint is not None:
+        facts = replace(facts, stateful=facts.checkpoint.has_state())
+    return facts
+
+
+def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
+    """By the checkpoint's metadata, else by the only query that runs."""
+    wanted = None if given is None else given.query_id()
+    try:
+        active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]
+    except PySparkException:
+        active = []
+    facts = QueryFacts(query_id=wanted, checkpoint=given)
+    if len(active) != 1:
+        return facts
+    only = active[0]
+    return replace(facts, query_id=str(only.id), run_id=str(only.runId), name=only.name)
+
+
+def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
+    """By the thread's local properties, else by the checkpoint's metadata."""
+    context = frame.sparkSession.sparkContext
+    query_id = context.getLocalProperty(_QUERY_ID)
+    run_id = context.getLocalProperty(_JOB_GROUP) if query_id else None
+    if query_id is None and given is not None:
+        query_id = given.query_id()
+    facts = QueryFacts(query_id=query_id, run_id=run_id, checkpoint=given)
+    if query_id is None:
+        return facts
+    try:
+        execution = _execution(frame, query_id)
+        return facts if execution is None else _of_execution(facts, execution)
+    except (Py4JError, PySparkException, AttributeError, TypeError):
+        return facts  # not public in Spark: another version may have it otherwise
+
+
+def _execution(frame: DataFrame, query_id: str) -> Any:
+    """Spark's own object of the running query. The batch's session is a clone whose `streams.active` is
+    empty; the table of all queries is shared by all sessions."""
+    session: Any = frame.sparkSession
+    key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
+    return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
+
+
+def _of_execution(facts: QueryFacts, execution: Any) -> QueryFacts:
+    last = execution.lastExecution()
+    plan = None if last is None else str(last.executedPlan().toString())
+    return QueryFacts(
+        query_id=facts.query_id,
+        run_id=str(execution.runId().toString()),
+        name=execution.name() or None,
+        output_mode=str(execution.outputMode().toString()).lower(),
+        stateful=None if plan is None else _STATEFUL_OPERATOR in plan,
+        checkpoint=open_checkpoint(str(execution.resolvedCheckpointRoot())),
+    )
+
+
+def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
+    """The commit user: the one given, else made of the query id and the sink's name.
+
+    Raises `IdentityUnknown`, before anything is written, where neither is known.
+    """
+    if given is not None:
+        return given
+    if facts.query_id is None:
+        raise IdentityUnknown(
+            "The streaming query behind this batch cannot be told, so a replay could not be recognised. "
+            "Call the sink from foreachBatch itself; from a thread of your own, start that as "
+            "pyspark.InheritableThread; elsewhere (Spark Connect with several queries, plain DataFrames) "
+            "give PaimonSink the query's checkpoint= or a commit_user=. Nothing was written."
+        )
+    user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
+    return f"{user}_{name}" if name else user
+
+
+def writer_identity(facts: QueryFacts, user: str, token: str) -> WriterIdentity:
+    """The identity of this run of the sink; `token` is the sink's own."""
+    return WriterIdentity(
+        user=user,
+        query_id=facts.query_id,
+        run_id=facts.run_id,
+        checkpoint=None if facts.checkpoint is None else facts.checkpoint.root,
+        query_name=facts.name,
+        token=token,
+    )

@@ -1,0 +1,147 @@
+"""Who the query is: what a batch function can find out, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame, SparkSession
+
+from paimon_stream.errors import IdentityUnknown, InvalidOption
+from paimon_stream.spark.checkpoint import open_checkpoint
+from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query
+
+
+@pytest.fixture(scope="module")
+def source(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("identity") / "in")
+    spark_session.range(4).coalesce(1).write.parquet(path)
+    return path
+
+
+def run(
+    spark: SparkSession,
+    source: str,
+    checkpoint: str,
+    body: Callable[[DataFrame, int], Any],
+    *,
+    counted: bool = False,
+) -> tuple[Any, list[Any]]:
+    """Runs one batch; returns the query and what `body` returned."""
+    seen: list[Any] = []
+    frame = spark.readStream.schema("id long").parquet(source)
+    if counted:
+        frame = frame.groupBy("id").count()
+    writer = frame.writeStream.foreachBatch(lambda df, n: seen.append(body(df, n)))
+    writer = writer.outputMode("update" if counted else "append").queryName("the_query")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query, seen
+
+
+def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_state(
+    spark_session: SparkSession, source: str, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "c k%20ä"
+    query, (facts,) = run(spark_session, source, str(checkpoint), lambda df, _: observe_query(df, None))
+    assert (facts.query_id, facts.run_id, facts.name) == (str(query.id), str(query.runId), "the_query")
+    assert (facts.output_mode, facts.stateful) == ("append", False)
+    assert facts.checkpoint.root == str(checkpoint)
+    assert facts.checkpoint.query_id() == str(query.id)
+    assert len(facts.checkpoint.offsets_hash(0)) == 64
+    assert facts.checkpoint.done_millis(0) > 1_600_000_000_000
+    assert facts.checkpoint.has_state() is False
+
+
+def test_an_aggregation_is_seen_to_keep_state(
+    spark_session: SparkSession, source: str, tmp_path: Path
+) -> None:
+    def body(df: DataFrame, _: int) -> QueryFacts:
+        facts = observe_query(df, None)
+        df.collect()
+        return facts
+
+    _, (facts,) = run(spark_session, source, str(tmp_path / "ck"), body, counted=True)
+    assert (facts.output_mode, facts.stateful) == ("update", True)
+    assert facts.checkpoint.has_state() is True
+
+
+def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
+    spark_session: SparkSession, source: str, tmp_path: Path
+) -> None:
+    def in_thread(kind: type[threading.Thread], df: DataFrame, checkpoint: str | None) -> QueryFacts:
+        found: list[QueryFacts] = []
+        thread = kind(target=lambda: found.append(observe_query(df, checkpoint)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def body(df: DataFrame, _: int) -> list[QueryFacts]:
+        return [
+            in_thread(threading.Thread, df, None),
+            in_thread(InheritableThread, df, None),
+            in_thread(threading.Thread, df, str(tmp_path / "ck")),
+        ]
+
+    query, ((plain, inheritable, told),) = run(spark_session, source, str(tmp_path / "ck"), body)
+    assert plain.query_id is None
+    assert inheritable.query_id == str(query.id)
+    assert (told.query_id, told.run_id) == (str(query.id), str(query.runId))
+    with pytest.raises(IdentityUnknown, match=r"InheritableThread.*commit_user"):
+        commit_user(plain, None, None, None)
+
+
+def test_the_checkpoint_of_another_query_is_refused(
+    spark_session: SparkSession, source: str, tmp_path: Path
+) -> None:
+    run(spark_session, source, str(tmp_path / "one"), lambda df, _: None)
+
+    def body(df: DataFrame, _: int) -> None:
+        with pytest.raises(InvalidOption, match="is of query"):
+            observe_query(df, str(tmp_path / "one"))
+
+    run(spark_session, source, str(tmp_path / "two"), body)
+
+
+def test_a_plain_dataframe_belongs_to_no_query(spark_session: SparkSession) -> None:
+    assert observe_query(spark_session.range(1), None) == QueryFacts()
+
+
+def test_the_commit_user_is_the_given_one_or_made_of_query_and_name() -> None:
+    facts = QueryFacts(query_id="q")
+    assert commit_user(facts, None, None, None) == "paimon-stream_q"
+    assert commit_user(facts, None, "second", None) == "paimon-stream_q_second"
+    assert commit_user(facts, None, "second", "etl") == "etl_q_second"
+    assert commit_user(QueryFacts(), "mine", None, None) == "mine"
+
+
+def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    (tmp_path / "offsets" / "3").write_text(
+        'v1\n{"batchWatermarkMs":1500,"batchTimestampMs":9}\n{"logOffset":0}'
+    )
+    (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
+    checkpoint = open_checkpoint(f"file://{tmp_path}")
+    assert checkpoint.root == str(tmp_path)
+    assert checkpoint.query_id() == "q"
+    assert (checkpoint.watermark(3), checkpoint.watermark(4), checkpoint.watermark(5)) == (1500, None, None)
+    assert checkpoint.offsets_hash(3) != checkpoint.offsets_hash(4)
+    assert checkpoint.offsets_hash(5) is None
+    assert checkpoint.done_millis(3) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"id":7}'])
+def test_a_broken_checkpoint_is_an_unknown_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metadata").write_bytes(content)
+    assert open_checkpoint(str(tmp_path)).query_id() is None
+
+
+def test_a_checkpoint_on_a_foreign_storage_is_an_unknown_one() -> None:
+    checkpoint = open_checkpoint("s3a://bucket/ck/")
+    assert checkpoint.root == "s3a://bucket/ck"
+    assert (checkpoint.query_id(), checkpoint.has_state(), checkpoint.offsets_hash(0)) == (None, None, None)
