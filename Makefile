@@ -1,0 +1,103 @@
+# Every target does its own set-up, inside the checkout. Needed on the machine: make, Python 3.10 or later
+# and Java 17 or later. Maven, where there is one, fetches the jar of Java Paimon that checks our tables.
+#
+#   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
+#   make test         all tests, on the newest pyspark
+#   make test-spark35 the streaming tests on pyspark 3.5
+#   make test-lowest  the tests without Spark, on the oldest dependencies allowed
+#   make lint types layers examples bench clean
+#
+# PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for.
+
+SHELL := /bin/sh
+.SUFFIXES:
+.NOTPARALLEL:
+.PHONY: help demo test test-spark35 test-lowest lint format types layers examples bench clean java jar
+
+# $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
+pick = $(shell for p in $(1); do \
+  "$$p" -c 'import sys, venv, ensurepip; sys.exit(not ($(2)))' </dev/null >/dev/null 2>&1 \
+  && { command -v "$$p"; break; }; done)
+NAMES := python3 python3.13 python3.12 python3.11 python3.10 python3.14 python
+PYTHON ?= $(call pick,$(NAMES),sys.version_info >= (3, 10))
+PYTHON35 ?= $(call pick,python3.11 python3.10 $(NAMES),(3, 10) <= sys.version_info < (3, 13))
+PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.version_info < (3, 12))
+JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+VENV := .venv/bin
+TESTS ?=
+
+# $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
+define venv
+@test -n "$(2)" || { echo "No Python $(4) that can make a venv was found: install one, or name it with $(5)=…" >&2; exit 1; }
+@echo "Setting up $(1); this takes a few minutes the first time."
+@rm -rf $(1)
+@"$(2)" -m venv $(1)
+@$(1)/bin/python -m pip install -q --disable-pip-version-check $(3)
+@touch $@
+endef
+
+help:
+	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
+
+.venv/.ready: pyproject.toml
+	$(call venv,.venv,$(PYTHON),-e '.[demo$(comma)dev]',3.10 or later,PYTHON)
+
+.venv-spark35/.ready: pyproject.toml
+	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' 'numpy<2' setuptools,3.10 to 3.12,PYTHON35)
+
+.venv-lowest/.ready: pyproject.toml
+	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest hypothesis,3.10 or 3.11,PYTHON_LOWEST)
+
+# Readers that share no code with this project, in a venv of their own because of their pins.
+.venv-readers/.ready: pyproject.toml
+	$(call venv,.venv-readers,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0',3.10 or later,PYTHON)
+
+comma := ,
+
+java:
+	@version=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	test "$${version:-0}" -ge 17 || \
+	  { echo "Java 17 or later is needed and was not found: install it, or set JAVA_HOME." >&2; exit 1; }
+
+# The jar of Java Paimon; where it cannot be had, one line says so and everything else goes on.
+jar: .venv/.ready
+	@$(VENV)/python tests/oracle/fetch_jar.py
+
+demo: java .venv/.ready .venv-readers/.ready jar
+	@$(VENV)/python examples/flights.py
+
+test: java .venv/.ready jar
+	$(VENV)/python -m pytest $(TESTS)
+
+test-spark35: java .venv-spark35/.ready jar
+	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py)
+
+test-lowest: .venv-lowest/.ready
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),tests/unit tests/contract tests/property)
+
+lint: .venv/.ready
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+
+format: .venv/.ready
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+types: .venv/.ready
+	$(VENV)/mypy
+
+layers: .venv/.ready
+	$(VENV)/lint-imports
+
+examples: java .venv/.ready .venv-readers/.ready jar
+	$(VENV)/python examples/quickstart.py
+	$(VENV)/python examples/flights.py
+
+bench: java .venv/.ready
+	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv .venv-spark35 .venv-lowest .venv-readers demo-data build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis metastore_db spark-warehouse derby.log
+	find checkpoints -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,265 @@
+"""The demo: a year of flights streamed into a Paimon table, through `kill -9`, and checked by others.
+
+1. The 336,776 flights of 2013 become 365 daily files, and a stream of 41 micro-batches over them.
+2. The job that streams them is a process of its own. It is killed with SIGKILL, its JVM too, at four
+   moments that cost other sinks rows or double them, and is started again each time.
+3. pypaimon and Java Paimon read the table. Count, sums and a checksum of each day must be the source's.
+4. A naive sink and PaimonSink live through the same crash, side by side.
+
+Run it with `make demo`. Each run works in a folder of its own under `demo-data/`, and leaves it there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from flights_check import NOT_HERE, SUMMED, Summary, summarize
+from flights_data import TABLE, load_flights, write_daily_files
+from flights_stream import FILES_PER_BATCH
+from tqdm import tqdm
+
+from paimon_stream import PaimonTable
+
+HERE = Path(__file__).parent
+HOME = HERE.parent
+READERS_PYTHON = HOME / ".venv-readers" / "bin" / "python"
+DAYS_FOR_NAIVE = 4
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One SIGKILL: at which phase of which batch, and what that means."""
+
+    phase: str
+    batch: int
+    meaning: str
+
+
+KILLS = (
+    Kill("JOURNALED", 7, "files written, nothing committed"),
+    Kill("PUBLISHED", 15, "snapshot published, not acknowledged"),
+    Kill("STAGED", 23, "commit prepared, snapshot not published"),
+    Kill("FINISHED", 31, "sink returned, Spark has not noted it"),
+)
+
+
+@dataclass
+class Run:
+    """One life of the streaming process, as it told of itself."""
+
+    kill: Kill | None
+    batches: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def first(self) -> str:
+        """What became of the first batch: after a kill, the one that was interrupted."""
+        if not self.batches or self.batches[0]["batch"] == 0:
+            return ""
+        first = self.batches[0]
+        if first["outcome"] == "already committed":
+            return f"batch {first['batch']} was there: skipped"
+        return f"batch {first['batch']} anew" + (
+            f": {first['files']} prepared files committed as they were" if first["reused"] else ""
+        )
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where one run of the demo works."""
+
+    folder: Path
+
+    @property
+    def source(self) -> Path:
+        """The daily files."""
+        return self.folder / "daily"
+
+    @property
+    def table(self) -> Path:
+        """The table: `<warehouse>/<database>.db/<table>`."""
+        return self.folder / "warehouse" / "demo.db" / "flights"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The query's checkpoint."""
+        return HOME / "checkpoints" / self.folder.name
+
+    @property
+    def log(self) -> Path:
+        """What Spark and the readers print."""
+        return self.folder / "log.txt"
+
+
+class DemoFailed(Exception):
+    """Something did not go as this demo promises."""
+
+
+def new_room() -> Room:
+    """A fresh folder, named by the time."""
+    name = time.strftime("flights-%Y%m%d-%H%M%S")
+    folder = HOME / "demo-data" / name
+    folder.mkdir(parents=True)
+    return Room(folder)
+
+
+def python(room: Room, script: str, *arguments: str, interpreter: str = sys.executable) -> Iterator[Any]:
+    """Runs one of the scripts beside this one and yields what it tells, line by line; the last item is
+    its exit code."""
+    command = [interpreter, str(HERE / script), *arguments]
+    with room.log.open("a") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=room.folder)
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+        yield process.wait()
+
+
+def stream_through_kills(room: Room, total: int) -> list[Run]:
+    """Starts the streaming process again and again until it has come to its end."""
+    runs = []
+    with tqdm(total=total, unit="batch", desc="streaming", file=sys.stdout, mininterval=0.5) as bar:
+        for kill in (*KILLS, None):
+            run = Run(kill)
+            runs.append(run)
+            task = {
+                "source": str(room.source),
+                "table": str(room.table),
+                "checkpoint": str(room.checkpoint),
+                "kill": None if kill is None else (kill.phase, kill.batch),
+            }
+            code = None
+            for event in python(room, "flights_stream.py", json.dumps(task)):
+                if isinstance(event, int):
+                    code = event
+                elif "batch" in event:
+                    run.batches.append(event)
+                    bar.update()
+            if code != (0 if kill is None else -signal.SIGKILL):
+                raise DemoFailed(f"The streaming process ended with {code} where it should not.")
+            if kill is not None:
+                bar.write(f"  kill -9 in batch {kill.batch:>2}, after {kill.phase:<9} ({kill.meaning})")
+    return runs
+
+
+def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
+    """The short table of the runs, and the totals."""
+    print("\nrun  batches  first batch of the run                             end")
+    for number, run in enumerate(runs, 1):
+        end = f"killed in batch {run.kill.batch}, {run.kill.phase}" if run.kill else "done"
+        print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<50} {end}")
+    events = [event for run in runs for event in run.batches]
+    reused = [event for event in events if event["reused"]]
+    skipped = [event for event in events if event["outcome"] == "already committed"]
+    snapshots = PaimonTable.load(str(room.table)).snapshots()
+    print(
+        f"\nbatches {len(events)} · snapshots {len(snapshots)} · kills {len(KILLS)} · replays skipped"
+        f" {len(skipped)} · prepared files reused {sum(event['files'] for event in reused)}"
+        f" (of {len(reused)} batches) · {seconds:.0f} s"
+    )
+
+
+def independent_readers(room: Room, table: Path) -> list[Summary]:
+    """What pypaimon and Java Paimon find in the table. Who is not here is named, not counted."""
+    found = []
+    readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}
+    for reader, interpreter in readers.items():
+        if not Path(interpreter).exists():
+            print(f"{reader} is not here: make demo sets it up")
+            continue
+        *told, code = python(room, "flights_check.py", reader, str(table), interpreter=interpreter)
+        if code == 0:
+            found.append(Summary(**told[-1]))
+        elif reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1":
+            print("Java Paimon is not here (no jar, or no Java): it does not check this table")
+        else:
+            raise DemoFailed(f"{reader} could not read {table}.")
+    if not found:
+        raise DemoFailed("No independent reader could be had.")
+    return found
+
+
+def print_agreement(source: Summary, readers: list[Summary]) -> bool:
+    """Source and readers in a table; whether they all agree."""
+    print(f"\n{'':<20}{'rows':>10}" + "".join(f"{'sum ' + name:>17}" for name in SUMMED) + "   equal days")
+    for one in (source, *readers):
+        equal = sum(source.days.get(day) == sum_ for day, sum_ in one.days.items())
+        sums = "".join(f"{one.sums[name]:>17,}" for name in SUMMED)
+        print(f"{one.reader:<20}{one.rows:>10,}{sums}   {equal} of {len(source.days)}")
+    return all((one.rows, one.sums, one.days) == (source.rows, source.sums, source.days) for one in readers)
+
+
+def compare_with_naive(room: Room) -> bool:
+    """Puts a naive sink and ours through the same crash; whether ours holds each row once."""
+    few = room.folder / "few-days"
+    few.mkdir()
+    for path in sorted(room.source.iterdir())[:DAYS_FOR_NAIVE]:
+        shutil.copy2(path, few)
+    rows = sum(pq.read_metadata(path).num_rows for path in few.iterdir())
+    checkpoints = room.checkpoint.parent
+    *told, code = python(room, "flights_naive.py", str(few), str(room.folder), str(checkpoints))
+    if code != 0:
+        raise DemoFailed("The comparison with a naive sink failed.")
+    ours = independent_readers(room, Path(told[-1]["ours"]))
+    print(
+        f"\nThe same crash on two sinks: {DAYS_FOR_NAIVE} daily files, one a batch; then the newest entry of"
+        f"\nSpark's commit log is removed, as if the driver had died before writing it, and the query is"
+        f"\nstarted again: Spark runs batch {told[-1]['replayed']} a second time."
+        f"\n  source                                        {rows:>6,} rows"
+        f"\n  df.write.mode('append') in foreachBatch       {told[-1]['naive']:>6,} rows"
+        f" ({told[-1]['naive'] - rows:+,}: the batch is there twice)"
+    )
+    for one in ours:
+        print(f"  PaimonSink, read by {one.reader:<26}{one.rows:>6,} rows ({one.rows - rows:+,})")
+    return told[-1]["naive"] > rows and all(one.rows == rows for one in ours)
+
+
+def main() -> int:
+    """The demo from its first line to its last; the exit code says whether all of it held."""
+    room = new_room()
+    try:
+        return run_demo(room)
+    except DemoFailed as failed:
+        print(f"{failed} The end of {room.log}:", file=sys.stderr)
+        print("\n".join(room.log.read_text().splitlines()[-30:]), file=sys.stderr)
+        return 1
+
+
+def run_demo(room: Room) -> int:
+    """All four steps."""
+    started = time.monotonic()
+    flights = load_flights()
+    source = summarize("source", flights)
+    days = write_daily_files(flights, room.source)
+    batches = -(-days // FILES_PER_BATCH)
+    print(f"{flights.num_rows:,} flights of 2013 in {days} daily files, {FILES_PER_BATCH} a micro-batch.")
+    PaimonTable.create(str(room.table), **TABLE)
+    runs = stream_through_kills(room, batches)
+    print_what_happened(room, runs, time.monotonic() - started)
+    agreed = print_agreement(source, independent_readers(room, room.table))
+    ours_holds = compare_with_naive(room)
+    print(f"\nThe table stays at {room.table}")
+    print(f"All of it took {time.monotonic() - started:.0f} s.")
+    if not (agreed and ours_holds):
+        print("FAILED: the table does not hold what the source holds.")
+        return 1
+    print(
+        f"OK: {source.rows:,} rows in the source, {source.rows:,} in the table after {len(KILLS)} kills,"
+        f" every day's checksum equal: each row exactly once."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

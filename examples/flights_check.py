@@ -1,0 +1,89 @@
+"""What a table of flights holds, told in a few numbers, by whoever reads it.
+
+    python flights_check.py pypaimon|java TABLE     prints the numbers as JSON
+
+The readers share no code with paimon_stream: pypaimon is Python's official one and runs in a venv of its
+own, `java` is Java Paimon itself. Both must find what the source holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from flights_data import ARROW_SCHEMA, day_starts
+
+NOT_HERE = 3
+"""The exit code that says that the reader itself is missing."""
+
+SUMMED = ("distance", "air_time", "dep_delay", "arr_delay")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Count, sums, and for each day a checksum over all columns of all its rows, whatever their order."""
+
+    reader: str
+    rows: int
+    sums: dict[str, int]
+    days: dict[str, str]
+
+
+def summarize(reader: str, flights: pa.Table) -> Summary:
+    """The summary of these rows. A lost, doubled or altered row changes its day's checksum."""
+    flights = flights.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
+    texts = [_as_text(flights[name]) for name in ARROW_SCHEMA.names]
+    rows = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="NULL")
+    ordered = pa.table({"day": flights["flight_date"], "row": rows}).sort_by(
+        [("day", "ascending"), ("row", "ascending")]
+    )
+    starts, names = day_starts(ordered["day"])
+    days = {}
+    for number, (start, name) in enumerate(zip(starts, names, strict=True)):
+        end = starts[number + 1] if number + 1 < len(starts) else ordered.num_rows
+        text = "\n".join(ordered["row"].slice(start, end - start).to_pylist())
+        days[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    sums = {name: pc.sum(flights[name]).as_py() for name in SUMMED}
+    return Summary(reader=reader, rows=flights.num_rows, sums=sums, days=days)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return column.cast(pa.string())
+
+
+def read_with_pypaimon(table: str) -> Summary:
+    """Reads the newest snapshot with pypaimon."""
+    from pypaimon.table.file_store_table import FileStoreTable
+
+    builder = FileStoreTable.from_path(table).new_read_builder()
+    flights = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    return summarize(f"pypaimon {metadata.version('pypaimon')}", flights)
+
+
+def read_with_java(table: str) -> Summary:
+    """Reads the newest snapshot with Java Paimon."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
+    import java_paimon
+
+    try:
+        java = java_paimon.JavaPaimon(max_heap="2g")
+    except java_paimon.OracleUnavailable as why:
+        print(why, file=sys.stderr)
+        sys.exit(NOT_HERE)
+    with java:
+        rows = java.read(table)
+    flights = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
+    return summarize(f"Java Paimon {java_paimon.PAIMON_VERSION}", flights)
+
+
+if __name__ == "__main__":
+    read = {"pypaimon": read_with_pypaimon, "java": read_with_java}[sys.argv[1]]
+    print(json.dumps(asdict(read(sys.argv[2]))))

@@ -1,0 +1,103 @@
+"""The streaming job: daily files in, a Paimon table out, one snapshot for each micro-batch.
+
+    python flights_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 15]}'
+
+Run by `flights.py` as a process of its own, because it is killed on the way. What it has done it tells
+as one line of JSON for each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from flights_data import SPARK_SCHEMA
+from pyspark.sql import DataFrame, SparkSession
+
+from paimon_stream import CommitReport, PaimonSink
+from paimon_stream.commit.observer import Phase
+
+FILES_PER_BATCH = 9
+
+
+def local_spark(name: str) -> SparkSession:
+    """A small local Spark that prints errors only."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def daily_files(spark: SparkSession, source: str, per_batch: int = FILES_PER_BATCH) -> DataFrame:
+    """The folder of daily files as a stream."""
+    reader = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", per_batch)
+    return reader.parquet(source)
+
+
+def tell(**event: Any) -> None:
+    """One line to the process that started this one."""
+    print(json.dumps(event), flush=True)
+
+
+def tell_report(report: CommitReport) -> None:
+    """Tells of a batch that took effect, now or in an earlier run."""
+    tell(
+        batch=report.identifier,
+        outcome=report.outcome,
+        rows=report.rows,
+        files=report.files,
+        reused=report.reused,
+    )
+
+
+@dataclass(frozen=True)
+class KillAt:
+    """Kills Spark's JVM and then this process with SIGKILL when a batch reaches a phase."""
+
+    phase: Phase
+    batch: int
+    jvm: int
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        """What the sink calls at each phase of each batch."""
+        if phase is self.phase and identifier == self.batch:
+            tell(killed=identifier, phase=phase.name)
+            os.kill(self.jvm, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Streams what there is, and ends; or is killed on the way."""
+    task = json.loads(sys.argv[1])
+    spark = local_spark("flights")
+    observer = {}
+    if task["kill"]:
+        phase, batch = task["kill"]
+        jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        observer = {"observer": KillAt(Phase[phase], batch, jvm)}
+    sink = PaimonSink(task["table"], on_commit=tell_report, **observer)
+    query = sink.start(
+        daily_files(spark, task["source"]),
+        checkpoint=task["checkpoint"],
+        trigger={"availableNow": True},
+        query_name="flights",
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
