@@ -1,0 +1,36 @@
+"""The reporter protocol, and the one way to call reporters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from paimon_stream.commit.report import CommitReport
+
+__all__ = ["Reporter", "report_to_all"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Reporter(Protocol):
+    """Hears of each batch after its commit, on the driver, in the thread that committed."""
+
+    def report(self, report: CommitReport) -> None:
+        """Told once per batch; also of empty batches, and of those an earlier run committed."""
+
+
+def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
+    """Tells every reporter. One that raises is logged with its traceback and changes nothing: the snapshot
+    is published by now, and a failure after that must not fail the batch."""
+    for reporter in reporters:
+        try:
+            reporter.report(report)
+        except Exception:  # noqa: BLE001
+            _LOG.warning(
+                "%s: reporter %r failed on batch %d; the commit is not affected.",
+                report.location,
+                reporter,
+                report.identifier,
+                exc_info=True,
+            )

@@ -1,0 +1,86 @@
+"""One line in the log for each batch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+
+__all__ = ["LOGGER_NAME", "LogReporter"]
+
+LOGGER_NAME: Final = "paimon_stream"
+
+_BYTE_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class LogReporter:
+    """Writes one INFO line per batch to the logger `paimon_stream`.
+
+    The text is for people. Programs read the record's attributes, which are API: `paimon_table`,
+    `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None where there is none),
+    `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
+    `paimon_phases` (milliseconds by phase) and `paimon_reused`.
+    """
+
+    logger_name: str = LOGGER_NAME
+
+    def report(self, report: CommitReport) -> None:
+        """Writes the line."""
+        logger = logging.getLogger(self.logger_name)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", _line(report), extra=_extra(report))
+
+
+def _extra(report: CommitReport) -> dict[str, Any]:
+    return {
+        "paimon_table": report.location,
+        "paimon_user": report.user,
+        "paimon_batch": report.identifier,
+        "paimon_outcome": report.outcome,
+        "paimon_snapshot": report.snapshot_id,
+        "paimon_attempts": report.attempts,
+        "paimon_rows": report.rows,
+        "paimon_files": report.files,
+        "paimon_bytes": report.bytes,
+        "paimon_millis": report.millis,
+        "paimon_phases": dict(report.phases),
+        "paimon_reused": report.reused,
+    }
+
+
+def _line(report: CommitReport) -> str:
+    batch = "batch commit" if report.identifier == BATCH_IDENTIFIER else f"batch {report.identifier}"
+    start = f"{report.location}: {batch}"
+    if report.outcome == "empty":
+        text = f"{start} is empty, no snapshot made"
+    elif report.outcome == "already committed":
+        where = (
+            "in a snapshot since expired"
+            if report.snapshot_id is None
+            else f"as snapshot {report.snapshot_id}"
+        )
+        text = f"{start} was already committed {where}"
+    else:
+        reused = " (files of an earlier run)" if report.reused else ""
+        text = (
+            f"{start} committed as snapshot {report.snapshot_id}: {_count(report.rows, 'row')} in "
+            f"{_count(report.files, 'file')}{reused}, {_size(report.bytes)}, "
+            f"{_count(report.attempts, 'attempt')}, {report.millis:.0f} ms"
+        )
+    # A table's path or a commit user may hold anything; a line stays one line.
+    return " ".join(f"{text}, user {report.user}".splitlines())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(size: int) -> str:
+    scaled, unit = float(size), 0
+    while scaled >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{size} bytes" if unit == 0 else f"{scaled:.1f} {_BYTE_UNITS[unit]}"
