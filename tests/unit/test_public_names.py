@@ -1,0 +1,83 @@
+"""The names that users may rely on, and what importing them costs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import paimon_stream
+
+HOME = Path(paimon_stream.__file__).parent
+MODULES = [
+    name
+    for _, name, _ in pkgutil.walk_packages([str(HOME)], "paimon_stream.")
+    if not name.endswith("__main__")
+]
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_the_package_offers_exactly_the_names_it_documents() -> None:
+    assert set(paimon_stream.__all__) == {
+        "CommitMessage",
+        "CommitReport",
+        "PaimonSink",
+        "PaimonTable",
+        "__version__",
+        "errors",
+    }
+
+
+def test_nothing_else_leaks_from_the_package() -> None:
+    public = {
+        name
+        for name, value in vars(paimon_stream).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert public == set(paimon_stream.__all__) - {"errors", "__version__"}
+
+
+def test_every_module_names_what_it_offers_and_has_it() -> None:
+    for name in MODULES:
+        module = importlib.import_module(name)
+        if hasattr(module, "__path__") and not hasattr(module, "__all__"):
+            continue  # a folder's __init__ that offers nothing
+        assert module.__doc__, f"{name} has no docstring"
+        assert len(set(module.__all__)) == len(module.__all__), f"{name} names something twice"
+        missing = [one for one in module.__all__ if not hasattr(module, one)]
+        assert not missing, f"{name} names {missing} in __all__ and does not have them"
+
+
+def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
+    assert (HOME / "py.typed").is_file()
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    from importlib import metadata
+
+    assert paimon_stream.__version__ == metadata.version("paimon-stream")
+
+
+@pytest.mark.parametrize("module", ["paimon_stream", "paimon_stream.write.task", "paimon_stream.api.table"])
+def test_importing_does_not_import_pyspark(module: str) -> None:
+    done = run(f"import sys, {module}; sys.exit('pyspark' in sys.modules or 'pandas' in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_pyspark_the_sink_names_the_extra_to_install() -> None:
+    done = run(
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from paimon_stream import PaimonSink, errors\n"
+        "try: PaimonSink('somewhere')\n"
+        "except errors.MissingExtra as missing: print(missing.context['extra'], missing)\n"
+    )
+    assert done.stdout.startswith("spark "), done.stdout + done.stderr
+    assert "pip install 'paimon-stream[spark]'" in done.stdout
