@@ -1,0 +1,196 @@
+"""The data files of one (partition, bucket): rows are collected, written as row groups, files rolled.
+
+Rows wait until a row group is worth writing: 256k rows, or fewer where they are wide or where the file
+at hand reaches `target-file-size` earlier. How many rows that is follows from the size of the row groups
+already written, so that files of small targets end near it, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.options import DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.write.columns import file_schema
+from paimon_stream.write.file_stats import StatsPlan
+from paimon_stream.write.parquet_file import ParquetFile, ParquetSettings
+
+__all__ = ["BucketWriter", "DataFileSettings"]
+
+_ROW_GROUP_ROWS: Final = 256 * 1024
+_ROW_GROUP_BYTES: Final = 128 * 2**20
+_APPEND_TARGET_BYTES: Final = 256 * 2**20
+_FULL_SHARE: Final = 0.92
+_PROBE_SHARE: Final = 0.5
+_TELLING_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileSettings:
+    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` counts rows as
+    they are in memory."""
+
+    parquet: ParquetSettings
+    stats: StatsPlan
+    schema_id: int
+    prefix: str
+    target_bytes: int
+    row_group_bytes: int
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options) -> DataFileSettings:
+        """The settings of an append table (format.md §7.1, §9.2). Raises `ConfigError`s."""
+        block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
+        target = options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _APPEND_TARGET_BYTES
+        return cls(
+            parquet=ParquetSettings.of(file_schema(schema), options),
+            stats=StatsPlan.of(schema, options),
+            schema_id=schema.id,
+            prefix=options.value(DATA_FILE_PREFIX),
+            target_bytes=max(1, target),
+            row_group_bytes=max(1, block),
+        )
+
+
+class BucketWriter:
+    """Writes the rows of one (partition, bucket) to files in `folder`, in the order they are added.
+
+    The caller decides when: `add` only keeps the batch; `write_due` writes what is worth a row group;
+    `write_all` everything. `waiting_bytes` is what it holds in memory. Sequence numbers count from 0.
+    Ends with `close` or `abort`.
+    """
+
+    def __init__(self, settings: DataFileSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
+        self.waiting_bytes = 0
+        self._settings = settings
+        self._storage = storage
+        self._runtime = runtime
+        self._folder = folder
+        self._uuid = runtime.ids.uuid()
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._file: ParquetFile | None = None
+        self._row_bytes: float | None = None
+        self._names = 0
+        self._next_sequence = 0
+        self._done: list[DataFileMeta] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._file is not None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keeps the rows until they are written; the batch is not copied."""
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self.waiting_bytes += batch.nbytes
+
+    def write_due(self) -> None:
+        """Writes row groups as long as enough rows wait for one."""
+        while self._waiting_rows and self._is_due():
+            self._write_row_group()
+
+    def write_all(self) -> None:
+        """Writes everything that waits."""
+        while self._waiting_rows:
+            self._write_row_group()
+
+    def end_file(self) -> None:
+        """Closes the open file, if any, and adds it to the result."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        footer = file.close()
+        self._done.append(self._described(file, footer))
+
+    def close(self) -> tuple[DataFileMeta, ...]:
+        """Writes what waits, closes the last file; all files, oldest first."""
+        self.write_all()
+        self.end_file()
+        return tuple(self._done)
+
+    def abort(self, why: BaseException) -> tuple[str, ...]:
+        """Gives up: the open file is removed. The paths of the complete ones, for the caller to delete."""
+        self._waiting.clear()
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.abort(why)
+        return tuple(f"{self._folder}/{one.file_name}" for one in self._done)
+
+    def _is_due(self) -> bool:
+        if self._waiting_rows >= _ROW_GROUP_ROWS or self.waiting_bytes >= self._settings.row_group_bytes:
+            return True
+        wanted = self._rows_to_target()
+        if wanted is None:
+            return self.waiting_bytes >= self._settings.target_bytes
+        return self._waiting_rows >= wanted
+
+    def _rows_to_target(self) -> int | None:
+        """How many rows fill the file at hand, as far as can be told; None before anything was written."""
+        if self._row_bytes is None:
+            return None
+        written = 0 if self._file is None else self._file.size
+        return max(1, math.ceil((self._settings.target_bytes - written) / self._row_bytes))
+
+    def _row_group_rows(self) -> int:
+        """How many of the waiting rows the next row group takes."""
+        rows, settings = self._waiting_rows, self._settings
+        bytes_waiting = max(1, self.waiting_bytes)
+        if bytes_waiting > settings.row_group_bytes:
+            rows = rows * settings.row_group_bytes // bytes_waiting
+        wanted = self._rows_to_target()
+        if wanted is None:
+            # The first row group of all tells how small rows become; it must not overfill a small file.
+            probe = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
+            wanted = probe if probe < self._waiting_rows else self._waiting_rows
+        return max(1, min(rows, wanted))
+
+    def _write_row_group(self) -> None:
+        rows = self._take(self._row_group_rows())
+        if self._file is None:
+            self._file = ParquetFile(self._settings.parquet, self._storage, self._next_path(), rows)
+        before = self._file.size
+        self._file.write(rows)
+        if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
+            self._row_bytes = max((self._file.size - before) / rows.num_rows, 1 / 1024)
+        if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
+            self.end_file()
+
+    def _take(self, rows: int) -> pa.Table:
+        """The first `rows` waiting rows, no longer waiting. Nothing is copied."""
+        waiting = pa.Table.from_batches(self._waiting, self._settings.parquet.arrow)
+        rest = waiting.slice(rows)
+        self._waiting = rest.to_batches()
+        self._waiting_rows = rest.num_rows
+        self.waiting_bytes = sum(batch.nbytes for batch in self._waiting)
+        return waiting.slice(0, rows)
+
+    def _next_path(self) -> str:
+        name = f"{self._settings.prefix}{self._uuid}-{self._names}.{self._settings.parquet.suffix}"
+        self._names += 1
+        return f"{self._folder}/{name}"
+
+    def _described(self, file: ParquetFile, footer: pq.FileMetaData) -> DataFileMeta:
+        first = self._next_sequence
+        self._next_sequence += file.rows
+        stats, stats_columns = self._settings.stats.describe(footer, file.nan_columns)
+        return DataFileMeta(
+            file_name=file.path.rpartition("/")[2],
+            file_size=file.size,
+            row_count=file.rows,
+            value_stats=stats,
+            value_stats_cols=stats_columns,
+            min_sequence_number=first,
+            max_sequence_number=self._next_sequence - 1,
+            schema_id=self._settings.schema_id,
+            creation_time=self._runtime.clock.local_millis(),
+        )

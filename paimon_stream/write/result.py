@@ -1,0 +1,107 @@
+"""What a task tells the driver, as bytes: its commit messages, or the error it failed with.
+
+Versioned and typed, never pickled, so that driver and executors may run different releases. All numbers
+are big endian:
+
+    "PSTR" | u8 version | u8 kind | i32 partition id | i64 attempt number | body
+    kind 0, a result:   i64 rows | i64 bytes | i32 files | i32 message version | i32 count, messages
+    kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
+
+__all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
+
+_MAGIC: Final = b"PSTR"
+_VERSION: Final = 1
+_RESULT: Final = 0
+_FAILURE: Final = 1
+_HEAD: Final = struct.Struct(">4sBBiq")
+_COUNTS: Final = struct.Struct(">qqii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What a task wrote: messages, and how many rows, bytes and files they hold. Partition id and attempt
+    number are Spark's."""
+
+    messages: tuple[CommitMessage, ...]
+    rows: int
+    bytes: int
+    files: int
+    partition_id: int = 0
+    attempt_number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailure:
+    """The error a task failed with, for the driver to raise. It has removed its files itself."""
+
+    error: PaimonStreamError
+    partition_id: int = 0
+    attempt_number: int = 0
+
+
+def encode_result(result: TaskResult | TaskFailure) -> bytes:
+    """The bytes of a result or a failure. Context values that JSON has not travel as their text."""
+    match result:
+        case TaskResult():
+            counts = _COUNTS.pack(result.rows, result.bytes, result.files, CommitMessage.VERSION)
+            body = counts + CommitMessage.serialize_all(result.messages)
+            kind = _RESULT
+        case TaskFailure(error=error):
+            told = {"error": type(error).__name__, "message": error.message, "context": error.context}
+            body = json.dumps(told, default=str).encode()
+            kind = _FAILURE
+    return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, result.attempt_number) + body
+
+
+def decode_result(data: bytes) -> TaskResult | TaskFailure:
+    """The result or failure again.
+
+    An error class this release does not know becomes `PaimonStreamError`. Raises `UnknownVersion` for
+    bytes of a newer release, `FormatError` for anything else that is no result.
+    """
+    if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+        raise FormatError(
+            f"These {len(data)} bytes are not the result of a write task. Install the same release of "
+            "paimon-stream on the driver and the executors."
+        )
+    _, version, kind, partition_id, attempt_number = _HEAD.unpack_from(data)
+    if version > _VERSION or kind not in (_RESULT, _FAILURE):
+        raise UnknownVersion(
+            f"A task result of version {version}, kind {kind}; this release reads version {_VERSION}. "
+            "Upgrade paimon-stream on the driver.",
+            version=version,
+        )
+    try:
+        if kind == _FAILURE:
+            error = _decode_error(json.loads(data[_HEAD.size :]))
+            return TaskFailure(error=error, partition_id=partition_id, attempt_number=attempt_number)
+        rows, bytes_, files, message_version = _COUNTS.unpack_from(data, _HEAD.size)
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
+        raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
+    messages = CommitMessage.deserialize_all(data[_HEAD.size + _COUNTS.size :], message_version)
+    return TaskResult(
+        messages=tuple(messages),
+        rows=rows,
+        bytes=bytes_,
+        files=files,
+        partition_id=partition_id,
+        attempt_number=attempt_number,
+    )
+
+
+def _decode_error(told: dict[str, Any]) -> PaimonStreamError:
+    # Set directly: a context name such as "message" would clash with a parameter.
+    error = by_name(str(told["error"]))(str(told["message"]))
+    error.context.update(told["context"].items())
+    return error

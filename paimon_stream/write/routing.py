@@ -1,0 +1,167 @@
+"""Which (partition, bucket) every row of a batch belongs to, and the batch split by it.
+
+Everything is done on whole columns: partition values become codes, keys become buckets by Paimon's hash,
+and Python sees each distinct partition once, never a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.format.binary_row import column_values, serialize
+from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.options import BUCKET, BUCKET_FUNCTION, Options
+from paimon_stream.write.bucket import assign_buckets
+
+__all__ = ["Group", "Router", "split"]
+
+GroupIds = npt.NDArray[np.int64]
+
+UNAWARE: Final = -1
+_FEW_CODES: Final = 2**16
+_MOST_CODES: Final = 2**40
+
+
+class Group(NamedTuple):
+    """Where rows go: the serialized partition row, and the bucket in it."""
+
+    partition: bytes
+    bucket: int
+
+
+class Router:
+    """Numbers the groups of one table as rows for them turn up; `groups[number]` is the group.
+
+    Holds one entry per (partition, bucket) seen, nothing per row.
+    """
+
+    def __init__(self, schema: TableSchema, options: Options, table: str = "") -> None:
+        """`table` is for messages. Raises `UnsupportedFeature` for other than no or fixed buckets."""
+        self.groups: list[Group] = []
+        self.total_buckets = options.value(BUCKET)
+        if self.total_buckets != UNAWARE and self.total_buckets < 1:
+            raise UnsupportedFeature(
+                f"Table {table} has bucket = {self.total_buckets}; only -1 and fixed numbers of buckets can be "
+                "written.",
+                table=table,
+                option=BUCKET.key,
+            )
+        self._table = table
+        self._numbers: dict[Group, int] = {}
+        self._partition = schema.partition_fields
+        self._keys = (
+            () if self.total_buckets == UNAWARE else tuple(schema.field(name) for name in schema.bucket_keys)
+        )
+        self._function = options.value(BUCKET_FUNCTION)
+
+    def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
+        """The group numbers of a conformed batch's rows; one number where all rows are of one group.
+
+        Raises `InvalidData` for partition values that are not UTF-8.
+        """
+        if not self._partition and not self._keys:
+            return self._number(Group(EMPTY_ROW, 0))
+        codes, partitions = self._partition_codes(batch)
+        buckets_of = max(1, self.total_buckets)
+        if self._keys:
+            codes = codes * buckets_of + self._buckets(batch)
+        found = _distinct(codes, len(partitions) * buckets_of)
+        numbers = np.array(
+            [self._number(Group(partitions[code // buckets_of], int(code % buckets_of))) for code in found],
+            dtype=np.int64,
+        )
+        if len(numbers) == 1:
+            return int(numbers[0])
+        return numbers[np.searchsorted(found, codes)]
+
+    def _number(self, group: Group) -> int:
+        number = self._numbers.get(group)
+        if number is None:
+            number = self._numbers[group] = len(self.groups)
+            self.groups.append(group)
+        return number
+
+    def _buckets(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        keys = batch.select([one.name for one in self._keys])
+        return assign_buckets(keys, [one.type for one in self._keys], self.total_buckets, self._function)
+
+    def _partition_codes(self, batch: pa.RecordBatch) -> tuple[GroupIds, list[bytes]]:
+        """A code for each row, and the serialized partition row of each code."""
+        codes = np.zeros(batch.num_rows, dtype=np.int64)
+        if not self._partition:
+            return codes, [EMPTY_ROW]
+        most = 1
+        columns = [batch.column(one.name) for one in self._partition]
+        for column in columns:
+            own = _bits(column).dictionary_encode(null_encoding="encode")
+            if most * len(own.dictionary) > _MOST_CODES:
+                found, codes = np.unique(codes, return_inverse=True)
+                most = len(found)
+            codes = codes * len(own.dictionary) + own.indices.to_numpy(zero_copy_only=False)
+            most *= len(own.dictionary)
+        found = _distinct(codes, most)
+        codes = np.searchsorted(found, codes).astype(np.int64, copy=False)
+        first_rows = np.empty(len(found), dtype=np.int64)
+        first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
+        return codes, self._partition_rows([column.take(pa.array(first_rows)) for column in columns], codes)
+
+    def _partition_rows(self, columns: Sequence[pa.Array], codes: GroupIds) -> list[bytes]:
+        types = [one.type for one in self._partition]
+        values = []
+        for one, column in zip(self._partition, columns, strict=True):
+            if one.type.is_string:
+                self._check_text(one.name, column, codes)
+            values.append(column_values(column, one.type))
+        return [serialize(types, row) for row in zip(*values, strict=True)]
+
+    def _check_text(self, name: str, column: pa.Array, codes: GroupIds) -> None:
+        broken = [code for code, raw in enumerate(column.cast(pa.binary()).to_pylist()) if not _is_text(raw)]
+        if broken:
+            count = int(np.isin(codes, broken).sum())
+            raise InvalidData(
+                f"Partition column {name!r} of {self._table or 'the table'} is not UTF-8 in {count:,} of "
+                f"{len(codes):,} rows, so it cannot name a folder. Fix the values.",
+                table=self._table,
+                column=name,
+                count=count,
+            )
+
+
+def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each group, in their order, by ascending group number. Each part is a copy of its own,
+    so that keeping one does not keep the others in memory."""
+    few = int(numbers.max(initial=0)) < _FEW_CODES
+    order = np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")
+    found, counts = np.unique(numbers[order], return_counts=True)
+    end = 0
+    for number, count in zip(found.tolist(), counts.tolist(), strict=True):
+        start, end = end, end + count
+        yield number, batch.take(pa.array(order[start:end]))
+
+
+def _distinct(codes: GroupIds, below: int) -> GroupIds:
+    """The different codes, ascending; all are below `below`."""
+    if below <= _FEW_CODES:
+        return np.flatnonzero(np.bincount(codes, minlength=1))
+    return np.unique(codes)
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    """Floats as their bits: rows are told apart by bytes, so 0.0 is not -0.0 (format.md §11, 16)."""
+    if pa.types.is_floating(column.type):
+        return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    return column
+
+
+def _is_text(raw: bytes | None) -> bool:
+    try:
+        return raw is None or raw.decode() is not None
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,196 @@
+"""What one Spark task does: rows in, data files and their commit messages out.
+
+A task never lists the table, never commits and deletes nothing but its own files, and those only when it
+fails: nobody knows of them yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.errors import StorageError
+from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
+from paimon_stream.options import Options
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+from paimon_stream.write.columns import ColumnPlan, check_types
+from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.result import TaskResult
+from paimon_stream.write.routing import GroupIds, Router, split
+
+__all__ = ["WriteSpec", "write_task"]
+
+logger = logging.getLogger(__name__)
+
+_BUFFER_BYTES: Final = 256 * 2**20
+_STAGE_BYTES: Final = 32 * 2**20
+_MOST_OPEN_FILES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSpec:
+    """All that a task needs to know. Pickles, as it travels to executors.
+
+    `options` are the table's with the sink's overrides; `buffer_bytes` bounds the rows a task holds in
+    memory before it writes row groups that are smaller than they could be.
+    """
+
+    storage: Storage
+    schema: TableSchema
+    options: Options
+    runtime: Runtime = field(default_factory=system)
+    buffer_bytes: int = _BUFFER_BYTES
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A schema's options are a read-only view, which does not pickle; its JSON does.
+        parts = (self.storage, encode_schema(self.schema), dict(self.options), self.runtime)
+        return _restored, (*parts, self.buffer_bytes)
+
+
+def _restored(
+    storage: Storage, schema: bytes, options: dict[str, str], runtime: Runtime, buffer_bytes: int
+) -> WriteSpec:
+    return WriteSpec(
+        storage=storage,
+        schema=decode_schema(schema, "the schema of a write task"),
+        options=Options(options),
+        runtime=runtime,
+        buffer_bytes=buffer_bytes,
+    )
+
+
+def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+    """Writes all rows; one commit message for each (partition, bucket), in the order they turned up.
+
+    The rows of a group keep their order. Sequence numbers count from 0 in each group: the driver renumbers
+    those of fixed buckets. Files are durable when this returns. No rows make no files and no messages.
+
+    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s. Whatever it
+    raises, and whatever `batches` raises, the task's files are removed first (best effort).
+    """
+    task = _Task(spec)
+    try:
+        for batch in batches:
+            task.add(batch)
+        return task.finish()
+    except BaseException as why:
+        task.abort(why)
+        raise
+
+
+class _Task:
+    """The writers of one task by group number, and rows that are not split by group yet."""
+
+    def __init__(self, spec: WriteSpec) -> None:
+        table = spec.storage.location
+        check_types(spec.schema, table)
+        self.spec = spec
+        self.columns = ColumnPlan.of(spec.schema, table)
+        self.router = Router(spec.schema, spec.options, table)
+        self.settings = DataFileSettings.of(spec.schema, spec.options)
+        self.layout = Layout.of(spec.schema, spec.options)
+        self.writers: list[BucketWriter] = []
+        self.open: dict[int, None] = {}  # numbers of writers with an open file, least recently used first
+        self.waiting_bytes = 0
+        self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
+        self.staged_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows in. A batch of one group goes on uncopied; mixed ones are split many at a time."""
+        if not batch.num_rows:
+            return
+        fitted = self.columns.conform(batch)
+        numbers = self.router.assign(fitted)
+        if isinstance(numbers, int):
+            self._split_staged()
+            self._give(numbers, fitted)
+        else:
+            self.staged.append((fitted, numbers))
+            self.staged_bytes += fitted.nbytes
+            if self.staged_bytes >= min(_STAGE_BYTES, self.spec.buffer_bytes):
+                self._split_staged()
+
+    def finish(self) -> TaskResult:
+        """Writes the rest, ends all files."""
+        self._split_staged()
+        messages = []
+        for group, writer in zip(self.router.groups, self.writers, strict=True):
+            files = writer.close()
+            messages.append(
+                CommitMessage(
+                    partition=group.partition,
+                    bucket=group.bucket,
+                    total_buckets=self.router.total_buckets,
+                    new_files=files,
+                )
+            )
+        new = [file for message in messages for file in message.new_files]
+        return TaskResult(
+            messages=tuple(messages),
+            rows=sum(file.row_count for file in new),
+            bytes=sum(file.file_size for file in new),
+            files=len(new),
+        )
+
+    def abort(self, why: BaseException) -> None:
+        """Removes what was written."""
+        for writer in self.writers:
+            try:
+                for path in writer.abort(why):
+                    self.spec.storage.delete(path)
+            except StorageError as failed:
+                logger.warning("A file of a failed task could not be removed: %s", failed)
+
+    def _split_staged(self) -> None:
+        if not self.staged:
+            return
+        staged, self.staged, self.staged_bytes = self.staged, [], 0
+        numbers = np.concatenate([of for _, of in staged])
+        rows = pa.Table.from_batches([batch for batch, _ in staged]).combine_chunks()
+        start = 0
+        for batch in rows.to_batches():
+            end = start + batch.num_rows
+            for number, part in split(batch, numbers[start:end]):
+                self._give(number, part)
+            start = end
+
+    def _give(self, number: int, rows: pa.RecordBatch) -> None:
+        while len(self.writers) <= number:
+            self.writers.append(self._writer(len(self.writers)))
+        writer = self.writers[number]
+        before = writer.waiting_bytes
+        writer.add(rows)
+        writer.write_due()
+        self.waiting_bytes += writer.waiting_bytes - before
+        self._note_open(number)
+        while self.waiting_bytes > self.spec.buffer_bytes:
+            self._write_largest()
+
+    def _writer(self, number: int) -> BucketWriter:
+        group = self.router.groups[number]
+        folder = self.layout.bucket_folder(group.partition, group.bucket)
+        return BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder)
+
+    def _write_largest(self) -> None:
+        number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
+        self.waiting_bytes -= writer.waiting_bytes
+        writer.write_all()
+        self._note_open(number)
+
+    def _note_open(self, number: int) -> None:
+        """Ends the file that was written to longest ago where too many are open."""
+        self.open.pop(number, None)
+        if self.writers[number].is_open:
+            self.open[number] = None
+        while len(self.open) > _MOST_OPEN_FILES:
+            oldest = next(iter(self.open))
+            del self.open[oldest]
+            self.writers[oldest].end_file()
