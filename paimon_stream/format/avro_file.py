@@ -1,0 +1,240 @@
+"""The Avro object container file: header, blocks, codecs (format.md §4.1). Knows nothing of records.
+
+Compression is Arrow's and the standard library's, so reading and writing need no codec package beside
+pyarrow, whichever version of fastavro decodes the records.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
+
+__all__ = ["AvroBlock", "AvroFile", "Compressor", "compressor", "encode_file", "read_file", "zigzag"]
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_SIZE: Final = 16
+_DEFLATE_WINDOW: Final = -15
+
+
+class AvroBlock(NamedTuple):
+    """A block: how many records, and their bytes, compressed in a file and plain once read."""
+
+    records: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroFile:
+    """A file that was read: the text of its writer schema, and its blocks, decompressed."""
+
+    schema: str
+    blocks: tuple[AvroBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compressor:
+    """How blocks are compressed, and the codec's name in the header."""
+
+    codec: str
+    compress: Callable[[bytes], bytes]
+
+
+def compressor(compression: str, level: int) -> Compressor:
+    """The compressor for a value of `manifest.compression`; `level` is that of zstd.
+
+    `zstd` is Avro's `zstandard`; all others are Avro's own names. Raises `InvalidOption` for names that
+    Java cannot read either, `none` and `lz4` among them (format.md §4.1).
+    """
+    match compression.strip().lower():
+        case "zstd" | "zstandard":
+            zstd = pa.Codec("zstd", compression_level=level)
+            return Compressor(codec="zstandard", compress=lambda data: _arrow(zstd, data))
+        case "null":
+            return Compressor(codec="null", compress=lambda data: data)
+        case "deflate":
+            return Compressor(codec="deflate", compress=_deflate)
+        case "snappy":
+            snappy = pa.Codec("snappy")
+            return Compressor(
+                codec="snappy",
+                compress=lambda data: _arrow(snappy, data) + zlib.crc32(data).to_bytes(4, "big"),
+            )
+        case "bzip2":
+            return Compressor(codec="bzip2", compress=bz2.compress)
+        case "xz":
+            return Compressor(codec="xz", compress=lzma.compress)
+    raise InvalidOption(
+        f"Option 'manifest.compression' is {compression!r}, which no engine could read back. Set it to one "
+        "of zstd, snappy, deflate, bzip2, xz, null.",
+        option="manifest.compression",
+        value=compression,
+    )
+
+
+def _arrow(codec: pa.Codec, data: bytes) -> bytes:
+    made: bytes = codec.compress(data, asbytes=True)
+    return made
+
+
+def _deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=_DEFLATE_WINDOW)
+    return stream.compress(data) + stream.flush()
+
+
+def zigzag(number: int) -> bytes:
+    """A number as Avro writes an int or long: zig-zag, then seven bits a byte, least first."""
+    left = (number << 1) ^ (number >> 63)
+    made = bytearray()
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
+
+
+def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
+    """A whole file of blocks that are compressed already.
+
+    The sync marker is a hash of the content, so that equal content gives equal bytes.
+    """
+    kept = [block for block in blocks if block.records]
+    digest = hashlib.blake2b(schema, digest_size=_SYNC_SIZE)
+    for block in kept:
+        digest.update(block.data)
+    sync = digest.digest()
+    parts = [_MAGIC, zigzag(2)]
+    for key, value in ((b"avro.schema", schema), (b"avro.codec", codec.encode())):
+        parts += [zigzag(len(key)), key, zigzag(len(value)), value]
+    parts += [zigzag(0), sync]
+    for block in kept:
+        parts += [zigzag(block.records), zigzag(len(block.data)), block.data, sync]
+    return b"".join(parts)
+
+
+def read_file(data: bytes, path: str) -> AvroFile:
+    """Reads a whole file of any codec of Avro's. `path` is for messages.
+
+    Raises `CorruptMetadata` for what is not a whole Avro file, `UnsupportedFeature` for an unknown codec.
+    """
+    cursor = _Cursor(data, path)
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise cursor.corrupt("it is not an Avro file")
+    header = _read_header(cursor)
+    sync = cursor.take(_SYNC_SIZE)
+    codec = header.get(b"avro.codec", b"null").decode("utf-8", "replace")
+    try:
+        schema = header[b"avro.schema"].decode()
+    except (KeyError, UnicodeDecodeError):
+        raise cursor.corrupt("its header holds no schema") from None
+    blocks = []
+    while not cursor.at_end:
+        count, packed = cursor.long(), cursor.take(cursor.long())
+        if cursor.take(_SYNC_SIZE) != sync:
+            raise cursor.corrupt(f"the block that ends at byte {cursor.position} is damaged")
+        if count < 0:
+            raise cursor.corrupt(f"a block claims {count} records")
+        blocks.append(AvroBlock(count, _decompress(codec, packed, cursor)))
+    return AvroFile(schema=schema, blocks=tuple(blocks))
+
+
+class _Cursor:
+    """A position in a file's bytes, which never reads beyond them."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.position = 0
+        self.path = path
+        self._data = data
+
+    @property
+    def at_end(self) -> bool:
+        return self.position == len(self._data)
+
+    def take(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self._data):
+            raise self.corrupt("it is cut off or damaged")
+        taken = self._data[self.position : end]
+        self.position = end
+        return taken
+
+    def long(self) -> int:
+        made = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            made |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (made >> 1) ^ -(made & 1)
+            if shift > 63:
+                raise self.corrupt(f"byte {self.position} is no number")
+
+    def corrupt(self, why: str) -> CorruptMetadata:
+        return CorruptMetadata(
+            f"{self.path} cannot be read: {why} ({len(self._data)} bytes). Restore the file from a backup, "
+            "or roll the table back to a snapshot that does not use it.",
+            path=self.path,
+        )
+
+
+def _read_header(cursor: _Cursor) -> dict[bytes, bytes]:
+    header: dict[bytes, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            cursor.long()  # a negative count is followed by the size of the block in bytes
+        for _ in range(abs(count)):
+            key = cursor.take(cursor.long())
+            header[key] = cursor.take(cursor.long())
+    return header
+
+
+def _decompress(codec: str, packed: bytes, cursor: _Cursor) -> bytes:
+    try:
+        match codec:
+            case "zstandard":
+                plain: bytes = pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read()
+                return plain
+            case "null":
+                return packed
+            case "deflate":
+                return zlib.decompress(packed, wbits=_DEFLATE_WINDOW)
+            case "snappy":
+                return _unsnappy(packed, cursor)
+            case "bzip2":
+                return bz2.decompress(packed)
+            case "xz":
+                return lzma.decompress(packed)
+    except (OSError, ValueError, EOFError, MemoryError, OverflowError, zlib.error, lzma.LZMAError):
+        why = f"the block that ends at byte {cursor.position} does not decompress"
+        raise cursor.corrupt(why) from None
+    raise UnsupportedFeature(
+        f"{cursor.path} is compressed with {codec!r}, which is not an Avro codec. Set manifest.compression "
+        "to zstd and rewrite the manifests with the engine that wrote it.",
+        path=cursor.path,
+        codec=codec,
+    )
+
+
+def _unsnappy(packed: bytes, cursor: _Cursor) -> bytes:
+    """Snappy's own format, then a CRC-32 of the plain bytes, big endian."""
+    body, checksum = packed[:-4], packed[-4:]
+    size = shift = 0
+    for byte in body[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > 64 * max(len(body), 1):
+        raise cursor.corrupt("a block claims a size that snappy cannot reach")
+    plain: bytes = pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True)
+    if zlib.crc32(plain).to_bytes(4, "big") != checksum:
+        raise cursor.corrupt("the checksum of a block is wrong")
+    return plain

@@ -1,0 +1,204 @@
+"""The rules a new table obeys, and its first schema (format.md §2.2). Pure: no storage is touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.format.schema_json import TableSchema, reassign_ids
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.options import (
+    BUCKET,
+    BUCKET_FUNCTION,
+    BUCKET_KEY,
+    Options,
+    check_table_options,
+    table_options,
+)
+
+__all__ = ["check_buckets", "first_schema"]
+
+_RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
+_KEY_PREFIX: Final = "_KEY_"
+_POSTPONE: Final = -2
+_UNAWARE: Final = -1
+
+
+def first_schema(
+    fields: Sequence[DataField],
+    *,
+    partition_keys: Sequence[str] = (),
+    primary_keys: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+    comment: str = "",
+    time_millis: int = 0,
+) -> TableSchema:
+    """Schema 0 of a new table: field ids are assigned, primary key columns become NOT NULL, and the options
+    `primary-key` and `partition` move to where they belong.
+
+    Raises `IncompatibleSchema` for columns and keys that Paimon would refuse, `InvalidOption` for options.
+    """
+    stored = _stored_options(options or {})
+    primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
+    partition = _keys(partition_keys, stored, "partition", "partition_keys")
+    _check_columns(fields)
+    types = {one.name: one.type for one in fields}
+    _check_keys(partition, types, "partition key")
+    _check_keys(primary, types, "primary key")
+    if primary and not set(primary) - set(partition):
+        raise IncompatibleSchema(
+            f"The primary key ({', '.join(primary)}) holds nothing but partition keys, so each partition "
+            "could have one row only. Add a column to the primary key.",
+            columns=tuple(primary),
+        )
+    numbered, highest = reassign_ids(tuple(_not_null_in(one, primary) for one in fields))
+    schema = TableSchema(
+        id=0,
+        fields=numbered,
+        highest_field_id=highest,
+        partition_keys=partition,
+        primary_keys=primary,
+        options=MappingProxyType(stored),
+        comment=comment or None,
+        time_millis=time_millis,
+    )
+    check_table_options(stored)
+    check_buckets(schema, Options(stored))
+    return schema
+
+
+def check_buckets(schema: TableSchema, options: Options) -> None:
+    """Raises `InvalidOption` where `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns
+    or each other (format.md §6.2, §6.3)."""
+    bucket = options.value(BUCKET)
+    keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
+    if bucket < _POSTPONE or bucket == 0:
+        raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
+    if bucket == _POSTPONE and not schema.primary_keys:
+        raise _bad_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
+    if bucket == _UNAWARE and options.is_set(BUCKET_KEY):
+        raise InvalidOption(
+            "Option 'bucket-key' is set, but 'bucket' is -1. Set 'bucket' to the number of buckets wanted, "
+            "or leave 'bucket-key' out.",
+            option="bucket-key",
+        )
+    if bucket >= 1 and not keys:
+        raise _bad_bucket(
+            bucket, "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
+        )
+    for key in keys if options.is_set(BUCKET_KEY) else ():
+        _check_bucket_key(key, schema)
+    _check_function(schema, options, keys, bucket)
+
+
+def _bad_bucket(bucket: int, why: str) -> InvalidOption:
+    return InvalidOption(f"Option 'bucket' is {bucket}: {why}.", option="bucket", value=bucket)
+
+
+def _check_bucket_key(key: str, schema: TableSchema) -> None:
+    if key not in schema.field_names:
+        hint = " Names in it are separated by a comma alone, without blanks." if key != key.strip() else ""
+        raise InvalidOption(
+            f"Option 'bucket-key' names {key!r}, which is no column. Columns are "
+            f"{', '.join(schema.field_names)}.{hint}",
+            option="bucket-key",
+            column=key,
+        )
+    problem = None
+    if key in schema.partition_keys:
+        problem = "which is a partition key; a partition has one value of it. Leave it out"
+    elif schema.primary_keys and key not in schema.primary_keys:
+        problem = "which is not part of the primary key. Name columns of the primary key only"
+    elif schema.field(key).type.is_nested:
+        problem = f"which is {schema.field(key).type}; rows cannot be bucketed by it. Name another column"
+    if problem:
+        raise InvalidOption(f"Option 'bucket-key' names {key!r}, {problem}.", option="bucket-key", column=key)
+
+
+def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], bucket: int) -> None:
+    if options.value(BUCKET_FUNCTION) != "mod" or bucket < 1:
+        return
+    roots = [schema.field(key).type.root for key in keys]
+    if len(roots) != 1 or roots[0] not in (TypeRoot.INT, TypeRoot.BIGINT):
+        raise InvalidOption(
+            f"Option 'bucket-function.type' is 'mod', which needs one bucket key of type INT or BIGINT, not "
+            f"({', '.join(keys)}). Set it to 'default', or choose another bucket key.",
+            option="bucket-function.type",
+        )
+
+
+def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
+    """The options as a schema holds them: text, and declared keys in Paimon's spelling."""
+    declared = {option.key for option in table_options()}
+    stored = {}
+    for key, value in options.items():
+        name = str(key).strip()
+        name = name.lower() if name.lower() in declared else name
+        stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return stored
+
+
+def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: str) -> tuple[str, ...]:
+    """The keys given as an argument, or as the option, which is taken out."""
+    if isinstance(given, str):
+        raise IncompatibleSchema(f"{argument} is the text {given!r}. Give a list of names: [{given!r}].")
+    text = options.pop(option, None)
+    named = tuple(name.strip() for name in text.split(",")) if text else ()
+    if named and given and named != tuple(given):
+        raise InvalidOption(
+            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one "
+            "of them.",
+            option=option,
+        )
+    return tuple(given) or named
+
+
+def _check_columns(fields: Sequence[DataField]) -> None:
+    if not fields:
+        raise IncompatibleSchema("The schema has no columns. Give at least one.")
+    twice = sorted(name for name, count in Counter(one.name for one in fields).items() if count > 1)
+    if twice:
+        raise IncompatibleSchema(
+            f"Columns {', '.join(map(repr, twice))} appear more than once. Rename or drop the duplicates.",
+            columns=tuple(twice),
+        )
+    for one in fields:
+        if not one.name.strip():
+            raise IncompatibleSchema("A column has no name. Name every column.", column=one.name)
+        if one.name in _RESERVED_NAMES or one.name.startswith(_KEY_PREFIX):
+            raise IncompatibleSchema(
+                f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name
+            )
+
+
+def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:
+    if len(set(keys)) < len(keys):
+        raise IncompatibleSchema(
+            f"The {what} ({', '.join(keys)}) names a column twice. Name each once.", columns=tuple(keys)
+        )
+    for key in keys:
+        if key not in types:
+            raise IncompatibleSchema(
+                f"The {what} names {key!r}, which is no column. Columns are {', '.join(types)}.", column=key
+            )
+        if types[key].is_nested:
+            raise IncompatibleSchema(
+                f"The {what} names {key!r}, which is {types[key]}; a key column cannot be nested. Choose "
+                "another column.",
+                column=key,
+            )
+
+
+def _not_null_in(one: DataField, primary: Sequence[str]) -> DataField:
+    if one.name not in primary:
+        return one
+    return DataField(
+        id=one.id,
+        name=one.name,
+        type=one.type.with_nullable(False),
+        description=one.description,
+        default_value=one.default_value,
+    )

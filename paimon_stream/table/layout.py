@@ -1,0 +1,194 @@
+"""Where everything of a table lies: paths relative to the table's root (format.md §1).
+
+What this package adds to Paimon's layout is one folder, `_paimon_stream`, with a folder for each commit
+user. Java ignores names that begin with `_`, its orphan cleaning included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from paimon_stream.errors import InvalidOption
+from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.partition_path import partition_path
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataType
+from paimon_stream.options import (
+    DATA_FILE_DIRECTORY,
+    PARTITION_DEFAULT_NAME,
+    PARTITION_LEGACY_NAME,
+    Options,
+)
+from paimon_stream.storage.base import checked_path
+
+__all__ = [
+    "EARLIEST_HINT",
+    "LATEST_HINT",
+    "MANIFEST_FOLDER",
+    "OWN_FOLDER",
+    "SCHEMA_FOLDER",
+    "SNAPSHOT_FOLDER",
+    "TAG_FOLDER",
+    "Layout",
+    "NameSource",
+    "bucket_folder_name",
+    "escape_user",
+    "id_in_name",
+    "manifest_path",
+    "schema_path",
+    "snapshot_path",
+    "tag_path",
+    "user_folder",
+]
+
+SNAPSHOT_FOLDER: Final = "snapshot"
+SCHEMA_FOLDER: Final = "schema"
+MANIFEST_FOLDER: Final = "manifest"
+TAG_FOLDER: Final = "tag"
+OWN_FOLDER: Final = "_paimon_stream"
+LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
+EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
+
+POSTPONE_BUCKET: Final = -2
+_PLAIN_IN_USER: Final = re.compile(r"[A-Za-z0-9_-]")
+_LONGEST_USER: Final = 180
+
+
+def snapshot_path(snapshot_id: int) -> str:
+    """The file of a snapshot."""
+    return f"{SNAPSHOT_FOLDER}/snapshot-{snapshot_id}"
+
+
+def schema_path(schema_id: int) -> str:
+    """The file of a schema."""
+    return f"{SCHEMA_FOLDER}/schema-{schema_id}"
+
+
+def manifest_path(name: str) -> str:
+    """The file of a manifest, a manifest list or an index manifest, by its name."""
+    return f"{MANIFEST_FOLDER}/{name}"
+
+
+def tag_path(name: str) -> str:
+    """The file of a tag."""
+    return f"{TAG_FOLDER}/tag-{name}"
+
+
+def id_in_name(name: str, prefix: str) -> int | None:
+    """The number behind the prefix (`snapshot-12` → 12), None for any other name (format.md §1.1)."""
+    digits = name[len(prefix) :]
+    return int(digits) if name.startswith(prefix) and digits.isascii() and digits.isdigit() else None
+
+
+def bucket_folder_name(bucket: int) -> str:
+    """`bucket-3`; bucket −2 is `bucket-postpone` (format.md §1.1)."""
+    return "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
+
+
+def escape_user(user: str) -> str:
+    """The commit user as one safe part of a path, different for different users.
+
+    Everything but ASCII letters, digits, `_` and `-` becomes `%XX` of its UTF-8 bytes, so neither dots nor
+    separators are left. What would be too long for a file name is cut and ends in a hash instead.
+    """
+    if not user:
+        return "%"
+    made = "".join(
+        char
+        if _PLAIN_IN_USER.match(char)
+        else "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+        for char in user
+    )
+    if len(made) <= _LONGEST_USER:
+        return made
+    digest = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{made[: _LONGEST_USER - 66]}%-{digest}"
+
+
+def user_folder(user: str) -> str:
+    """The folder in which this package keeps what belongs to one commit user."""
+    return f"{OWN_FOLDER}/{escape_user(user)}"
+
+
+@dataclass(slots=True)
+class NameSource:
+    """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`.
+
+    Each kind counts from 0 and never repeats, over all attempts that use the same source.
+    """
+
+    uuid: str
+    _manifests: int = field(default=0, init=False)
+    _lists: int = field(default=0, init=False)
+
+    def manifest(self) -> str:
+        """The next name of a manifest."""
+        self._manifests += 1
+        return f"manifest-{self.uuid}-{self._manifests - 1}"
+
+    def manifest_list(self) -> str:
+        """The next name of a manifest list."""
+        self._lists += 1
+        return f"manifest-list-{self.uuid}-{self._lists - 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the data files of one table lie: how its partition columns and options name folders."""
+
+    partition_keys: tuple[str, ...]
+    partition_types: tuple[DataType, ...]
+    directory: str
+    default_name: str
+    legacy_name: bool
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
+        """The layout of a table. Raises `InvalidOption` where `data-file.path-directory` leaves the table."""
+        read = options if isinstance(options, Options) else Options(options)
+        directory = read.value(DATA_FILE_DIRECTORY).strip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""
+        try:
+            directory = checked_path(directory) if directory else ""
+        except InvalidOption:
+            raise InvalidOption(
+                f"Option {DATA_FILE_DIRECTORY.key!r} is {directory!r}, which is not a folder inside the "
+                "table. Give a relative path without '..'.",
+                option=DATA_FILE_DIRECTORY.key,
+                value=directory,
+            ) from None
+        return cls(
+            partition_keys=schema.partition_keys,
+            partition_types=tuple(one.type for one in schema.partition_fields),
+            directory=directory,
+            default_name=read.value(PARTITION_DEFAULT_NAME),
+            legacy_name=read.value(PARTITION_LEGACY_NAME),
+        )
+
+    def partition_values(self, partition: bytes) -> Sequence[object]:
+        """The values of a serialized partition row, in partition key order (see `format/binary_row.py`).
+
+        Raises `FormatError` for bytes that are no such row.
+        """
+        return deserialize(self.partition_types, partition)
+
+    def partition(self, partition: bytes) -> str:
+        """The folder of a serialized partition row, `dt=19782/region=x`; empty without partitions."""
+        if not self.partition_keys:
+            return ""
+        values = self.partition_values(partition)
+        return partition_path(
+            self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name
+        )
+
+    def bucket_folder(self, partition: bytes, bucket: int) -> str:
+        """The folder of one bucket of one partition."""
+        parts = (self.directory, self.partition(partition), bucket_folder_name(bucket))
+        return "/".join(part for part in parts if part)
+
+    def data_file(self, partition: bytes, bucket: int, name: str) -> str:
+        """A data file, or a file that lies beside it."""
+        return f"{self.bucket_folder(partition, bucket)}/{name}"

@@ -1,0 +1,220 @@
+"""The live files of a table, and what a writer has to know of them (semantics.md §3.4, §3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from paimon_stream.errors import BucketCountChanged, DeletedFiles
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.stats import may_contain
+from paimon_stream.format.types import DataType
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import Window
+
+__all__ = ["BucketIndex", "live_files", "merge_entries"]
+
+
+def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
+    """The entries replayed in order, as commit checks and manifest merging need them.
+
+    An ADD and the DELETE behind it cancel out; a DELETE without ADD stays, for its ADD may lie in an
+    earlier manifest. Raises `DeletedFiles` for an ADD of a file that is there already: such a table holds
+    rows twice, and Java refuses it from its next manifest merge on (semantics.md §3.5).
+    """
+    merged: dict[FileIdentity, ManifestEntry] = {}
+    for entry in entries:
+        identity = entry.identity
+        present = merged.get(identity)
+        if entry.kind is FileKind.ADD:
+            if present is not None:
+                state = "added" if present.kind is FileKind.ADD else "deleted"
+                raise DeletedFiles(
+                    f"File {identity.file_name} (bucket {identity.bucket}, level {identity.level}) is added, "
+                    f"but it was {state} before: it was committed twice. Remove the second commit by rolling "
+                    "the table back to the snapshot before it.",
+                    file=identity.file_name,
+                    bucket=identity.bucket,
+                )
+            merged[identity] = entry
+        elif present is not None and present.kind is FileKind.ADD:
+            del merged[identity]
+        else:
+            merged[identity] = entry
+    return merged
+
+
+def live_files(
+    manifests: ManifestStore,
+    metas: Iterable[ManifestFileMeta],
+    types: Sequence[DataType],
+    partitions: Collection[bytes] | None = None,
+) -> list[ManifestEntry]:
+    """The ADD entries of all live files, as every reader sees them: those whose file no DELETE names,
+    whatever the order (semantics.md §3.5).
+
+    `types` are those of the partition columns. With `partitions`, serialized rows, only their files; and
+    only manifests are read whose partition statistics allow one of them. Raises `CorruptMetadata`.
+    """
+    wanted = None if partitions is None else frozenset(partitions)
+    added: list[ManifestEntry] = []
+    deleted: set[FileIdentity] = set()
+    for meta in metas:
+        if wanted is not None and not _may_hold(meta, types, wanted):
+            continue
+        for entry in manifests.read(meta):
+            if wanted is not None and entry.partition not in wanted:
+                continue
+            if entry.kind is FileKind.ADD:
+                added.append(entry)
+            else:
+                deleted.add(entry.identity)
+    return [entry for entry in added if entry.identity not in deleted] if deleted else added
+
+
+def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], partitions: frozenset[bytes]) -> bool:
+    return any(may_contain(types, meta.partition_stats, partition) for partition in partitions)
+
+
+_Position = tuple[int, str]
+_EMPTY_TABLE: Final[_Position] = (0, "")
+
+
+class BucketIndex:
+    """For the partitions a writer touches: each bucket's largest sequence number, and how many buckets.
+
+    It is true for one snapshot, its *position*. `load` makes partitions known there; `advance` moves it
+    over a commit of our own and `follow` over others', without reading the table again. Whatever does
+    not lead on from the position makes it forget, so a wrong answer cannot survive. It grows with the
+    partitions touched, up to a bound, never with the table.
+
+    Deleted files do not lower a sequence number: gaps are normal, repeats are not (format.md §7.2).
+    """
+
+    MAX_PARTITIONS: Final = 20_000
+
+    def __init__(self, manifests: ManifestStore, types: Sequence[DataType]) -> None:
+        self._manifests = manifests
+        self._types = tuple(types)
+        self._position: _Position = _EMPTY_TABLE
+        self._sequences: dict[bytes, dict[int, int]] = {}
+        self._totals: dict[bytes, int] = {}
+
+    def load(
+        self,
+        snapshot: Snapshot | None,
+        partitions: Collection[bytes],
+        metas: Sequence[ManifestFileMeta] | None = None,
+    ) -> None:
+        """Makes these partitions known as of the snapshot (None: the table is empty).
+
+        Reads manifests only for partitions that are not known yet. `metas` are all manifests of the
+        snapshot, where the caller has them. Raises `BucketCountChanged` where a partition already has
+        files for different bucket counts, `CorruptMetadata`.
+        """
+        position = _position(snapshot)
+        if position != self._position:
+            self.forget()
+            self._position = position
+        missing = [one for one in dict.fromkeys(partitions) if one not in self._sequences]
+        if not missing:
+            return
+        if len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
+            self.forget()
+            self._position = position
+            missing = list(dict.fromkeys(partitions))
+        live: list[ManifestEntry] = []
+        if snapshot is not None:
+            if metas is None:
+                metas = self._manifests.base_and_delta(snapshot)
+            live = live_files(self._manifests, metas, self._types, missing)
+        sequences: dict[bytes, dict[int, int]] = {one: {} for one in missing}
+        totals: dict[bytes, int] = {}
+        _absorb(sequences, totals, live)
+        self._sequences |= sequences
+        self._totals |= totals
+
+    def max_sequence(self, partition: bytes, bucket: int) -> int:
+        """The largest sequence number of the bucket's files, −1 if it has none.
+
+        Raises `KeyError` for a partition that `load` has not made known.
+        """
+        return self._sequences[partition].get(bucket, -1)
+
+    def total_buckets(self, partition: bytes) -> int | None:
+        """The bucket count the partition's files were written for, None if it has none.
+
+        Raises `KeyError` for a partition that `load` has not made known.
+        """
+        if partition not in self._sequences:
+            raise KeyError(partition)
+        return self._totals.get(partition)
+
+    def advance(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> None:
+        """Moves over a commit of our own, whose entries these are, made on top of the position.
+
+        Partitions that are not known stay so. An OVERWRITE, or a snapshot that does not follow on the
+        position, makes it forget.
+        """
+        if snapshot.id != self._position[0] + 1 or snapshot.commit_kind is CommitKind.OVERWRITE:
+            self.forget()
+        else:
+            self._take(entries)
+        self._position = _position(snapshot)
+
+    def follow(self, window: Window) -> None:
+        """Moves over the snapshots others published since, reading their deltas.
+
+        A gap or an OVERWRITE, which may replace files without a delta that says so (R3.4), makes it
+        forget. Raises `CorruptMetadata`.
+        """
+        if not window.snapshots:
+            if not window.complete:
+                self.forget()
+            return
+        first, last = window.snapshots[0], window.snapshots[-1]
+        replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in window.snapshots)
+        if not window.complete or replaced or first.id != self._position[0] + 1:
+            self.forget()
+        for snapshot in window.snapshots if self._sequences else ():
+            for meta in self._manifests.delta(snapshot):
+                self._take(self._manifests.read(meta))
+        self._position = _position(last)
+
+    def forget(self) -> None:
+        """Knows nothing any more, as if new."""
+        self._position = _EMPTY_TABLE
+        self._sequences.clear()
+        self._totals.clear()
+
+    def _take(self, entries: Iterable[ManifestEntry]) -> None:
+        known = (entry for entry in entries if entry.partition in self._sequences)
+        _absorb(self._sequences, self._totals, known)
+
+
+def _position(snapshot: Snapshot | None) -> _Position:
+    return _EMPTY_TABLE if snapshot is None else (snapshot.id, snapshot.nonce)
+
+
+def _absorb(
+    sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Iterable[ManifestEntry]
+) -> None:
+    for entry in entries:
+        if entry.kind is not FileKind.ADD:
+            continue
+        buckets = sequences[entry.partition]
+        highest = entry.file.max_sequence_number
+        buckets[entry.bucket] = max(highest, buckets.get(entry.bucket, -1))
+        if entry.total_buckets <= 0:
+            continue  # no fixed buckets
+        total = totals.setdefault(entry.partition, entry.total_buckets)
+        if total != entry.total_buckets:
+            raise BucketCountChanged(
+                f"A partition has files for {total} and for {entry.total_buckets} buckets (file "
+                f"{entry.file.file_name}): a writer with another 'bucket' option has appended to it. Rewrite "
+                "the partition with INSERT OVERWRITE, or roll the table back to before that commit.",
+                partition=entry.partition.hex(),
+                expected=total,
+                actual=entry.total_buckets,
+            )

@@ -1,0 +1,194 @@
+"""Manifests and manifest lists of one table: reading them, and writing new ones (format.md §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.avro_file import AvroBlock, compressor
+from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.manifest_avro import (
+    ENTRIES_PER_BLOCK,
+    decode_manifest,
+    decode_manifest_list,
+    encode_entries,
+    encode_manifest_list,
+    manifest_of_blocks,
+)
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.stats import partition_stats
+from paimon_stream.format.types import DataType
+from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import NameSource, manifest_path
+
+__all__ = ["ManifestStore", "ManifestWriter"]
+
+_GONE: Final = (
+    "is missing, although a snapshot names it: the snapshot expired while it was read, or something deleted "
+    "files of the table. Try again; if it stays missing, roll the table back to a snapshot that is whole."
+)
+
+
+class ManifestStore:
+    """Reads the manifests and manifest lists of one table. Nothing is cached."""
+
+    def __init__(self, storage: Storage, options: Options, runtime: Runtime | None = None) -> None:
+        self._storage = storage
+        self._options = options
+        self._runtime = runtime or system()
+
+    def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.
+
+        Raises `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`.
+        """
+        data, path = self._read(name, size)
+        return tuple(decode_manifest_list(data, path))
+
+    def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """All manifests of a snapshot: those of its base list, then those of its delta list.
+
+        The order matters: a DELETE stands behind the ADD it takes back (semantics.md §2.3). Raises as
+        `read_list` does.
+        """
+        base = self.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        return base + self.delta(snapshot)
+
+    def delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a snapshot's own changes. Raises as `read_list` does."""
+        return self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+    def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
+        """The entries of a manifest, in order.
+
+        Raises `CorruptMetadata` if it is missing, cut off, broken, or holds other counts than its list
+        says, `UnknownVersion`.
+        """
+        data, path = self._read(meta.file_name, meta.file_size)
+        entries = decode_manifest(data, path)
+        added = sum(entry.kind is FileKind.ADD for entry in entries)
+        if (added, len(entries) - added) != (meta.num_added_files, meta.num_deleted_files):
+            raise CorruptMetadata(
+                f"{path} adds {added} and deletes {len(entries) - added} files; its manifest list says "
+                f"{meta.num_added_files} and {meta.num_deleted_files}. Restore the file from a backup, or "
+                "roll the table back to a snapshot that does not use it.",
+                path=path,
+            )
+        return entries
+
+    def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
+        path = f"{self._storage.location}/{manifest_path(name)}"
+        try:
+            data = self._storage.read(manifest_path(name))
+        except NotFound:
+            raise CorruptMetadata(f"{path} {_GONE}", path=path) from None
+        if size is not None and len(data) < size:
+            raise CorruptMetadata(
+                f"{path} is cut off: it has {len(data)} of {size} bytes. Restore the file from a backup, or "
+                "roll the table back to a snapshot that does not use it.",
+                path=path,
+            )
+        return data, path
+
+
+class ManifestWriter:
+    """Writes manifests and manifest lists of one table, under names the caller chooses.
+
+    `schema_id` is the id of the newest schema. Nothing is removed when writing fails: who made the names
+    removes what carries them.
+    """
+
+    def __init__(
+        self, storage: Storage, options: Options, partition_types: Sequence[DataType], schema_id: int
+    ) -> None:
+        self._storage = storage
+        self._partition_types = tuple(partition_types)
+        self._schema_id = schema_id
+        self._compression = options.value(MANIFEST_COMPRESSION)
+        self._level = options.value(ZSTD_LEVEL)
+        self._codec = compressor(self._compression, self._level)
+        self._target_size = options.value(MANIFEST_TARGET_SIZE)
+
+    def write(self, entries: Iterable[ManifestEntry], names: NameSource) -> tuple[ManifestFileMeta, ...]:
+        """Writes the entries, in order, into as many manifests as `manifest.target-file-size` asks for; none
+        for no entries. Like Java's, a manifest ends at the first thousand of entries at which the target
+        size is reached; entries are held a thousand at a time. Raises `StorageError`."""
+        left = iter(entries)
+        written: list[ManifestFileMeta] = []
+        blocks: list[AvroBlock] = []
+        tally = _Tally()
+        while some := list(islice(left, ENTRIES_PER_BLOCK)):
+            blocks.append(encode_entries(some, self._codec))
+            tally.add(some)
+            if sum(len(block.data) for block in blocks) >= self._target_size:
+                written.append(self._write_one(blocks, tally, names.manifest()))
+                blocks, tally = [], _Tally()
+        if blocks:
+            written.append(self._write_one(blocks, tally, names.manifest()))
+        return tuple(written)
+
+    def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
+        """Writes a manifest list, also of no manifests; returns its size in bytes. Raises `StorageError`."""
+        data = encode_manifest_list(metas, compression=self._compression, level=self._level)
+        self._storage.write(manifest_path(name), data)
+        return len(data)
+
+    def _write_one(self, blocks: Sequence[AvroBlock], tally: _Tally, name: str) -> ManifestFileMeta:
+        data = manifest_of_blocks(blocks, self._codec)
+        self._storage.write(manifest_path(name), data)
+        return ManifestFileMeta(
+            file_name=name,
+            file_size=len(data),
+            num_added_files=tally.added,
+            num_deleted_files=tally.deleted,
+            partition_stats=partition_stats(self._partition_types, tally.partitions),
+            schema_id=max(tally.schema_ids, default=self._schema_id),
+            min_bucket=min(tally.buckets),
+            max_bucket=max(tally.buckets),
+            min_level=min(tally.levels),
+            max_level=max(tally.levels),
+            min_row_id=None if tally.some_without_row_id else tally.min_row_id,
+            max_row_id=None if tally.some_without_row_id else tally.max_row_id,
+        )
+
+
+class _Tally:
+    """What a manifest list says of a manifest, gathered while its entries pass (format.md §4.2).
+
+    Null counts of partitions count entries, so partitions are counted, not only collected.
+    """
+
+    def __init__(self) -> None:
+        self.added = 0
+        self.deleted = 0
+        self.partitions: list[bytes] = []
+        self.schema_ids: set[int] = set()
+        self.buckets: set[int] = set()
+        self.levels: set[int] = set()
+        self.some_without_row_id = False
+        self.min_row_id: int | None = None
+        self.max_row_id: int | None = None
+
+    def add(self, entries: Sequence[ManifestEntry]) -> None:
+        added = sum(entry.kind is FileKind.ADD for entry in entries)
+        self.added += added
+        self.deleted += len(entries) - added
+        self.partitions += (entry.partition for entry in entries)
+        self.schema_ids.update(entry.file.schema_id for entry in entries)
+        self.buckets.update(entry.bucket for entry in entries)
+        self.levels.update(entry.file.level for entry in entries)
+        for entry in entries:
+            self._add_row_ids(entry.file)
+
+    def _add_row_ids(self, file: DataFileMeta) -> None:
+        first = file.first_row_id
+        if first is None:
+            self.some_without_row_id = True
+            return
+        last = first + file.row_count - 1
+        self.min_row_id = first if self.min_row_id is None else min(first, self.min_row_id)
+        self.max_row_id = last if self.max_row_id is None else max(last, self.max_row_id)

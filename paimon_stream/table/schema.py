@@ -1,0 +1,97 @@
+"""The schemas of a table: reading them, and creating the first one, which creates the table."""
+
+from __future__ import annotations
+
+import hashlib
+
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.table.layout import SCHEMA_FOLDER, id_in_name, schema_path
+
+__all__ = ["SchemaStore", "no_such_table"]
+
+_PREFIX = "schema-"
+
+
+def no_such_table(location: str) -> NotFound:
+    """The error of a location that holds no table, with what to do about it."""
+    return NotFound(
+        f"There is no Paimon table at {location}: it has no file {schema_path(0)}. Create the table with "
+        f"PaimonTable.create({location!r}, schema=...), or correct the location; it is the table's own "
+        "folder, <warehouse>/<database>.db/<table>.",
+        path=location,
+        table=location,
+    )
+
+
+class SchemaStore:
+    """The schema files of one table. Nothing is cached: the newest schema is the one listed now."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def latest_id(self) -> int | None:
+        """The largest schema id, None where there is no table (format.md §2: there is no hint)."""
+        names = (stat.name for stat in self._storage.list_files(SCHEMA_FOLDER, _PREFIX))
+        ids = [found for name in names if (found := id_in_name(name, _PREFIX)) is not None]
+        return max(ids, default=None)
+
+    def latest(self) -> TableSchema:
+        """The newest schema.
+
+        Raises `NotFound` where there is no table, `CorruptMetadata`, `UnknownVersion`.
+        """
+        newest = self.latest_id()
+        if newest is None:
+            raise no_such_table(self._storage.location)
+        return self.get(newest)
+
+    def get(self, schema_id: int) -> TableSchema:
+        """The schema of that id. Raises `CorruptMetadata` if it is missing or broken."""
+        path = self._full(schema_path(schema_id))
+        schema = decode_schema(self._read(schema_id), path)
+        if schema.id != schema_id:
+            raise CorruptMetadata(
+                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.",
+                path=path,
+            )
+        return schema
+
+    def create_first(self, schema: TableSchema) -> bool:
+        """Creates schema 0 atomically, and with it the table; False if somebody else has.
+
+        Raises `StorageError`.
+        """
+        result = self._storage.put_if_absent(schema_path(schema.id), encode_schema(schema))
+        return result is PutResult.CREATED
+
+    def first_digest(self) -> str:
+        """The SHA-256 of schema 0's bytes, in hex: another one means another table (design, step 5).
+
+        Raises `NotFound` where there is no table, `CorruptMetadata` where only schema 0 is missing.
+        """
+        try:
+            return hashlib.sha256(self._storage.read(schema_path(0))).hexdigest()
+        except NotFound:
+            if self.latest_id() is None:
+                raise no_such_table(self._storage.location) from None
+            raise self._missing(0) from None
+
+    def _read(self, schema_id: int) -> bytes:
+        try:
+            return self._storage.read(schema_path(schema_id))
+        except NotFound:
+            raise self._missing(schema_id) from None
+
+    def _missing(self, schema_id: int) -> CorruptMetadata:
+        path = self._full(schema_path(schema_id))
+        return CorruptMetadata(
+            f"{path} is missing, and the table needs it: schemas are never deleted while a table lives. "
+            "Restore the file from a backup.",
+            path=path,
+            schema=schema_id,
+        )
+
+    def _full(self, path: str) -> str:
+        return f"{self._storage.location}/{path}"

@@ -1,0 +1,219 @@
+"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
+
+Hints are read and written by the safer rules R2.1 and R2.2 of semantics.md: a hint is believed only if
+its snapshot exists and the next one does not, and is never moved backwards nor to a missing snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import CorruptMetadata, NotFound, StorageError
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.table.layout import (
+    EARLIEST_HINT,
+    LATEST_HINT,
+    SNAPSHOT_FOLDER,
+    id_in_name,
+    snapshot_path,
+)
+
+__all__ = ["SnapshotStore", "Window"]
+
+_PREFIX: Final = "snapshot-"
+_PARSE_ATTEMPTS: Final = 10
+_PARSE_WAIT_SECONDS: Final = 0.2
+_LATEST_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The snapshots after one id up to another, ascending. `complete` says that none of them is missing;
+    otherwise `snapshots` are those above the newest gap."""
+
+    snapshots: tuple[Snapshot, ...]
+    complete: bool
+
+
+class SnapshotStore:
+    """The snapshot files of one table. Nothing is cached."""
+
+    def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
+        self._storage = storage
+        self._clock = (runtime or system()).clock
+
+    # -- which there are --------------------------------------------------------------------------
+
+    def ids(self) -> list[int]:
+        """The ids of all snapshots that exist, ascending, by listing the folder."""
+        names = (stat.name for stat in self._storage.list_files(SNAPSHOT_FOLDER, _PREFIX))
+        return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
+
+    def latest_id(self) -> int | None:
+        """The id of the newest snapshot, None in an empty table (semantics.md R2.1)."""
+        hint = self._hint(LATEST_HINT)
+        if hint is not None and self._exists(hint) and not self._exists(hint + 1):
+            return hint
+        ids = self.ids()
+        return ids[-1] if ids else None
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot, None in an empty table (semantics.md R2.1).
+
+        Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """
+        hint = self._hint(LATEST_HINT)
+        if hint is not None:
+            hinted = self.find(hint)
+            if hinted is not None and not self._exists(hint + 1):
+                return hinted
+        for _ in range(_LATEST_ATTEMPTS):
+            ids = self.ids()
+            if not ids:
+                return None
+            newest = self.find(ids[-1])
+            if newest is not None:  # else it was expired or rolled back since the listing
+                return newest
+        raise CorruptMetadata(
+            f"{self._full(SNAPSHOT_FOLDER)} lists {snapshot_path(ids[-1])}, but it cannot be read: the "
+            "storage's listing and its files disagree. Look whether something keeps deleting snapshots.",
+            path=self._full(snapshot_path(ids[-1])),
+        )
+
+    def earliest_id(self) -> int | None:
+        """The id of the oldest snapshot that exists, None in an empty table."""
+        hint = self._hint(EARLIEST_HINT)
+        if hint is not None and self._exists(hint):
+            return hint
+        ids = self.ids()
+        return ids[0] if ids else None
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def get(self, snapshot_id: int) -> Snapshot:
+        """The snapshot of that id. Raises `CorruptMetadata` if it is missing or broken."""
+        found = self.find(snapshot_id)
+        if found is None:
+            path = self._full(snapshot_path(snapshot_id))
+            raise CorruptMetadata(
+                f"Snapshot {snapshot_id} does not exist ({path}): it has expired, was rolled back, or never "
+                "was. Take one that exists, and keep snapshots longer (snapshot.time-retained) if it was "
+                "needed.",
+                path=path,
+                snapshot=snapshot_id,
+            )
+        return found
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot of that id, None if there is no such file.
+
+        A file that does not parse may be half written on a storage that cannot write atomically, so it
+        is read again for 2 seconds, as Java does (semantics.md §2.4). Raises `CorruptMetadata` then,
+        `UnknownVersion`, `StorageError`.
+        """
+        path = self._full(snapshot_path(snapshot_id))
+        for attempt in range(_PARSE_ATTEMPTS):
+            data = self.raw(snapshot_id)
+            if data is None:
+                return None
+            try:
+                return _checked(decode_snapshot(data, path), snapshot_id, path)
+            except CorruptMetadata:
+                if attempt == _PARSE_ATTEMPTS - 1:
+                    raise
+                self._clock.sleep(_PARSE_WAIT_SECONDS)
+        raise AssertionError("unreachable")
+
+    def raw(self, snapshot_id: int) -> bytes | None:
+        """The bytes of the snapshot's file, None if there is none."""
+        try:
+            return self._storage.read(snapshot_path(snapshot_id))
+        except NotFound:
+            return None
+
+    def walk_down(self, from_id: int) -> Iterator[Snapshot]:
+        """The snapshots from that id downwards, until the first that is missing."""
+        for snapshot_id in range(from_id, 0, -1):
+            found = self.find(snapshot_id)
+            if found is None:
+                return
+            yield found
+
+    def window(self, after: int, upto: int) -> Window:
+        """The snapshots with ids in (after, upto].
+
+        They are read from the newest down, because expiry takes the oldest first.
+        """
+        found: list[Snapshot] = []
+        for snapshot in self.walk_down(upto):
+            if snapshot.id <= after:
+                break
+            found.append(snapshot)
+            if snapshot.id == after + 1:
+                break
+        return Window(snapshots=tuple(reversed(found)), complete=len(found) == max(0, upto - after))
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def publish(self, snapshot: Snapshot) -> PutResult:
+        """Creates the snapshot's file atomically. EXISTS: another commit was first, or this very one
+        succeeded before and the answer got lost; comparing the nonce tells. Raises `StorageError`."""
+        return self._storage.put_if_absent(snapshot_path(snapshot.id), encode_snapshot(snapshot))
+
+    def write_latest_hint(self, snapshot_id: int) -> bool:
+        """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
+
+        Returns whether it did. Raises `StorageError`; a failure harms nobody.
+        """
+        if not self._exists(snapshot_id) or self._exists(snapshot_id + 1):
+            return False
+        present = self._hint(LATEST_HINT)
+        if present is not None and present > snapshot_id and self._exists(present):
+            return False
+        self._storage.write(LATEST_HINT, str(snapshot_id).encode())
+        return True
+
+    def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
+        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did.
+
+        Only for a snapshot of ours that came to lie outside the table's lineage (design, step 5).
+        """
+        if self.raw(snapshot_id) != data:
+            return False
+        self._storage.delete(snapshot_path(snapshot_id))
+        return True
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def _exists(self, snapshot_id: int) -> bool:
+        try:
+            self._storage.stat(snapshot_path(snapshot_id))
+        except NotFound:
+            return False
+        return True
+
+    def _hint(self, path: str) -> int | None:
+        """The id in a hint file; None for whatever is wrong with it, for it is only a hint."""
+        try:
+            text = self._storage.read(path).strip()
+        except StorageError:
+            return None
+        return int(text) if text.isdigit() and len(text) < 20 and int(text) > 0 else None
+
+    def _full(self, path: str) -> str:
+        return f"{self._storage.location}/{path}"
+
+
+def _checked(snapshot: Snapshot, snapshot_id: int, path: str) -> Snapshot:
+    if snapshot.id != snapshot_id:
+        raise CorruptMetadata(
+            f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right one, or "
+            "roll the table back to a snapshot below it.",
+            path=path,
+            snapshot=snapshot_id,
+        )
+    return snapshot

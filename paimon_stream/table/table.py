@@ -1,0 +1,221 @@
+"""A table as one value: where it is, its schema, the options in force; and which tables can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import UnsupportedFeature, UnsupportedTable
+from paimon_stream.format.avro_file import compressor
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.options import (
+    BUCKET,
+    BUCKET_FUNCTION,
+    FILE_COMPRESSION,
+    MANIFEST_COMPRESSION,
+    PARTITION_LEGACY_NAME,
+    ZSTD_LEVEL,
+    Options,
+)
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.creation import check_buckets, first_schema
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.schema import SchemaStore
+
+__all__ = ["Table", "check_writable", "create_table", "load_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table at one moment: its newest schema then, and its options overridden by those of the writer.
+
+    Immutable and picklable; load it again to see a later schema.
+    """
+
+    storage: Storage
+    schema: TableSchema
+    options: Options
+    layout: Layout
+
+    @property
+    def location(self) -> str:
+        """The table's folder as the user would write it, without credentials."""
+        return self.storage.location
+
+    @property
+    def partition_types(self) -> tuple[DataType, ...]:
+        """The types of the partition columns, in partition key order."""
+        return self.layout.partition_types
+
+
+def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
+    """The table at the storage's root, with its newest schema.
+
+    Raises `NotFound` where there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """
+    return _table(storage, SchemaStore(storage).latest(), overrides)
+
+
+def create_table(
+    storage: Storage,
+    fields: Sequence[DataField],
+    *,
+    partition_keys: Sequence[str] = (),
+    primary_keys: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+    comment: str = "",
+    runtime: Runtime | None = None,
+) -> Table | None:
+    """Creates a table at the storage's root by creating its first schema atomically; None where there is
+    one already, whatever its schema.
+
+    Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`.
+    """
+    schema = first_schema(
+        fields,
+        partition_keys=partition_keys,
+        primary_keys=primary_keys,
+        options=options,
+        comment=comment,
+        time_millis=(runtime or system()).clock.now_millis(),
+    )
+    table = _table(storage, schema, None)
+    schemas = SchemaStore(storage)
+    if schemas.latest_id() is not None or not schemas.create_first(schema):
+        return None
+    return table
+
+
+def _table(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None) -> Table:
+    options = Options(schema.options, overrides)
+    return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
+
+
+# -- what can be written --------------------------------------------------------------------------
+
+_PLAIN_TYPES: Final = {
+    TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT,
+    TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DECIMAL, TypeRoot.DATE,
+}  # fmt: skip
+_MICROS: Final = 6
+_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none", "uncompressed")
+
+# Options that, when true, ask for something a commit of this release would silently leave out.
+_NOT_BUILT: Final = {
+    "deletion-vectors.enabled": "deletion vectors",
+    "row-tracking.enabled": "row tracking",
+    "data-evolution.enabled": "data evolution",
+}
+# Options that move files or history to where this release does not look.
+_ELSEWHERE: Final = {
+    "data-file.external-paths": ("keeps its data files outside of the table", ""),
+    "branch": ("is read and written on a branch", "main"),
+}
+
+
+def check_writable(table: Table) -> None:
+    """Raises for a table that this release cannot write as its definition demands, before anything is
+    written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
+    for options that contradict the schema (design, What is refused)."""
+    _check_kind(table)
+    _check_options(table)
+    for one in table.schema.fields:
+        _check_column(table, one)
+    for one in table.schema.partition_fields:
+        _check_partition_column(table, one)
+    check_buckets(table.schema, table.options)
+
+
+def _check_kind(table: Table) -> None:
+    kind = table.options.get("type", "table").strip().lower()
+    if kind != "table":
+        raise UnsupportedTable(
+            f"{table.location} is of type {kind!r}; only ordinary tables can be written. Write to a table "
+            "without the option 'type'.",
+            table=table.location,
+            option="type",
+            value=kind,
+        )
+    if table.schema.primary_keys:
+        keys = ", ".join(table.schema.primary_keys)
+        raise UnsupportedTable(
+            f"{table.location} has a primary key ({keys}); this release writes append tables only. Write to "
+            "a table without primary key.",
+            table=table.location,
+            primary_keys=table.schema.primary_keys,
+        )
+
+
+def _check_options(table: Table) -> None:
+    for key, what in _NOT_BUILT.items():
+        if _is_true(table.options, key):
+            raise _unsupported(table, key, f"uses {what}, which this release does not write", "false")
+    for key, (what, normal) in _ELSEWHERE.items():
+        if table.options.get(key, normal).strip() not in ("", normal):
+            raise _unsupported(table, key, f"{what}, which this release does not support", normal)
+    for key, supported in (("file.format", ("parquet",)), ("manifest.format", ("avro",))):
+        if table.options.get(key, supported[0]).strip().lower() not in supported:
+            raise _unsupported(
+                table, key, "is of a file format that this release does not write", supported[0]
+            )
+    if table.options.value(FILE_COMPRESSION).strip().lower() not in _COMPRESSIONS:
+        known = ", ".join(_COMPRESSIONS)
+        raise _unsupported(table, FILE_COMPRESSION.key, f"is not compressed with one of {known}", "zstd")
+    if table.options.value(BUCKET) >= 1 and table.options.value(BUCKET_FUNCTION) == "hive":
+        raise _unsupported(
+            table, BUCKET_FUNCTION.key, "is bucketed as Hive does, which is not built", "default"
+        )
+    compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
+
+
+def _is_true(options: Options, key: str) -> bool:
+    return options.get(key, "false").strip().lower() == "true"
+
+
+def _unsupported(table: Table, key: str, what: str, cure: str) -> UnsupportedFeature:
+    value = table.options.get(key)
+    shown = f"{key} = {value!r}"
+    how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
+    return UnsupportedFeature(
+        f"{table.location} {what} ({shown}). {how} if the table may change, or write to another table.",
+        table=table.location,
+        option=key,
+        value=value,
+    )
+
+
+def _check_column(table: Table, one: DataField) -> None:
+    type_ = one.type
+    if type_.root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY):
+        writable = type_.precision == MAX_LENGTH
+    elif type_.is_timestamp:
+        writable = type_.precision == _MICROS
+    else:
+        writable = type_.root in _PLAIN_TYPES
+    if not writable:
+        raise UnsupportedFeature(
+            f"Column {one.name!r} of {table.location} is {type_}; this type cannot be written yet. Use "
+            "STRING, BYTES, DECIMAL, a number, BOOLEAN, DATE, TIMESTAMP(6) or TIMESTAMP_LTZ(6).",
+            table=table.location,
+            column=one.name,
+            type=str(type_),
+        )
+
+
+def _check_partition_column(table: Table, one: DataField) -> None:
+    problem = None
+    if one.type.is_binary:
+        problem = "Paimon names no folder for it"
+    elif one.type.root is TypeRoot.TIMESTAMP_LTZ and not table.options.value(PARTITION_LEGACY_NAME):
+        problem = "with partition.legacy-name = false its folder depends on the time zone of each writer"
+    if problem:
+        raise UnsupportedFeature(
+            f"Partition key {one.name!r} of {table.location} is {one.type}: {problem}. Partition by another "
+            "column.",
+            table=table.location,
+            column=one.name,
+            type=str(one.type),
+        )
