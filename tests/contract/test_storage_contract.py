@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,15 @@ from paimon_stream.storage.probe import probe_atomic_create
 
 THREADS = 8
 ESCAPES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b"]
+
+
+@pytest.fixture(autouse=True)
+def _eager_thread_switches() -> Iterator[None]:
+    """Makes the interpreter change threads as often as it can, so that races happen."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 def run_together(work: Callable[[int], None], threads: int = THREADS) -> None:
