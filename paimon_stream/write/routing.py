@@ -48,8 +48,8 @@ class Router:
         self.total_buckets = options.value(BUCKET)
         if self.total_buckets != UNAWARE and self.total_buckets < 1:
             raise UnsupportedFeature(
-                f"Table {table} has bucket = {self.total_buckets}; only -1 and fixed numbers of buckets can be "
-                "written.",
+                f"Table {table} has bucket = {self.total_buckets}; only -1 and fixed numbers of buckets can "
+                "be written. Write it with another engine.",
                 table=table,
                 option=BUCKET.key,
             )
