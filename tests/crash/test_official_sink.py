@@ -1,0 +1,86 @@
+"""The official sink and ours by the same steps: three batches, the newest entry of Spark's commit log
+removed, a restart. Its jar (Maven's newest for Spark 3.5) needs Spark 3.5, so this runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paimon_stream import PaimonTable
+
+HERE = Path(__file__).parent
+VERSION = "0.9.0"
+ARTIFACT = "paimon-spark-3.5"
+
+
+def official_jar() -> Path:
+    """The jar from the local Maven repository, fetched there if need be."""
+    repository = Path.home() / ".m2" / "repository"
+    jar = repository / "org/apache/paimon" / ARTIFACT / VERSION / f"{ARTIFACT}-{VERSION}.jar"
+    if not jar.is_file() and shutil.which("mvn"):
+        subprocess.run(
+            [
+                "mvn", "-q", "dependency:get", f"-Dartifact=org.apache.paimon:{ARTIFACT}:{VERSION}",
+                "-Dtransitive=false", f"-Dmaven.repo.local={repository}",
+            ],
+            capture_output=True,
+            check=False,
+        )  # fmt: skip
+    if not jar.is_file():
+        reason = f"{jar.name} is not in the local Maven repository, and mvn could not fetch it"
+        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return jar
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number in range(3):
+        path = folder / f"{number}.json"
+        rows = ({"id": i, "day": "d"} for i in range(number * 10, number * 10 + 10))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+def forget_the_last_batch(checkpoint: Path) -> None:
+    """What a kill between the sink's publishing and Spark's commit log leaves."""
+    for name in ("2", ".2.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def run(*command: object) -> str:
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_official_sink_doubles_a_replayed_batch(tmp_path: Path, source: Path) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    if not pyspark.__version__.startswith("3.5"):
+        pytest.skip(f"the official sink's jar is for Spark 3.5, this is {pyspark.__version__}")
+    command = (HERE / "official_child.py", official_jar(), source, tmp_path / "wh", tmp_path / "ck")
+    assert "rows=30 sum=435" in run(*command)
+    forget_the_last_batch(tmp_path / "ck")
+    assert "rows=40 sum=680" in run(*command), "it has learnt: tell the README"
+
+
+def test_ours_does_not(tmp_path: Path, source: Path) -> None:
+    table, checkpoint = tmp_path / "wh/db.db/t", tmp_path / "ck"
+    PaimonTable.create(str(table), schema=[("id", "BIGINT"), ("day", "STRING")])
+    command = (HERE / "stream_child.py", source, table, checkpoint, "never")
+    run(*command)
+    forget_the_last_batch(checkpoint)
+    run(*command)
+    latest = PaimonTable.load(str(table)).latest_snapshot()
+    assert latest is not None
+    assert (latest.id, latest.total_record_count) == (3, 30)
