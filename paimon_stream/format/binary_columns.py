@@ -1,0 +1,351 @@
+"""BinaryRow for whole Arrow columns: many rows at once, with numpy and without Python work per row.
+
+The bytes are those of `binary_row.encode_row`. A row is looked at as 64-bit little-endian words: header,
+one slot per column, then the variable part, which only text and bytes make of different sizes.
+Layout and rules: format.md §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.format.types import DataType, TypeRoot, arrow_type
+
+__all__ = ["EncodedRows", "column_values", "encode_columns", "fixed_words", "header_size", "is_reserved"]
+
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+WordColumn = int | Words
+"""The same word of every row: one number where it is the same in all of them, else one per row."""
+
+FEW_ROWS: Final = 16
+"""So few rows are no longer worth a numpy call per word: the longest rows are finished one by one."""
+
+_NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+_COMPACT_DECIMAL: Final = 18
+_COMPACT_TIMESTAMP: Final = 3
+_INLINE: Final = 7
+_LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+_SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
+_NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
+_VIEWED: Final = {
+    TypeRoot.TINYINT: np.uint8,
+    TypeRoot.SMALLINT: np.uint16,
+    TypeRoot.INT: np.uint32,
+    TypeRoot.DATE: np.uint32,
+    TypeRoot.TIME: np.uint32,
+    TypeRoot.BIGINT: np.uint64,
+    TypeRoot.FLOAT: np.float32,
+    TypeRoot.DOUBLE: np.float64,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRows:
+    """Rows back to back, without arity: row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8 bytes."""
+
+    data: npt.NDArray[np.uint8]
+    offsets: Ints
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, i: int) -> bytes:
+        """The bytes of row i."""
+        return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+
+def header_size(columns: int) -> int:
+    """Bytes of the row kind and the null bits (format.md §5.1)."""
+    return (columns + 71) // 64 * 8
+
+
+def is_reserved(type_: DataType) -> bool:
+    """Whether a row keeps room in its variable part even for a NULL of this type (format.md §5.2)."""
+    if type_.root is TypeRoot.DECIMAL:
+        return type_.precision > _COMPACT_DECIMAL
+    return type_.is_timestamp and type_.precision > _COMPACT_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """Where the bytes of each row are. `near` are the 8 bytes from every position on, so that any
+    8 bytes are one lookup; 8 zero bytes follow the last text."""
+
+    raw: npt.NDArray[np.uint8]
+    near: Words
+    starts: Ints
+    lengths: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One column: its slots (without offsets), its NULLs, and its share of the variable part: words that
+    every row has, or text."""
+
+    slot: Words
+    null: Flags | None
+    tail: tuple[Words, ...] = ()
+    text: _Text | None = None
+
+
+def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
+    """The rows of these columns, which are of equal length and of atomic types.
+
+    A column of another Arrow type than its Paimon type has in memory is cast. Raises `InvalidData` where
+    that loses something, `UnsupportedFeature` for nested types.
+    """
+    parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    rows = len(columns[0]) if columns else 0
+    if any(part.text is not None for part in parts):
+        return _assemble(parts, rows)
+    words = _words(parts)
+    table = np.empty((rows, len(words)), np.uint64)
+    for i, word in enumerate(words):
+        table[:, i] = word
+    offsets = np.arange(rows + 1, dtype=np.int64) * (8 * len(words))
+    return EncodedRows(data=table.reshape(-1).view(np.uint8), offsets=offsets)
+
+
+def fixed_words(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[WordColumn] | None:
+    """The rows word by word, where all rows have the same size; None where there is text. Raises as
+    `encode_columns`."""
+    if any(type_.is_string or type_.is_binary for type_ in types):
+        return None
+    return _words([_part(column, type_) for column, type_ in zip(columns, types, strict=True)])
+
+
+def _words(parts: Sequence[_Part]) -> list[WordColumn]:
+    words = _header(parts)
+    offset = 8 * (len(words) + len(parts))
+    tails: list[WordColumn] = []
+    for part in parts:
+        words.append(part.slot | np.uint64(offset << 32) if part.tail else part.slot)
+        tails.extend(part.tail)
+        offset += 8 * len(part.tail)
+    return words + tails
+
+
+def _header(parts: Sequence[_Part]) -> list[WordColumn]:
+    header: list[WordColumn] = [0] * (header_size(len(parts)) // 8)
+    for i, part in enumerate(parts):
+        if part.null is not None:
+            word, bit = divmod(i + 8, 64)
+            header[word] = part.null.astype(np.uint64) << np.uint64(bit) | np.asarray(header[word], np.uint64)
+    return header
+
+
+def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
+    """Rows of different sizes: first where everything goes, then everything to its place."""
+    header = _header(parts)
+    end = np.full(rows, 8 * (len(header) + len(parts)), np.int64)
+    placed: list[Ints] = []
+    for part in parts:
+        placed.append(end)
+        if part.text is not None:
+            end = end + np.where(part.text.lengths > _INLINE, part.text.lengths + 7 & -8, 0)
+        elif part.tail:
+            end = end + 8 * len(part.tail)
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(end, out=offsets[1:])
+    words = np.zeros(offsets[-1] // 8, np.uint64)
+    first = offsets[:-1] // 8
+    for i, word in enumerate(header):
+        words[first + i] = word
+    for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
+        slot = part.slot
+        if part.text is not None:
+            slot = np.where(
+                part.text.lengths > _INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot
+            )
+            _scatter(words, first + place // 8, part.text)
+        elif part.tail:
+            slot = slot | place.astype(np.uint64) << np.uint64(32)
+            for k, tail in enumerate(part.tail):
+                words[first + place // 8 + k] = tail
+        words[first + i] = slot
+    return EncodedRows(data=words.view(np.uint8), offsets=offsets)
+
+
+def _scatter(words: Words, targets: Ints, text: _Text) -> None:
+    """Writes the texts that are longer than a slot, word by word of all rows that go on so far."""
+    rows = np.flatnonzero(text.lengths > _INLINE)
+    sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
+    while len(left) >= FEW_ROWS:
+        words[targets] = text.near[sources] & _LOW_BYTES[np.minimum(left, 8)]
+        sources, targets, left = sources + 8, targets + 1, left - 8
+        if left.min() <= 0:
+            going_on = left > 0
+            sources, targets, left = sources[going_on], targets[going_on], left[going_on]
+    data = words.view(np.uint8)
+    for source, target, length in zip(sources.tolist(), targets.tolist(), left.tolist(), strict=True):
+        data[8 * target : 8 * target + length] = text.raw[source : source + length]
+
+
+# -- columns to words ---------------------------------------------------------------------------------
+
+
+def _cast(column: pa.Array, type_: DataType) -> pa.Array:
+    """The column in the Arrow type of its Paimon type."""
+    wanted = arrow_type(type_)
+    if column.type.equals(wanted):
+        return column
+    if type_.is_string and pa.types.is_large_string(column.type):
+        return column
+    if type_.is_binary and pa.types.is_large_binary(column.type):
+        return column
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
+        raise InvalidData(f"Arrow {column.type} does not fit into {type_}: {why}", type=str(type_)) from None
+
+
+def _part(column: pa.Array, type_: DataType) -> _Part:
+    if type_.is_nested:
+        raise UnsupportedFeature(f"{type_} cannot be part of a key.", type=str(type_))
+    column = _cast(column, type_)
+    null = np.asarray(column.is_null()) if column.null_count else None
+    if type_.is_string or type_.is_binary:
+        return _text_part(column, null)
+    if type_.root is TypeRoot.DECIMAL:
+        return _decimal_part(column, type_, null)
+    if type_.is_timestamp:
+        return _timestamp_part(column, type_, null)
+    if type_.root is TypeRoot.BOOLEAN:
+        values = np.asarray(column.fill_null(False).cast(pa.uint8()))
+        return _Part(slot=values.astype(np.uint64), null=null)
+    values = _raw(column, _VIEWED[type_.root])
+    if type_.root in _NAN:
+        bits = values.view(np.uint32 if type_.root is TypeRoot.FLOAT else np.uint64)
+        values = np.where(np.isnan(values), bits.dtype.type(_NAN[type_.root]), bits)
+    return _Part(slot=_zeroed(values.astype(np.uint64, copy=False), null), null=null)
+
+
+def _raw(column: pa.Array, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
+    """The values as they lie in memory; those of NULLs are anything."""
+    if not len(column):
+        return np.empty(0, dtype)
+    start, end = column.offset * per_row, (column.offset + len(column)) * per_row
+    return np.frombuffer(column.buffers()[1], dtype, end)[start:]
+
+
+def _zeroed(values: Words, null: Flags | None) -> Words:
+    return values if null is None else np.where(null, np.uint64(0), values)
+
+
+def _timestamp_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
+    values = _raw(column, np.int64)
+    nanos_per = _NANOS_PER[column.type.unit]
+    per_milli = 1_000_000 // nanos_per
+    millis = values // per_milli if per_milli > 1 else values
+    stored = _zeroed(millis.view(np.uint64), null)
+    if not is_reserved(type_):
+        return _Part(slot=stored, null=null)
+    nanos = (values - millis * per_milli) * nanos_per
+    return _Part(slot=_zeroed(nanos.view(np.uint64), null), null=null, tail=(stored,))
+
+
+def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
+    pairs = _raw(column, np.uint64, 2).reshape(-1, 2)
+    low, high = pairs[:, 0], pairs[:, 1]
+    if not is_reserved(type_):
+        return _Part(slot=_zeroed(low, null), null=null)
+    sign = (high.view(np.int64) >> 63).view(np.uint64)
+    size = _byte_length(low ^ sign, high ^ sign)
+    # The digits go to the front, big endian: shift them up as one number of 128 bits, then swap bytes.
+    shift = (16 - size) * 8
+    across, within = shift >= 64, (shift % 64).astype(np.uint64)
+    top, rest = np.where(across, low, high), np.where(across, np.uint64(0), low)
+    carried = np.where(within > 0, rest >> (np.uint64(64) - np.maximum(within, 1)), np.uint64(0))
+    first, second = (top << within | carried).byteswap(), (rest << within).byteswap()
+    return _Part(
+        slot=_zeroed(size.astype(np.uint64), null),
+        null=null,
+        tail=(_zeroed(first, null), _zeroed(second, null)),
+    )
+
+
+def _byte_length(low: Words, high: Words) -> Ints:
+    """Bytes of the shortest two's complement form of these numbers, which are not negative."""
+    size = np.ones(len(low), np.int64)
+    for bits in range(7, 64, 8):
+        size += (low >= np.uint64(1 << bits)) | (high > 0)
+    for bits in range(7, 63, 8):
+        size += high >= np.uint64(1 << bits)
+    return size
+
+
+def _text_part(column: pa.Array, null: Flags | None) -> _Part:
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    rows = len(column)
+    if rows:
+        dtype = np.int64 if large else np.int32
+        bounds = np.frombuffer(column.buffers()[1], dtype, column.offset + rows + 1)[column.offset :]
+    else:
+        bounds = np.zeros(1, np.int64)
+    first, last = int(bounds[0]), int(bounds[-1])
+    raw = np.zeros(last - first + 8, np.uint8)
+    if last > first:
+        raw[:-8] = np.frombuffer(column.buffers()[2], np.uint8, last)[first:]
+    near = np.ndarray((last - first + 1,), np.uint64, raw, 0, (1,))
+    starts = bounds[:-1].astype(np.int64) - first
+    lengths = np.diff(bounds).astype(np.int64)
+    if null is not None:
+        lengths[null] = 0
+    short = lengths <= _INLINE
+    at_most = np.minimum(lengths, _INLINE)
+    slot = np.where(short, near[starts] & _LOW_BYTES[at_most] | _SHORT_TEXT[at_most], lengths.view(np.uint64))
+    text = _Text(raw=raw, near=near, starts=starts, lengths=lengths)
+    return _Part(slot=_zeroed(slot, null), null=null, text=text)
+
+
+# -- columns to values --------------------------------------------------------------------------------
+
+
+def column_values(column: pa.Array, type_: DataType) -> list[Any]:
+    """The column as values in the internal form (see `binary_row`). Any type; Python work per value, so
+    this is for partitions, keys and statistics, not for data. Raises `InvalidData`."""
+    column = _cast(column, type_)
+    match type_.root:
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            nanos = _NANOS_PER[column.type.unit]
+            return [None if one is None else one * nanos for one in column.view(pa.int64()).to_pylist()]
+        case TypeRoot.DATE | TypeRoot.TIME:
+            return list(column.view(pa.int32()).to_pylist())
+        case TypeRoot.ARRAY:
+            assert type_.element is not None
+            elements = column_values(column.values, type_.element)
+            return [None if span is None else elements[span] for span in _spans(column)]
+        case TypeRoot.MAP | TypeRoot.MULTISET:
+            key, element = type_.key or type_.element, type_.element
+            if type_.key is None:
+                element = DataType(root=TypeRoot.INT)
+            assert key is not None and element is not None
+            pairs = list(
+                zip(column_values(column.keys, key), column_values(column.items, element), strict=True)
+            )
+            return [None if span is None else pairs[span] for span in _spans(column)]
+        case TypeRoot.ROW:
+            members = [
+                column_values(member, field.type)
+                for member, field in zip(column.flatten(), type_.fields, strict=True)
+            ]
+            rows = zip(*members, strict=True) if members else iter([()] * len(column))
+            return [row if valid else None for row, valid in zip(rows, column.is_valid(), strict=True)]
+        case _:
+            return list(column.to_pylist())
+
+
+def _spans(column: pa.Array) -> Iterator[slice | None]:
+    """Where the elements of each row are among the elements of all rows."""
+    bounds = column.offsets.to_pylist()
+    for i, valid in enumerate(column.is_valid().to_pylist()):
+        yield slice(bounds[i], bounds[i + 1]) if valid else None

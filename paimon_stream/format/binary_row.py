@@ -1,0 +1,352 @@
+"""BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages.
+
+Values are given and returned in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
+DOUBLE float; DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days
+since 1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since
+1970-01-01T00:00 (an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple; NULL
+None.
+
+This module does single rows; whole columns are encoded by `encode_columns`, with the same bytes.
+Layout and rules: format.md §5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+
+from paimon_stream.errors import FormatError, InvalidData
+from paimon_stream.format.binary_columns import (
+    EncodedRows,
+    column_values,
+    encode_columns,
+    header_size,
+    is_reserved,
+)
+from paimon_stream.format.types import DataType, TypeRoot
+
+__all__ = [
+    "EncodedRows",
+    "column_values",
+    "decode_row",
+    "deserialize",
+    "encode_columns",
+    "encode_row",
+    "header_size",
+    "serialize",
+]
+
+_NANOS_PER_MILLI: Final = 1_000_000
+_COMPACT_DECIMAL: Final = 18
+_COMPACT_TIMESTAMP: Final = 3
+_INLINE: Final = 7
+_MARK: Final = 0x80
+_DECIMAL_BYTES: Final = 16
+_EXACT: Final = Context(prec=100)
+_INT = DataType(root=TypeRoot.INT)
+
+_FIXED: Final = {
+    TypeRoot.BOOLEAN: struct.Struct("<?"),
+    TypeRoot.TINYINT: struct.Struct("<b"),
+    TypeRoot.SMALLINT: struct.Struct("<h"),
+    TypeRoot.INT: struct.Struct("<i"),
+    TypeRoot.DATE: struct.Struct("<i"),
+    TypeRoot.TIME: struct.Struct("<i"),
+    TypeRoot.BIGINT: struct.Struct("<q"),
+    TypeRoot.FLOAT: struct.Struct("<f"),
+    TypeRoot.DOUBLE: struct.Struct("<d"),
+}
+_SLOT: Final = struct.Struct("<ii")
+_LONG: Final = struct.Struct("<q")
+_COUNT: Final = struct.Struct("<i")
+_ARITY: Final = struct.Struct(">i")
+_NAN: Final = float("nan")
+
+
+def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
+    """The row of these values; `kind` is 0 for +I, 1 -U, 2 +U, 3 -D (format.md §5.1, §5.2).
+
+    Raises `InvalidData` for a value that its type cannot hold.
+    """
+    if len(types) != len(values):
+        raise InvalidData(f"A row of {len(types)} columns was given {len(values)} values.")
+    slots = header_size(len(types))
+    row = bytearray(slots + 8 * len(types))
+    row[0] = kind
+    for i, (type_, value) in enumerate(zip(types, values, strict=True)):
+        slot = slots + 8 * i
+        if value is None:
+            row[(i + 8) >> 3] |= 1 << ((i + 8) & 7)
+            if is_reserved(type_):
+                size = _DECIMAL_BYTES if type_.root is TypeRoot.DECIMAL else 8
+                _SLOT.pack_into(row, slot, 0, len(row))
+                row.extend(bytes(size))
+        else:
+            _put(row, slot, type_, value)
+    return bytes(row)
+
+
+def serialize(types: Sequence[DataType], values: Sequence[Any]) -> bytes:
+    """The row with its arity before it, as manifests hold it (format.md §5.6). Raises `InvalidData`."""
+    return _ARITY.pack(len(types)) + encode_row(types, values)
+
+
+def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
+    """The values of a row without arity. Raises `FormatError` for bytes that are no such row."""
+    try:
+        return _row(types, memoryview(data))
+    except (struct.error, UnicodeDecodeError, IndexError, OverflowError) as why:
+        raise FormatError(
+            f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)
+        ) from None
+
+
+def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
+    """The values of a row with its arity before it. Raises `FormatError`, also for another arity."""
+    if len(data) < _ARITY.size:
+        raise FormatError(f"{len(data)} bytes are too few for a row with its arity.", size=len(data))
+    (arity,) = _ARITY.unpack_from(data)
+    if arity != len(types):
+        raise FormatError(f"The row has {arity} columns, expected are {len(types)}.", size=len(data))
+    return decode_row(types, data[_ARITY.size :])
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    """Puts one value that is not None into its slot of 8 bytes, and what does not fit behind the end."""
+    try:
+        _PUT[type_.root](out, slot, type_, value)
+    except (struct.error, UnicodeEncodeError, TypeError, ValueError, AttributeError, OverflowError) as why:
+        raise InvalidData(f"{value!r:.80} is not a value of {type_}: {why}.", type=str(type_)) from None
+
+
+def _put_fixed(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    if value != value:
+        value = _NAN  # one NaN, as in Java, whatever the bits were
+    _FIXED[type_.root].pack_into(out, slot, value)
+
+
+def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    unscaled = _unscaled(value, type_)
+    if type_.precision <= _COMPACT_DECIMAL:
+        _LONG.pack_into(out, slot, unscaled)
+        return
+    magnitude = ~unscaled if unscaled < 0 else unscaled
+    digits = unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+    _SLOT.pack_into(out, slot, len(digits), len(out))
+    out.extend(digits.ljust(_DECIMAL_BYTES, b"\0"))
+
+
+def _unscaled(value: Decimal, type_: DataType) -> int:
+    scaled = value.scaleb(type_.scale, _EXACT)
+    unscaled = int(scaled)
+    if unscaled != scaled or abs(unscaled) >= 10**type_.precision:
+        raise ValueError("too many digits")
+    return unscaled
+
+
+def _put_timestamp(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    millis, nanos = divmod(value, _NANOS_PER_MILLI)
+    if type_.precision <= _COMPACT_TIMESTAMP:
+        _LONG.pack_into(out, slot, millis)
+    else:
+        _SLOT.pack_into(out, slot, nanos, len(out))
+        out.extend(_LONG.pack(millis))
+
+
+def _put_text(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    _put_bytes(out, slot, type_, value.encode())
+
+
+def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    if len(value) <= _INLINE:
+        out[slot : slot + len(value)] = value
+        out[slot + 7] = _MARK | len(value)
+    else:
+        _append(out, slot, bytes(value))
+
+
+def _put_row(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    _append(out, slot, encode_row([field.type for field in type_.fields], value))
+
+
+def _put_array(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    assert type_.element is not None
+    _append(out, slot, _array_bytes(type_.element, value))
+
+
+def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
+    key, element = _entry_types(type_)
+    keys = _array_bytes(key, [pair[0] for pair in value])
+    _append(out, slot, _COUNT.pack(len(keys)) + keys + _array_bytes(element, [pair[1] for pair in value]))
+
+
+def _append(out: bytearray, slot: int, piece: bytes) -> None:
+    _SLOT.pack_into(out, slot, len(piece), len(out))
+    out.extend(piece)
+    out.extend(bytes(-len(piece) % 8))
+
+
+def _entry_types(type_: DataType) -> tuple[DataType, DataType]:
+    """The types of the keys and the values of a MAP; a MULTISET is a map to counts."""
+    assert type_.element is not None
+    return (type_.element, _INT) if type_.key is None else (type_.key, type_.element)
+
+
+def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
+    """A BinaryArray (format.md §5.4). Unlike in rows, nothing is reserved for NULL."""
+    head, width = _array_head(len(values)), _element_width(element)
+    size = head + width * len(values)
+    out = bytearray(size + -size % 8)
+    _COUNT.pack_into(out, 0, len(values))
+    for i, value in enumerate(values):
+        if value is None:
+            out[4 + (i >> 3)] |= 1 << (i & 7)
+        else:
+            _put(out, head + width * i, element, value)
+    return bytes(out)
+
+
+def _array_head(count: int) -> int:
+    return 4 + (count + 31) // 32 * 4
+
+
+def _element_width(element: DataType) -> int:
+    fixed = _FIXED.get(element.root)
+    return fixed.size if fixed else 8
+
+
+_Putter = Callable[[bytearray, int, DataType, Any], None]
+_PUT: Final[dict[TypeRoot, _Putter]] = {
+    **dict.fromkeys(_FIXED, _put_fixed),
+    TypeRoot.DECIMAL: _put_decimal,
+    TypeRoot.CHAR: _put_text,
+    TypeRoot.VARCHAR: _put_text,
+    TypeRoot.BINARY: _put_bytes,
+    TypeRoot.VARBINARY: _put_bytes,
+    TypeRoot.TIMESTAMP: _put_timestamp,
+    TypeRoot.TIMESTAMP_LTZ: _put_timestamp,
+    TypeRoot.ARRAY: _put_array,
+    TypeRoot.MAP: _put_map,
+    TypeRoot.MULTISET: _put_map,
+    TypeRoot.ROW: _put_row,
+}
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
+    slots = header_size(len(types))
+    if len(data) < slots + 8 * len(types):
+        raise FormatError(f"A row of {len(types)} columns is cut off after {len(data)} bytes.")
+    return tuple(
+        None if data[(i + 8) >> 3] >> ((i + 8) & 7) & 1 else _GET[type_.root](data, slots + 8 * i, type_)
+        for i, type_ in enumerate(types)
+    )
+
+
+def _get_fixed(data: memoryview, slot: int, type_: DataType) -> Any:
+    return _FIXED[type_.root].unpack_from(data, slot)[0]
+
+
+def _get_decimal(data: memoryview, slot: int, type_: DataType) -> Decimal:
+    if type_.precision <= _COMPACT_DECIMAL:
+        unscaled = _LONG.unpack_from(data, slot)[0]
+    else:
+        digits = _piece(data, slot)
+        if not 0 < len(digits) <= _DECIMAL_BYTES:
+            raise FormatError(f"A {type_} has {len(digits)} bytes.")
+        unscaled = int.from_bytes(digits, "big", signed=True)
+    if abs(unscaled) >= 10**type_.precision:
+        raise FormatError(f"A {type_} has the digits {unscaled}.")
+    return Decimal(unscaled).scaleb(-type_.scale, _EXACT)
+
+
+def _get_timestamp(data: memoryview, slot: int, type_: DataType) -> int:
+    if type_.precision <= _COMPACT_TIMESTAMP:
+        return int(_LONG.unpack_from(data, slot)[0]) * _NANOS_PER_MILLI
+    nanos, offset = _SLOT.unpack_from(data, slot)
+    if not 0 <= nanos < _NANOS_PER_MILLI or offset < 0:
+        raise FormatError(f"A {type_} has {nanos} nanoseconds at offset {offset}.")
+    millis: int = _LONG.unpack_from(data, offset)[0]
+    return millis * _NANOS_PER_MILLI + int(nanos)
+
+
+def _get_text(data: memoryview, slot: int, type_: DataType) -> str:
+    return str(_inline_or_piece(data, slot), "utf-8")
+
+
+def _get_bytes(data: memoryview, slot: int, type_: DataType) -> bytes:
+    return bytes(_inline_or_piece(data, slot))
+
+
+def _get_row(data: memoryview, slot: int, type_: DataType) -> tuple[Any, ...]:
+    return _row([field.type for field in type_.fields], _piece(data, slot))
+
+
+def _get_array(data: memoryview, slot: int, type_: DataType) -> list[Any]:
+    assert type_.element is not None
+    return _array(type_.element, _piece(data, slot))
+
+
+def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, Any]]:
+    key, element = _entry_types(type_)
+    piece = _piece(data, slot)
+    (size,) = _COUNT.unpack_from(piece)
+    if not 0 <= size <= len(piece) - 4:
+        raise FormatError(f"The keys of a map have {size} of {len(piece)} bytes.")
+    keys, values = _array(key, piece[4 : 4 + size]), _array(element, piece[4 + size :])
+    if len(keys) != len(values):
+        raise FormatError(f"A map has {len(keys)} keys and {len(values)} values.")
+    return list(zip(keys, values, strict=True))
+
+
+def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
+    mark = data[slot + 7]
+    if not mark & _MARK:
+        return _piece(data, slot)
+    length = mark & ~_MARK
+    if length > _INLINE:
+        raise FormatError(f"{length} bytes are said to be inside a slot of 8 bytes.")
+    return data[slot : slot + length]
+
+
+def _piece(data: memoryview, slot: int) -> memoryview:
+    length, offset = _SLOT.unpack_from(data, slot)
+    if length < 0 or offset < 0 or offset + length > len(data):
+        raise FormatError(f"{length} bytes at offset {offset} are outside of a row of {len(data)} bytes.")
+    return data[offset : offset + length]
+
+
+def _array(element: DataType, data: memoryview) -> list[Any]:
+    (count,) = _COUNT.unpack_from(data)
+    head, width = _array_head(count), _element_width(element)
+    if count < 0 or head + width * count > len(data):
+        raise FormatError(f"An array of {count} elements is cut off after {len(data)} bytes.")
+    get = _GET[element.root]
+    return [
+        None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
+        for i in range(count)
+    ]
+
+
+_Getter = Callable[[memoryview, int, DataType], Any]
+_GET: Final[dict[TypeRoot, _Getter]] = {
+    **dict.fromkeys(_FIXED, _get_fixed),
+    TypeRoot.DECIMAL: _get_decimal,
+    TypeRoot.CHAR: _get_text,
+    TypeRoot.VARCHAR: _get_text,
+    TypeRoot.BINARY: _get_bytes,
+    TypeRoot.VARBINARY: _get_bytes,
+    TypeRoot.TIMESTAMP: _get_timestamp,
+    TypeRoot.TIMESTAMP_LTZ: _get_timestamp,
+    TypeRoot.ARRAY: _get_array,
+    TypeRoot.MAP: _get_map,
+    TypeRoot.MULTISET: _get_map,
+    TypeRoot.ROW: _get_row,
+}

@@ -1,0 +1,125 @@
+"""The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3).
+
+A row is a multiple of 8 bytes long, so the hash has no tail. Results are signed, as in Java.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import InvalidData
+from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows, WordColumn
+
+__all__ = ["hash_bytes", "hash_rows", "hash_words"]
+
+_SEED: Final = 42
+_C1: Final = 0xCC9E2D51
+_C2: Final = 0x1B873593
+_ADDED: Final = 0xE6546B64
+_FINAL_1: Final = 0x85EBCA6B
+_FINAL_2: Final = 0xC2B2AE35
+_MASK: Final = 0xFFFFFFFF
+_SIGN: Final = 1 << 31
+
+Hashes = npt.NDArray[np.uint32]
+
+
+def hash_bytes(row: bytes) -> int:
+    """The hash of one row without arity. Raises `InvalidData` for bytes that are not whole words."""
+    if len(row) % 4:
+        raise InvalidData(f"A row of {len(row)} bytes cannot be hashed: it is not made of 4-byte words.")
+    h = _SEED
+    for k in struct.unpack(f"<{len(row) // 4}I", row):
+        h = _round(h, k)
+    h = _finish(h, len(row))
+    return h - (1 << 32) if h & _SIGN else h
+
+
+def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
+    """The hash of every row."""
+    words = rows.data.view(np.uint32)
+    count = (np.diff(rows.offsets) // 4).astype(np.int64)
+    # Longest first: the rows that have a k-th word are then the first ones, for every k.
+    sortable = count.astype(np.uint16) if len(count) and count.max() < 1 << 16 else count
+    order = np.argsort(sortable, kind="stable")[::-1]
+    count, start = count[order], (rows.offsets[:-1] // 4)[order]
+    h = np.full(len(rows), _SEED, np.uint32)
+    ascending = count[::-1]
+    k = 0
+    while (left := len(count) - int(np.searchsorted(ascending, k, "right"))) >= FEW_ROWS:
+        _rounds(h[:left], words[start[:left] + k])
+        k += 1
+    for i in range(left):
+        one = int(h[i])
+        for word in words[start[i] + k : start[i] + count[i]].tolist():
+            one = _round(one, word)
+        h[i] = one
+    h ^= (count * 4).astype(np.uint32)
+    result = np.empty(len(rows), np.int32)
+    result[order] = _finished(h).view(np.int32)
+    return result
+
+
+def hash_words(words: Sequence[WordColumn], rows: int) -> npt.NDArray[np.int32]:
+    """The hash of every row, where all rows have the same size; given word by word (64 bits each)."""
+    known = _SEED
+    h: Hashes | None = None
+    for word in words:
+        if isinstance(word, int):
+            halves: tuple[int | Hashes, int | Hashes] = (word & _MASK, word >> 32)
+        else:
+            halves = (word.astype(np.uint32), (word >> np.uint64(32)).astype(np.uint32))
+        for half in halves:
+            if h is None and isinstance(half, int):
+                known = _round(known, half)
+                continue
+            if h is None:
+                h = np.full(rows, known, np.uint32)
+            _rounds(h, np.full(rows, half, np.uint32) if isinstance(half, int) else half)
+    if h is None:
+        h = np.full(rows, known, np.uint32)
+    h ^= np.uint32(8 * len(words))
+    return _finished(h).view(np.int32)
+
+
+def _round(h: int, k: int) -> int:
+    k = k * _C1 & _MASK
+    k = (k << 15 | k >> 17) * _C2 & _MASK
+    h ^= k
+    return ((h << 13 | h >> 19) & _MASK) * 5 + _ADDED & _MASK
+
+
+def _finish(h: int, size: int) -> int:
+    h ^= size
+    h = (h ^ h >> 16) * _FINAL_1 & _MASK
+    h = (h ^ h >> 13) * _FINAL_2 & _MASK
+    return h ^ h >> 16
+
+
+def _rounds(h: Hashes, k: Hashes) -> None:
+    """One round for many rows; both arrays are overwritten."""
+    k *= np.uint32(_C1)
+    high = k >> np.uint32(17)
+    k <<= np.uint32(15)
+    k |= high
+    k *= np.uint32(_C2)
+    h ^= k
+    np.right_shift(h, np.uint32(19), out=high)
+    h <<= np.uint32(13)
+    h |= high
+    h *= np.uint32(5)
+    h += np.uint32(_ADDED)
+
+
+def _finished(h: Hashes) -> Hashes:
+    """The last steps for many rows; the size is mixed in already. The array is overwritten."""
+    for shift, factor in ((16, _FINAL_1), (13, _FINAL_2)):
+        h ^= h >> np.uint32(shift)
+        h *= np.uint32(factor)
+    h ^= h >> np.uint32(16)
+    return h

@@ -1,0 +1,78 @@
+"""Which bucket a row belongs in: a function of its bucket key alone, the same in every engine.
+
+Functions and rules: format.md §6.3. All work on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.format.binary_columns import encode_columns, fixed_words
+from paimon_stream.format.murmur import hash_rows, hash_words
+from paimon_stream.format.types import DataType, TypeRoot
+
+__all__ = ["assign_buckets"]
+
+_BLOCK: Final = 1 << 15
+"""Rows taken at once: their words stay in the processor's cache."""
+
+
+def assign_buckets(
+    batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int, function: str = "default"
+) -> npt.NDArray[np.int32]:
+    """The bucket of every row, 0 to `num_buckets` - 1.
+
+    The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`, and
+    `types` are theirs. `function` is the option `bucket-function.type`: `default` or `mod`.
+
+    Raises `UnsupportedFeature` for another function and for nested types, `InvalidOption` where the key
+    does not suit the function, `InvalidData` for columns that do not fit their type.
+    """
+    if num_buckets < 1:
+        raise InvalidOption(
+            f"Rows cannot be spread over {num_buckets} buckets; the option bucket must be 1 or more here.",
+            option="bucket",
+            value=num_buckets,
+        )
+    if function == "mod":
+        return _mod(batch, types, num_buckets)
+    if function != "default":
+        raise UnsupportedFeature(
+            f"bucket-function.type = {function} is not supported; supported are default and mod.",
+            option="bucket-function.type",
+            value=function,
+        )
+    buckets = np.empty(batch.num_rows, np.int32)
+    for start in range(0, batch.num_rows, _BLOCK):
+        block = batch.slice(start, _BLOCK)
+        # The remainder has the sign of the hash, as in Java; its absolute value is the bucket.
+        rest = np.fmod(_hashes(block, types), np.int32(num_buckets))
+        np.abs(rest, out=buckets[start : start + len(rest)])
+    return buckets
+
+
+def _hashes(block: pa.RecordBatch, types: Sequence[DataType]) -> npt.NDArray[np.int32]:
+    words = fixed_words(block.columns, types)
+    if words is None:
+        return hash_rows(encode_columns(block.columns, types))
+    return hash_words(words, block.num_rows)
+
+
+def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> npt.NDArray[np.int32]:
+    """Floor modulo of the one key column; NULL counts as 0."""
+    if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
+        raise InvalidOption(
+            "bucket-function.type = mod needs one bucket key column of type INT or BIGINT, not "
+            f"{', '.join(str(type_) for type_ in types) or 'none'}.",
+            option="bucket-function.type",
+            value="mod",
+        )
+    values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
+    buckets: npt.NDArray[np.int32] = np.mod(values, num_buckets).astype(np.int32)
+    return buckets
