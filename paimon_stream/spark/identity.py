@@ -28,8 +28,8 @@ _STATEFUL_OPERATOR: Final = "state info ["
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """What is known of the running query, None for the rest. `output_mode` is `append`, `update` or `complete`; `stateful`
-    says whether its state stores must see every batch."""
+    """What is known of the running query, None for the rest. `output_mode` is `append`, `update` or
+    `complete`; `stateful` says whether its state stores must see every batch."""
 
     query_id: str | None = None
     run_id: str | None = None

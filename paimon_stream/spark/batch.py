@@ -1,0 +1,219 @@
+"""One micro-batch, from Spark's DataFrame to a published snapshot.
+
+The order matters: who writes is told first, the batch is judged before any work, rows are written by one
+Spark action, and only then is anything published (design, Exactly once). The judging and publishing are
+`commit/stream.py`'s; here is what needs Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.stream import Batch, StreamWriter
+from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature, WriteInterrupted
+from paimon_stream.metrics.base import report_to_all
+from paimon_stream.metrics.log import LogReporter
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query, writer_identity
+from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.spark.types import Alignment, align, project
+from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.table.table import Table, check_writable, load_table
+from paimon_stream.write.columns import check_types
+
+__all__ = ["Runs"]
+
+_NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
+_WIDE_ROW_BYTES: Final = 4096
+"""From so many bytes per row, compressed, the size of Arrow batches is limited by bytes, too."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run of one query, as this sink sees it. `wide_rows` is what its newest rows were like."""
+
+    run_id: str | None
+    writer: StreamWriter
+    wide_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Callback:
+    """`on_commit` as a reporter."""
+
+    function: OnCommit
+
+    def report(self, report: CommitReport) -> None:
+        self.function(report)
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of the queries that use one sink: all of a sink's memory, and never pickled."""
+
+    last_report: CommitReport | None = None
+    _by_user: dict[str, _Run] = field(default_factory=dict)
+    _runtime: Runtime = field(default_factory=system)
+
+    def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
+        """Writes one batch. Every error of ours names the table and the batch."""
+        with _surfacing(settings.location, batch_id):
+            facts = observe_query(frame, settings.checkpoint)
+            _check_output_mode(facts, settings)
+            user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
+            run = self._by_user.pop(user, None)  # a batch that fails leaves no memory: the next looks anew
+            if run is None or run.run_id != facts.run_id:
+                run = self._bind(facts, settings, user)
+            report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
+            self._by_user[user] = run
+            self.last_report = report
+            callback = () if settings.on_commit is None else (_Callback(function=settings.on_commit),)
+            report_to_all((LogReporter(), *callback), report)
+
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
+        writer = StreamWriter(
+            storage=settings.open_storage(),
+            identity=writer_identity(facts, user, settings.token),
+            options=settings.options,
+            runtime=self._runtime,
+            observer=settings.observer,
+        )
+        return _Run(run_id=facts.run_id, writer=writer)
+
+    def _write(
+        self,
+        frame: DataFrame,
+        batch: Batch,
+        facts: QueryFacts,
+        run: _Run,
+        settings: SinkSettings,
+    ) -> CommitReport:
+        writer = run.writer
+        phases: dict[str, float] = {}
+        with self._timed("judge", phases):
+            verdict = writer.judge(batch)
+        if isinstance(verdict, AlreadyCommitted):
+            _drain(frame, facts)
+            return writer.already(batch, verdict)
+        with self._timed("write", phases):
+            match verdict:
+                case Fresh():
+                    alignment = _check(frame, writer.table)
+                    rows = project(frame, alignment)
+                    messages = run_write_job(rows, writer.table, wide_rows=run.wide_rows)
+                case Reuse(entry=entry):
+                    _drain(frame, facts)
+                    messages = entry.messages
+        report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
+        run.wide_rows = report.bytes > report.rows * _WIDE_ROW_BYTES
+        return report
+
+    @contextmanager
+    def _timed(self, phase: str, phases: dict[str, float]) -> Iterator[None]:
+        started = self._runtime.clock.monotonic()
+        yield
+        phases[phase] = (self._runtime.clock.monotonic() - started) * 1000
+
+    def start(
+        self,
+        frame: DataFrame,
+        sink: Callable[[DataFrame, int], None],
+        settings: SinkSettings,
+        trigger: Mapping[str, Any] | None,
+        query_name: str | None,
+    ) -> StreamingQuery:
+        """Checks everything that can be checked without rows, then starts the query."""
+        if not frame.isStreaming:
+            raise InvalidOption(
+                "PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df"
+            )
+        if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
+            raise InvalidOption(
+                "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "
+                "Without one the stream would begin anew at each start.",
+                option="checkpoint",
+            )
+        table = load_table(settings.open_storage(), settings.options)
+        check_writable(table)
+        _check(frame, table)
+        writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
+        if settings.checkpoint is not None:
+            writer = writer.option("checkpointLocation", settings.checkpoint)
+        if query_name is not None:
+            writer = writer.queryName(query_name)
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def _batch(facts: QueryFacts, batch_id: int) -> Batch:
+    checkpoint = facts.checkpoint
+    if checkpoint is None:
+        return Batch(batch_id=batch_id)
+    return Batch(
+        batch_id=batch_id,
+        offsets_hash=checkpoint.offsets_hash(batch_id),
+        watermark=checkpoint.watermark(batch_id),
+        previous_done_millis=checkpoint.done_millis(batch_id - 1),
+    )
+
+
+def _check(frame: DataFrame, table: Table) -> Alignment:
+    """How the frame fits the table; raises where it does not."""
+    check_types(table.schema, table.location)
+    case_sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return align(frame.schema, table.schema, case_sensitive=case_sensitive, location=table.location)
+
+
+def _check_output_mode(facts: QueryFacts, settings: SinkSettings) -> None:
+    """An append table cannot take back a row, so every update of it would be another row."""
+    if facts.output_mode in (None, settings.mode):
+        return
+    raise UnsupportedFeature(
+        f"The query runs in output mode {facts.output_mode!r}, but the sink appends: rows that the query "
+        f"updates later would be in the table again and again. Nothing was written. Start the query with "
+        f".outputMode({settings.mode!r}), or use sink.start(), which sets it.",
+        table=settings.location,
+        option="mode",
+        value=facts.output_mode,
+    )
+
+
+def _drain(frame: DataFrame, facts: QueryFacts) -> None:
+    """Runs the batch's plan to nowhere, where its state stores may need that: Spark 4 refuses a batch
+    whose state was not brought forward, and Spark 3.5 would lose it (spark.md §1)."""
+    if facts.stateful is not False:
+        frame.write.format("noop").mode("overwrite").save()
+
+
+@contextmanager
+def _surfacing(location: str, batch_id: int) -> Iterator[None]:
+    """Errors as Spark's users should see them: with table and batch, and without the frames between."""
+    try:
+        yield
+    except PaimonStreamError as error:
+        raise _located(error, location, batch_id) from error.__cause__
+    except Exception:
+        raise  # Spark's own, or the user's: they say what they are
+    except BaseException as stop:  # noqa: BLE001 - Spark waits forever for a function that ends with one
+        raise WriteInterrupted(
+            f"Batch {batch_id} of {location} was interrupted by {type(stop).__name__}. Nothing half-written "
+            "is visible. A restart of the query replays the batch.",
+            table=location,
+            batch=batch_id,
+        ) from None
+
+
+def _located(error: PaimonStreamError, location: str, batch_id: int) -> PaimonStreamError:
+    context = {"table": location, "batch": batch_id, **error.context}
+    message = error.message
+    if "batch" not in error.context:
+        where = f"Batch {batch_id}" if location in message else f"Batch {batch_id} of {location}"
+        message = f"{where}: {message}"
+    return type(error)(message, **context)

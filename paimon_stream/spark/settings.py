@@ -1,0 +1,70 @@
+"""What a user says about a sink, checked once. Imports nothing of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.stream import BeforeCommit
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options, check_sink_options
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.uri import open_storage
+
+__all__ = ["OnCommit", "SinkSettings"]
+
+OnCommit = Callable[[CommitReport], object]
+
+_MODES: Final = ("append", "update", "complete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """The arguments of a `PaimonSink`. `token` tells two sinks of one run apart; copies keep it."""
+
+    location: str
+    token: str
+    commit_user: str | None = None
+    name: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mode: str = "append"
+    checkpoint: str | None = None
+    before_commit: BeforeCommit | None = None
+    on_commit: OnCommit | None = None
+    observer: BatchObserver = NO_OBSERVER
+
+    def check(self) -> None:
+        """Raises `InvalidOption` and `UnsupportedFeature` for what is wrong whatever the table."""
+        if self.mode not in _MODES:
+            raise InvalidOption(
+                f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
+            )
+        if self.mode != "append":
+            raise UnsupportedFeature(
+                f"mode={self.mode!r} is not supported yet: this release appends the rows of each batch. Use "
+                "mode='append', with a query in output mode append.",
+                option="mode",
+                value=self.mode,
+            )
+        for key, value in (("commit_user", self.commit_user), ("name", self.name)):
+            if value is not None and not value.strip():
+                raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
+        check_sink_options(self.options)
+        self.open_storage()
+
+    def open_storage(self) -> Storage:
+        """The storage of the table's folder. Touches nothing yet."""
+        options = dict(self.storage_options)
+        if Options(self.options).is_set(UNSAFE_SINGLE_WRITER):
+            options[UNSAFE_SINGLE_WRITER.key] = Options(self.options)[UNSAFE_SINGLE_WRITER.key]
+        return open_storage(self.location, options)
+
+    @property
+    def prefix(self) -> str | None:
+        """`commit.user-prefix`, if it was given to the sink. The table's own is not asked: what names the
+        writer must not change when somebody alters the table."""
+        return self.options.get("commit.user-prefix")

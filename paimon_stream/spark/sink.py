@@ -1,0 +1,119 @@
+"""`PaimonSink`: what a user gives to `foreachBatch`. Imports nothing of Spark before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.stream import BeforeCommit
+from paimon_stream.extras import require
+from paimon_stream.runtime import system
+from paimon_stream.spark.settings import OnCommit, SinkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["PaimonSink"]
+
+
+class PaimonSink:
+    """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
+
+    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. The query is told by Spark's query id;
+    `name` is needed where one query writes the same table twice; `commit_user` replaces both, and must
+    then belong to this stream alone. `checkpoint` is the query's `checkpointLocation`, needed on Spark
+    Connect with several queries. `options` override the table's for this sink, and hold the sink's own,
+    which begin with `paimon-stream.`. `mode` is the query's output mode.
+
+    `before_commit` is called with the tuple of `CommitMessage` before each commit and may veto it by
+    raising; `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
+
+    A sink is immutable and pickles. Raises `MissingExtra` without pyspark, `InvalidOption`,
+    `UnsupportedFeature`; the table is looked at when the query starts.
+
+    >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
+    >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
+    >>> query = writer.option("checkpointLocation", "/data/checkpoints/orders").start()  # doctest: +SKIP
+    """
+
+    __slots__ = ("_runs", "_settings")
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        commit_user: str | None = None,
+        name: str | None = None,
+        options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        mode: str = "append",
+        checkpoint: str | None = None,
+        before_commit: BeforeCommit | None = None,
+        on_commit: OnCommit | None = None,
+        observer: BatchObserver | None = None,
+    ) -> None:
+        settings = SinkSettings(
+            location=str(location),
+            token=system().ids.uuid(),
+            commit_user=commit_user,
+            name=name,
+            options=dict(options or {}),
+            storage_options=dict(storage_options or {}),
+            mode=mode,
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            before_commit=before_commit,
+            on_commit=on_commit,
+            observer=observer or NO_OBSERVER,
+        )
+        require("pyspark.sql", "spark", "PaimonSink")
+        require("pandas", "spark", "PaimonSink")
+        settings.check()
+        self.__setstate__(settings)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Writes one micro-batch; Spark calls it. Raises `PaimonStreamError`; see `errors`."""
+        self._runs.write(df, batch_id, self._settings)
+
+    def start(
+        self,
+        df: DataFrame,
+        *,
+        checkpoint: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+    ) -> StreamingQuery:
+        """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode.
+
+        `trigger` holds the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. What
+        is wrong with the table or the columns is raised here, before the query starts: `StorageError`,
+        `UnsupportedTable`, `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
+        """
+        settings = self._settings
+        if checkpoint is not None:
+            settings = replace(settings, checkpoint=str(checkpoint))
+        copy = object.__new__(PaimonSink)
+        copy.__setstate__(settings)
+        copy._runs = self._runs
+        started: StreamingQuery = self._runs.start(df, copy, settings, trigger, query_name)
+        return started
+
+    @property
+    def last_report(self) -> CommitReport | None:
+        """The report of the newest batch of the newest query; None before the first batch, and on Spark
+        Connect, where batches are written in another process."""
+        report: CommitReport | None = self._runs.last_report
+        return report
+
+    def __getstate__(self) -> SinkSettings:
+        return self._settings
+
+    def __setstate__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._runs: Any = require("paimon_stream.spark.batch", "spark", "PaimonSink").Runs()
+
+    def __repr__(self) -> str:
+        return f"PaimonSink({self._settings.location!r})"
