@@ -78,6 +78,7 @@ class BucketWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._file: ParquetFile | None = None
+        self._observed = settings.stats.observer()
         self._row_bytes: float | None = None
         self._names = 0
         self._next_sequence = 0
@@ -158,8 +159,10 @@ class BucketWriter:
         rows = self._take(self._row_group_rows())
         if self._file is None:
             self._file = ParquetFile(self._settings.parquet, self._storage, self._next_path(), rows)
+            self._observed = self._settings.stats.observer()
         before = self._file.size
         self._file.write(rows)
+        self._observed.add(rows)
         if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
             self._row_bytes = max((self._file.size - before) / rows.num_rows, 1 / 1024)
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
@@ -182,7 +185,7 @@ class BucketWriter:
     def _described(self, file: ParquetFile, footer: pq.FileMetaData) -> DataFileMeta:
         first = self._next_sequence
         self._next_sequence += file.rows
-        stats, stats_columns = self._settings.stats.describe(footer, file.nan_columns)
+        stats, stats_columns = self._settings.stats.describe(footer, self._observed)
         return DataFileMeta(
             file_name=file.path.rpartition("/")[2],
             file_size=file.size,

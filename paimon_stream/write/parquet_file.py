@@ -111,8 +111,6 @@ class ParquetFile:
         """Opens the file. `first` are rows to choose encodings by; they are not written."""
         self.path = path
         self.rows = 0
-        self.nan_columns: set[int] = set()
-        self._floats = [i for i, type_ in enumerate(settings.arrow.types) if pa.types.is_floating(type_)]
         self._footers: list[pq.FileMetaData] = []
         with ExitStack() as opened:
             self._sink = _CountingStream(opened.enter_context(storage.open_output(path)))
@@ -135,7 +133,6 @@ class ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
-        self._note_nans(rows)
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         self.rows += rows.num_rows
 
@@ -156,12 +153,6 @@ class ParquetFile:
         except BaseException as again:
             if again is not why:
                 raise
-
-    def _note_nans(self, rows: pa.Table) -> None:
-        """Arrow's bounds leave NaN out, Java gives up its bounds where there is one."""
-        for i in self._floats:
-            if i not in self.nan_columns and pc.any(pc.is_nan(rows.column(i))).as_py():
-                self.nan_columns.add(i)
 
 
 def _worth_a_dictionary(rows: pa.Table) -> list[str]:
