@@ -37,9 +37,11 @@ from paimon_stream.commit.request import CommitRequest, Nothing, Published, Supe
 from paimon_stream.commit.reuse import why_not_reusable
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
+from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
@@ -122,6 +124,8 @@ class StreamWriter:
         return verdict
 
     def _judge_first(self, batch: Batch, refuse: Refusals) -> Verdict:
+        if self.table.options.value(COMMIT_GUARD) == "probe":
+            probe_atomic_create(self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
         self._claims.acquire()
         self._digest = self._schemas.first_digest()
         registered = self._claims.own()
