@@ -1,0 +1,171 @@
+"""The folder of a partition: `dt=19782/region=x` (format.md §1.4).
+
+Other engines find the files of a partition by this text alone, so it has to be theirs to the character,
+down to how Java writes a float.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import numpy as np
+
+from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.types import DataType, TypeRoot
+
+__all__ = ["escape", "partition_path", "unescape"]
+
+_ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
+_ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
+_JAVA_WHITESPACE: Final = frozenset(
+    map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B)))
+) | frozenset("\u2028\u2029\u205f\u3000")
+_WIDE: Final = Context(prec=100)
+_NANOS_PER_SECOND: Final = 1_000_000_000
+_SECONDS_PER_DAY: Final = 86_400
+
+
+def escape(text: str) -> str:
+    """The text as a part of a path: characters that file systems or URIs take for something else
+    become `%XX`."""
+    return text.translate(_ESCAPED)
+
+
+def unescape(text: str) -> str:
+    """The text that `escape` was given."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def partition_path(
+    keys: Sequence[str],
+    types: Sequence[DataType],
+    values: Sequence[Any],
+    default_name: str = "__DEFAULT_PARTITION__",
+    legacy: bool = True,
+) -> str:
+    """The folder of a partition, relative to the table, without a slash at its end; empty without keys.
+
+    `values` are in the internal form of `format/binary_row.py`. NULL, empty and blank values become
+    `default_name` (`partition.default-name`); `legacy` is `partition.legacy-name`.
+
+    Raises `UnsupportedFeature` for types that cannot be partition keys: nested ones, BINARY, and
+    TIMESTAMP WITH LOCAL TIME ZONE without `legacy`, which Java writes in the time zone of its machine.
+    """
+    parts = []
+    for key, type_, value in zip(keys, types, values, strict=True):
+        _check(key, type_, legacy)
+        text = "" if value is None else _text(type_, value, legacy)
+        blank = all(char in _JAVA_WHITESPACE for char in text)
+        parts.append(f"{escape(key)}={escape(default_name if blank else text)}")
+    return "/".join(parts)
+
+
+def _check(key: str, type_: DataType, legacy: bool) -> None:
+    if type_.is_nested or type_.is_binary:
+        raise UnsupportedFeature(
+            f"Partition key {key!r} is {type_}, which has no folder name that other engines would find. "
+            "Partition by a column of another type.",
+            column=key,
+            type=str(type_),
+        )
+    if type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+        raise UnsupportedFeature(
+            f"Partition key {key!r} is {type_} and partition.legacy-name is false: the folder name would "
+            "depend on the time zone of each machine. Partition by a DATE or STRING column instead.",
+            column=key,
+            type=str(type_),
+        )
+
+
+def _text(type_: DataType, value: Any, legacy: bool) -> str:
+    match type_.root:
+        case TypeRoot.BOOLEAN:
+            return "true" if value else "false"
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return _java_float(value, single=type_.root is TypeRoot.FLOAT)
+        case TypeRoot.DECIMAL:
+            return _plain_decimal(value, type_.scale)
+        case TypeRoot.DATE if not legacy:
+            return _date(value)
+        case TypeRoot.TIME if not legacy:
+            seconds, millis = divmod(value, 1000)
+            digits = f"{millis:03d}"[: type_.precision].rstrip("0")
+            return _clock(seconds) + (f".{digits}" if digits else "")
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
+        case _:
+            return str(value)
+
+
+def _plain_decimal(value: Decimal, scale: int) -> str:
+    unscaled = int(value.scaleb(scale, _WIDE))
+    return f"{Decimal(unscaled).scaleb(-scale, _WIDE):f}"
+
+
+def _java_float(value: float, single: bool) -> str:
+    """`Float.toString` and `Double.toString`: the shortest digits that read back as the same number, at
+    least one behind the point; with an exponent below 0.001 and from ten million on."""
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if math.isinf(value):
+        return f"{sign}Infinity"
+    if value == 0:
+        return f"{sign}0.0"
+    number = np.float32(value) if single else np.float64(value)
+    digits, _, exponent_text = np.format_float_scientific(abs(number), unique=True, trim="-").partition("e")
+    if len(digits) == 1:
+        # Java takes the best of all numbers with two digits; they differ among the smallest numbers.
+        digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
+    digits, exponent = digits.replace(".", "").rstrip("0") or "0", int(exponent_text)
+    if not -3 <= exponent < 7:
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return f"{sign}{whole}.{fraction or '0'}"
+
+
+def _date(days: int) -> str:
+    """The proleptic Gregorian date. Counted from 1 March of year 0, where leap days end the year."""
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    year = 400 * era + year_of_era + (month <= 2)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def _clock(second_of_day: int) -> str:
+    minutes, seconds = divmod(second_of_day, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+
+
+def _split_timestamp(nanos: int) -> tuple[str, str, str]:
+    """Date, time of day and nine digits of fraction."""
+    seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
+    days, second_of_day = divmod(seconds, _SECONDS_PER_DAY)
+    return _date(days), _clock(second_of_day), f"{fraction:09d}"
+
+
+def _local_date_time(nanos: int) -> str:
+    """`LocalDateTime.toString`: no seconds if there are none, else 0, 3, 6 or 9 digits of fraction."""
+    date, clock, fraction = _split_timestamp(nanos)
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    if fraction:
+        return f"{date}T{clock}.{fraction}"
+    return f"{date}T{clock.removesuffix(':00')}"
+
+
+def _sql_timestamp(nanos: int, precision: int) -> str:
+    date, clock, fraction = _split_timestamp(nanos)
+    digits = fraction.rstrip("0").ljust(precision, "0")
+    return f"{date} {clock}" + (f".{digits}" if digits else "")

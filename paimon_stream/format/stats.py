@@ -1,0 +1,248 @@
+"""Statistics of columns: how bounds are cut short, and the rows that hold them (format.md §4.5).
+
+Values are in the internal form of `format/binary_row.py`. Readers leave out files and manifests by these
+bounds, so where a bound could be wrong there must be none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from paimon_stream.errors import FormatError, InvalidOption
+from paimon_stream.format.binary_row import deserialize, serialize
+from paimon_stream.format.entries import SimpleStats
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+
+__all__ = [
+    "NO_STATS",
+    "ColumnStats",
+    "PartitionStatsBuilder",
+    "StatsKind",
+    "StatsMode",
+    "decode_stats",
+    "encode_stats",
+    "may_contain",
+    "parse_mode",
+    "partition_stats",
+    "truncate_lower",
+    "truncate_upper",
+]
+
+_MAX_CODE_POINT: Final = 0x10FFFF
+_FIRST_SURROGATE: Final = 0xD800
+_AFTER_SURROGATES: Final = 0xE000
+_TRUNCATE: Final = re.compile(r"truncate\(\s*(\d+)\s*\)")
+_FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStats:
+    """Smallest and largest value and number of NULLs of one column, None where not known."""
+
+    min: Any
+    max: Any
+    null_count: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is known."""
+        return self.min is None and self.max is None and self.null_count is None
+
+
+NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
+
+
+class StatsKind(Enum):
+    """How much is kept of a column's statistics; the value is the option's word."""
+
+    NONE = "none"
+    COUNTS = "counts"
+    TRUNCATE = "truncate"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsMode:
+    """A mode of `metadata.stats-mode`; `length` is that of TRUNCATE, in code points."""
+
+    kind: StatsKind
+    length: int = 0
+
+    def apply(self, stats: ColumnStats) -> ColumnStats:
+        """What this mode keeps of exact statistics. Only strings are cut short."""
+        match self.kind:
+            case StatsKind.NONE:
+                return NO_STATS
+            case StatsKind.COUNTS:
+                return ColumnStats(min=None, max=None, null_count=stats.null_count)
+            case StatsKind.TRUNCATE if isinstance(stats.min, str) and isinstance(stats.max, str):
+                upper = truncate_upper(stats.max, self.length)
+                lower = None if upper is None else truncate_lower(stats.min, self.length)
+                return ColumnStats(min=lower, max=upper, null_count=stats.null_count)
+            case _:
+                return stats
+
+
+def parse_mode(text: str) -> StatsMode:
+    """Reads `none`, `counts`, `full` or `truncate(16)`, in any case. Raises `InvalidOption`."""
+    word = text.strip().lower()
+    truncate = _TRUNCATE.fullmatch(word)
+    if truncate and int(truncate[1]) > 0:
+        return StatsMode(kind=StatsKind.TRUNCATE, length=int(truncate[1]))
+    for kind in (StatsKind.NONE, StatsKind.COUNTS, StatsKind.FULL):
+        if word == kind.value:
+            return StatsMode(kind=kind)
+    raise InvalidOption(
+        f"{text!r} is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more.",
+        option="metadata.stats-mode",
+        value=text,
+    )
+
+
+def truncate_lower(value: str, length: int) -> str:
+    """A lower bound of at most `length` code points."""
+    return value[:length]
+
+
+def truncate_upper(value: str, length: int) -> str | None:
+    """An upper bound of at most `length` code points; None if there is none.
+
+    The last code point that can be raised is raised, and what follows it is cut. Surrogates are skipped,
+    where Java writes a bound that is too small.
+    """
+    if len(value) <= length:
+        return value
+    for end in range(length, 0, -1):
+        following = ord(value[end - 1]) + 1
+        if following == _FIRST_SURROGATE:
+            following = _AFTER_SURROGATES
+        if following <= _MAX_CODE_POINT:
+            return value[: end - 1] + chr(following)
+    return None
+
+
+def encode_stats(
+    fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
+) -> tuple[SimpleStats, tuple[str, ...] | None]:
+    """The statistics as they are stored, and the names of the columns they cover (None for all).
+
+    With `dense`, columns of which nothing is known are left out (`metadata.stats-dense-store`).
+    """
+    pairs = list(zip(fields, column_stats, strict=True))
+    names: tuple[str, ...] | None = None
+    if dense and any(stats.is_empty for _, stats in pairs):
+        pairs = [(one, stats) for one, stats in pairs if not stats.is_empty]
+        names = tuple(one.name for one, _ in pairs)
+    return _simple_stats([one.type for one, _ in pairs], [stats for _, stats in pairs]), names
+
+
+def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> SimpleStats:
+    return SimpleStats(
+        min_values=serialize(types, [one.min for one in stats]),
+        max_values=serialize(types, [one.max for one in stats]),
+        null_counts=tuple(one.null_count for one in stats),
+    )
+
+
+def decode_stats(
+    fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
+) -> dict[str, ColumnStats]:
+    """What is known of each column, by name; columns that the statistics do not cover are absent.
+
+    `fields` are those of the schema the file was written with, `columns` the `value_stats_cols` of the
+    file. Raises `FormatError`.
+    """
+    covered = list(fields)
+    if columns is not None:
+        by_name = {one.name: one for one in fields}
+        unknown = [name for name in columns if name not in by_name]
+        if unknown:
+            raise FormatError(f"Statistics name columns that the schema lacks: {', '.join(unknown)}.")
+        covered = [by_name[name] for name in columns]
+    if stats.min_values[:4] == bytes(4) and not stats.null_counts:
+        return {}
+    known = _known([one.type for one in covered], stats)
+    return {one.name: found for one, found in zip(covered, known, strict=True)}
+
+
+def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
+    low, high = deserialize(types, stats.min_values), deserialize(types, stats.max_values)
+    counts = stats.null_counts or (None,) * len(types)
+    if len(counts) != len(types):
+        raise FormatError(f"Statistics of {len(types)} columns have {len(counts)} null counts.")
+    return [
+        ColumnStats(min=smallest, max=largest, null_count=count)
+        for smallest, largest, count in zip(low, high, counts, strict=True)
+    ]
+
+
+# -- partitions ---------------------------------------------------------------------------------------
+
+
+def _order(type_: DataType, value: Any) -> Any:
+    """Something that sorts as Java sorts the values: strings by bytes, -0.0 before 0.0, NaN last."""
+    if type_.is_string:
+        return value.encode()
+    if type_.root in _FLOATING:
+        return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value))
+    return value
+
+
+@dataclass(slots=True)
+class PartitionStatsBuilder:
+    """Collects the exact statistics of the partitions in one manifest; `types` are those of the
+    partition keys."""
+
+    types: Sequence[DataType]
+    _entries: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, partition: bytes) -> None:
+        """Counts one entry of that partition, a serialized row."""
+        self._entries[partition] = self._entries.get(partition, 0) + 1
+
+    def build(self) -> SimpleStats:
+        """The statistics of all entries added. Raises `FormatError` for a partition that is no row."""
+        rows = [(deserialize(self.types, one), count) for one, count in self._entries.items()]
+        columns = []
+        for i, type_ in enumerate(self.types):
+            values = [row[i] for row, _ in rows if row[i] is not None]
+            nulls = sum(count for row, count in rows if row[i] is None)
+            if not values or type_.is_nested or type_.is_binary:
+                columns.append(ColumnStats(min=None, max=None, null_count=nulls))
+                continue
+            values.sort(key=partial(_order, type_))
+            columns.append(ColumnStats(min=values[0], max=values[-1], null_count=nulls))
+        return _simple_stats(self.types, columns)
+
+
+def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
+    """The exact statistics of these partitions, one per manifest entry. Raises `FormatError`."""
+    builder = PartitionStatsBuilder(types)
+    for partition in partitions:
+        builder.add(partition)
+    return builder.build()
+
+
+def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
+    """Whether a manifest with these partition statistics can have entries of that partition.
+
+    True wherever the statistics do not say. Raises `FormatError` for bytes that are no rows.
+    """
+    if not types or stats.min_values[:4] == bytes(4):
+        return True
+    values = deserialize(types, partition)
+    return all(map(_may_hold, types, _known(types, stats), values))
+
+
+def _may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
+    if value is None:
+        return stats.null_count is None or stats.null_count > 0
+    if stats.min is None or stats.max is None:
+        return True
+    return bool(_order(type_, stats.min) <= _order(type_, value) <= _order(type_, stats.max))
