@@ -14,9 +14,12 @@ __all__ = [
     "EMPTY_ROW",
     "EMPTY_STATS",
     "DataFileMeta",
+    "DeletionRange",
     "FileIdentity",
     "FileKind",
     "FileSource",
+    "GlobalIndexMeta",
+    "IndexFileMeta",
     "ManifestEntry",
     "ManifestFileMeta",
     "SimpleStats",
@@ -78,6 +81,41 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionRange:
+    """Where the deletion vector of one data file is in an index file; `offset` and `length` are bytes."""
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalIndexMeta:
+    """The rows and the column a global index file covers. `source_meta` exists from message version 12."""
+
+    row_range_start: int
+    row_range_end: int
+    index_field_id: int
+    extra_field_ids: tuple[int, ...] | None
+    index_meta: bytes | None
+    source_meta: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFileMeta:
+    """An index file: of bucket hashes, of deletion vectors (`deletions` says where), or a global index."""
+
+    index_type: str
+    file_name: str
+    file_size: int
+    row_count: int
+    deletions: tuple[DeletionRange, ...] | None = None
+    external_path: str | None = None
+    global_index: GlobalIndexMeta | None = None
 
 
 class FileIdentity(NamedTuple):

@@ -1,0 +1,195 @@
+"""Commit messages: what a writer tells the committer about one bucket of one partition.
+
+The bytes are those of Java Paimon, so that either side can commit what the other wrote (format.md §8).
+Version 11 is written; 11 and 12 are read. The version is not in the bytes, it travels beside them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeVar
+
+from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
+from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
+from paimon_stream.format.file_rows import (
+    decode_data_file,
+    decode_index_file,
+    encode_data_file,
+    encode_index_file,
+)
+
+__all__ = ["CommitMessage"]
+
+_INT: Final = struct.Struct(">i")
+_READABLE: Final = (11, 12)
+_SMALLEST_PARTITION: Final = 12
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMessage:
+    """The changes of one bucket. `partition` is a serialized row; `total_buckets` is the bucket count its
+    files were written for, None if the writer did not say. The `compact_` parts are those of a
+    compaction, the others those of writing."""
+
+    VERSION: ClassVar[int] = 11
+
+    partition: bytes
+    bucket: int
+    total_buckets: int | None
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    compact_changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+
+    def serialize(self) -> bytes:
+        """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
+        out: list[bytes] = []
+        _write(self, out)
+        return b"".join(out)
+
+    @staticmethod
+    def deserialize(data: bytes, version: int = VERSION) -> CommitMessage:
+        """The message in these bytes, all of them. Raises `FormatError`, `UnknownVersion`."""
+        source = _Source(data, version)
+        message = _read(source)
+        source.finish()
+        return message
+
+    @staticmethod
+    def serialize_all(messages: Iterable[CommitMessage]) -> bytes:
+        """Messages one after the other, with their number before them. Raises `InvalidData`."""
+        out: list[bytes] = [b""]
+        count = 0
+        for message in messages:
+            _write(message, out)
+            count += 1
+        out[0] = _INT.pack(count)
+        return b"".join(out)
+
+    @staticmethod
+    def deserialize_all(data: bytes, version: int = VERSION) -> tuple[CommitMessage, ...]:
+        """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
+        source = _Source(data, version)
+        messages = tuple(_read(source) for _ in range(source.count(_SMALLEST_MESSAGE)))
+        source.finish()
+        return messages
+
+
+_SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
+_EMPTY_INCREMENT: Final = bytes(5 * 4)
+
+
+def _write(message: CommitMessage, out: list[bytes]) -> None:
+    try:
+        out.append(_INT.pack(len(message.partition)))
+        out.append(message.partition)
+        out.append(_INT.pack(message.bucket))
+        total = message.total_buckets
+        out.append(b"\0" if total is None else b"\1" + _INT.pack(total))
+    except struct.error as why:
+        raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
+    data = (message.new_files, message.deleted_files, message.changelog_files)
+    _write_increment(data, (message.new_index_files, message.deleted_index_files), out)
+    data = (message.compact_before, message.compact_after, message.compact_changelog_files)
+    _write_increment(data, (message.compact_new_index_files, message.compact_deleted_index_files), out)
+
+
+def _write_increment(
+    data_files: Sequence[Sequence[DataFileMeta]],
+    index_files: Sequence[Sequence[IndexFileMeta]],
+    out: list[bytes],
+) -> None:
+    if not any(data_files) and not any(index_files):
+        out.append(_EMPTY_INCREMENT)
+        return
+    for files in data_files:
+        _write_rows(files, encode_data_file, out)
+    for indexes in index_files:
+        _write_rows(indexes, encode_index_file, out)
+
+
+def _write_rows(values: Sequence[_T], encode: Callable[[_T], bytes], out: list[bytes]) -> None:
+    out.append(_INT.pack(len(values)))
+    for value in values:
+        row = encode(value)
+        out.append(_INT.pack(len(row)))
+        out.append(row)
+
+
+class _Source:
+    """The bytes being read, and how far. Every step checks that there is enough left."""
+
+    __slots__ = ("_at", "_data", "_version")
+
+    def __init__(self, data: bytes, version: int) -> None:
+        if version not in _READABLE:
+            raise UnknownVersion(
+                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. Commit them "
+                "with the release that made them.",
+                version=version,
+            )
+        self._data = data
+        self._at = 0
+        self._version = version
+
+    def number(self) -> int:
+        return int(_INT.unpack(self.take(_INT.size))[0])
+
+    def count(self, smallest: int) -> int:
+        """How many follow; each has at least `smallest` bytes, so a wrong number is noticed at once."""
+        count = self.number()
+        if count < 0 or count * smallest > len(self._data) - self._at:
+            raise FormatError(f"A commit message of {len(self._data)} bytes cannot hold {count} entries.")
+        return count
+
+    def take(self, size: int) -> bytes:
+        start, end = self._at, self._at + size
+        if size < 0 or end > len(self._data):
+            raise FormatError(f"A commit message is cut off: {size} bytes at {start} of {len(self._data)}.")
+        self._at = end
+        return self._data[start:end]
+
+    def flag(self) -> bool:
+        return self.take(1) != b"\0"
+
+    def data_files(self) -> tuple[DataFileMeta, ...]:
+        return tuple(decode_data_file(self.take(self.number())) for _ in range(self.count(_INT.size)))
+
+    def index_files(self) -> tuple[IndexFileMeta, ...]:
+        return tuple(
+            decode_index_file(self.take(self.number()), self._version) for _ in range(self.count(_INT.size))
+        )
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise FormatError(f"{len(self._data) - self._at} bytes follow the end of a commit message.")
+
+
+def _read(source: _Source) -> CommitMessage:
+    partition = source.take(source.number())
+    if len(partition) < _SMALLEST_PARTITION:
+        raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
+    return CommitMessage(
+        partition=partition,
+        bucket=source.number(),
+        total_buckets=source.number() if source.flag() else None,
+        new_files=source.data_files(),
+        deleted_files=source.data_files(),
+        changelog_files=source.data_files(),
+        new_index_files=source.index_files(),
+        deleted_index_files=source.index_files(),
+        compact_before=source.data_files(),
+        compact_after=source.data_files(),
+        compact_changelog_files=source.data_files(),
+        compact_new_index_files=source.index_files(),
+        compact_deleted_index_files=source.index_files(),
+    )

@@ -1,0 +1,332 @@
+"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4, §8.2).
+
+A commit carries thousands of data files, so their rows are taken apart and put together with one call of
+`struct` for all slots. The bytes are those of the general `format/binary_row.py`. Index files are few and
+use it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from paimon_stream.errors import FormatError, InvalidData
+from paimon_stream.format.binary_row import decode_row, encode_row
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    DeletionRange,
+    GlobalIndexMeta,
+    IndexFileMeta,
+    SimpleStats,
+)
+from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
+
+__all__ = ["decode_data_file", "decode_index_file", "encode_data_file", "encode_index_file"]
+
+_FIELDS: Final = 20
+_SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
+_STATS_SLOTS: Final = struct.Struct("<4q")
+_COUNT: Final = struct.Struct("<i")
+_NULLABLE: Final = sum(1 << (8 + field) for field in (12, 13, 14, 15, 16, 17, 18, 19))
+_HEADER_BITS: Final = (1 << (8 + _FIELDS)) - 1
+_INLINE: Final = 7
+_MARK_SHIFT: Final = 56
+_LOW_WORD: Final = 0xFFFFFFFF
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+class _Row:
+    """A row being put together: slots, null bits, and pieces of the variable part in field order."""
+
+    __slots__ = ("bits", "end", "pieces", "slots")
+
+    def __init__(self, fields: int) -> None:
+        self.slots: list[int] = []
+        self.bits = 0
+        self.pieces: list[bytes] = []
+        self.end = 8 + 8 * fields
+
+    def null(self) -> None:
+        self.bits |= 1 << (8 + len(self.slots))
+        self.slots.append(0)
+
+    def number(self, value: int | None) -> None:
+        if value is None:
+            self.null()
+        else:
+            self.slots.append(value)
+
+    def data(self, value: bytes | None) -> None:
+        """Bytes or text: in the slot itself if they fit."""
+        if value is None:
+            self.null()
+        elif len(value) > _INLINE:
+            self.piece(value)
+        else:
+            marked = int.from_bytes(value, "little") | (0x80 | len(value)) << _MARK_SHIFT
+            self.slots.append(marked - (1 << 64))
+
+    def piece(self, value: bytes) -> None:
+        """Something that is always in the variable part."""
+        size = len(value)
+        self.slots.append(self.end << 32 | size)
+        self.pieces.append(value)
+        if size & 7:
+            self.pieces.append(bytes(-size & 7))
+            size += -size & 7
+        self.end += size
+
+    def names(self, values: tuple[str, ...] | None) -> None:
+        if values is None:
+            self.null()
+        else:
+            self.piece(_name_array(values))
+
+    def done(self, slots: struct.Struct) -> bytes:
+        return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
+
+
+def encode_data_file(file: DataFileMeta) -> bytes:
+    """The row of a data file. Raises `InvalidData` for numbers that do not fit their columns."""
+    row = _Row(_FIELDS)
+    try:
+        row.data(file.file_name.encode())
+        row.number(file.file_size)
+        row.number(file.row_count)
+        row.data(file.min_key)
+        row.data(file.max_key)
+        row.piece(_stats_row(file.key_stats))
+        row.piece(_stats_row(file.value_stats))
+        row.number(file.min_sequence_number)
+        row.number(file.max_sequence_number)
+        row.number(file.schema_id)
+        row.slots.append(_narrow(file.level, 32))
+        row.names(file.extra_files)
+        row.number(file.creation_time)
+        row.number(file.delete_row_count)
+        row.data(file.embedded_file_index)
+        row.number(None if file.file_source is None else _narrow(file.file_source, 8))
+        row.names(file.value_stats_cols)
+        row.data(None if file.external_path is None else file.external_path.encode())
+        row.number(file.first_row_id)
+        row.names(file.write_cols)
+        return row.done(_SLOTS)
+    except (struct.error, UnicodeEncodeError, OverflowError) as why:
+        raise InvalidData(
+            f"Data file {file.file_name!r} does not fit into a commit message: {why}."
+        ) from None
+
+
+def _narrow(value: int, bits: int) -> int:
+    """A number whose slot is not sign-extended."""
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise OverflowError(f"{value} does not fit into {bits} bits")
+    return value & (1 << bits) - 1
+
+
+def _stats_row(stats: SimpleStats) -> bytes:
+    row = _Row(3)
+    row.data(stats.min_values)
+    row.data(stats.max_values)
+    counts = stats.null_counts
+    known = [0 if count is None else count for count in counts]
+    bits = sum(1 << i for i, count in enumerate(counts) if count is None)
+    head = _array_head(len(counts), bits)
+    # The numbers may begin at any multiple of 4 bytes; the array as a whole is padded, and the padding counts.
+    row.piece(head + struct.pack(f"<{len(counts)}q", *known) + bytes(-len(head) & 7))
+    return row.done(_STATS_SLOTS)
+
+
+def _array_head(count: int, null_bits: int) -> bytes:
+    return _COUNT.pack(count) + null_bits.to_bytes((count + 31) // 32 * 4, "little")
+
+
+def _name_array(names: tuple[str, ...]) -> bytes:
+    if not names:
+        return bytes(8)
+    return encode_row((_NAMES,), (names,))[16:]
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def decode_data_file(data: bytes) -> DataFileMeta:
+    """The data file of a row. Raises `FormatError` for bytes that are no such row."""
+    try:
+        header, *slots = _SLOTS.unpack_from(data)
+        nulls = header & ~_NULLABLE & _HEADER_BITS & ~0xFF
+        if nulls:
+            raise FormatError(f"The row of a data file has NULL where there is none (bits {nulls:#x}).")
+        has = [not header >> (8 + field) & 1 for field in range(_FIELDS)]
+        return DataFileMeta(
+            file_name=_text(data, slots[0]),
+            file_size=slots[1],
+            row_count=slots[2],
+            min_key=_bytes(data, slots[3]),
+            max_key=_bytes(data, slots[4]),
+            key_stats=_stats(_piece(data, slots[5])),
+            value_stats=_stats(_piece(data, slots[6])),
+            min_sequence_number=slots[7],
+            max_sequence_number=slots[8],
+            schema_id=slots[9],
+            level=_signed(slots[10], 32),
+            extra_files=_names(_piece(data, slots[11])),
+            creation_time=slots[12] if has[12] else None,
+            delete_row_count=slots[13] if has[13] else None,
+            embedded_file_index=_bytes(data, slots[14]) if has[14] else None,
+            file_source=_signed(slots[15], 8) if has[15] else None,
+            value_stats_cols=_names(_piece(data, slots[16])) if has[16] else None,
+            external_path=_text(data, slots[17]) if has[17] else None,
+            first_row_id=slots[18] if has[18] else None,
+            write_cols=_names(_piece(data, slots[19])) if has[19] else None,
+        )
+    except (struct.error, UnicodeDecodeError) as why:
+        raise FormatError(f"{len(data)} bytes are not the row of a data file: {why}.") from None
+
+
+def _signed(slot: int, bits: int) -> int:
+    value = slot & (1 << bits) - 1
+    return value - (1 << bits) if value >> bits - 1 else value
+
+
+def _piece(data: bytes, slot: int) -> bytes:
+    length, offset = slot & _LOW_WORD, slot >> 32
+    if offset < 0 or offset + length > len(data):
+        raise FormatError(f"{length} bytes at offset {offset} are outside of a row of {len(data)} bytes.")
+    return data[offset : offset + length]
+
+
+def _bytes(data: bytes, slot: int) -> bytes:
+    if slot >= 0:
+        return _piece(data, slot)
+    length = slot >> _MARK_SHIFT & 0x7F
+    if length > _INLINE:
+        raise FormatError(f"{length} bytes are said to be inside a slot of 8 bytes.")
+    return (slot & (1 << 8 * length) - 1).to_bytes(length, "little")
+
+
+def _text(data: bytes, slot: int) -> str:
+    return _bytes(data, slot).decode()
+
+
+def _stats(row: bytes) -> SimpleStats:
+    header, low, high, counts = _STATS_SLOTS.unpack_from(row)
+    if header & 0x700:
+        raise FormatError("The statistics of a data file have NULL where there is none.")
+    return SimpleStats(
+        min_values=_bytes(row, low), max_values=_bytes(row, high), null_counts=_counts(_piece(row, counts))
+    )
+
+
+def _counts(array: bytes) -> tuple[int | None, ...]:
+    (count,) = _COUNT.unpack_from(array)
+    head = 4 + (count + 31) // 32 * 4
+    if count < 0 or head + 8 * count > len(array):
+        raise FormatError(f"An array of {count} null counts is cut off after {len(array)} bytes.")
+    values: tuple[int, ...] = struct.unpack_from(f"<{count}q", array, head)
+    nulls = int.from_bytes(array[4:head], "little")
+    if not nulls:
+        return values
+    return tuple(None if nulls >> i & 1 else value for i, value in enumerate(values))
+
+
+def _names(array: bytes) -> tuple[str, ...]:
+    (count,) = _COUNT.unpack_from(array)
+    if count == 0:
+        return ()
+    head = 4 + (count + 31) // 32 * 4
+    if count < 0 or head + 8 * count > len(array):
+        raise FormatError(f"An array of {count} names is cut off after {len(array)} bytes.")
+    if any(array[4:head]):
+        raise FormatError("An array of names has NULL elements.")
+    return tuple(_text(array, slot) for slot in struct.unpack_from(f"<{count}q", array, head))
+
+
+# -- index files --------------------------------------------------------------------------------------
+
+
+def _row_type(*texts: str) -> DataType:
+    fields = tuple(DataField(id=i, name=f"f{i}", type=parse_type(text)) for i, text in enumerate(texts))
+    return DataType(root=TypeRoot.ROW, fields=fields)
+
+
+def _array_type(element: DataType) -> DataType:
+    return DataType(root=TypeRoot.ARRAY, element=element)
+
+
+_NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")
+_DELETIONS: Final = _array_type(_row_type("STRING", "INT", "INT", "BIGINT"))
+_GLOBAL: Final = ("BIGINT", "BIGINT", "INT", "ARRAY<INT>", "BYTES")
+_STRING: Final = parse_type("STRING")
+_BIGINT: Final = parse_type("BIGINT")
+
+
+def _index_types(*global_index: str) -> tuple[DataType, ...]:
+    return (_STRING, _STRING, _BIGINT, _BIGINT, _DELETIONS, _STRING, _row_type(*global_index))
+
+
+_INDEX: Final = {11: _index_types(*_GLOBAL), 12: _index_types(*_GLOBAL, "BYTES")}
+
+
+def encode_index_file(file: IndexFileMeta) -> bytes:
+    """The row of an index file in message version 11. Raises `InvalidData` for what that cannot hold."""
+    deletions, found, covered = file.deletions, file.global_index, None
+    if found is not None:
+        if found.source_meta is not None:
+            raise InvalidData(
+                f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack."
+            )
+        covered = (
+            found.row_range_start,
+            found.row_range_end,
+            found.index_field_id,
+            found.extra_field_ids,
+            found.index_meta,
+        )
+    ranges = None
+    if deletions is not None:
+        ranges = [(one.data_file, one.offset, one.length, one.cardinality) for one in deletions]
+    values = (file.index_type, file.file_name, file.file_size, file.row_count, ranges, file.external_path)
+    return encode_row(_INDEX[11], (*values, covered))
+
+
+def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
+    """The index file of a row in a message of that version, 11 or 12. Raises `FormatError`."""
+    kind, name, size, rows, deletions, path, covered = decode_row(_INDEX[version], data)
+    _require("index file", kind, name, size, rows)
+    return IndexFileMeta(
+        index_type=kind,
+        file_name=name,
+        file_size=size,
+        row_count=rows,
+        deletions=None if deletions is None else tuple(map(_deletion_range, deletions)),
+        external_path=path,
+        global_index=None if covered is None else _global_index(covered),
+    )
+
+
+def _deletion_range(row: tuple[Any, ...] | None) -> DeletionRange:
+    file, offset, length, cardinality = row or (None,) * 4
+    _require("deletion vector", file, offset, length)
+    return DeletionRange(data_file=file, offset=offset, length=length, cardinality=cardinality)
+
+
+def _global_index(row: Sequence[Any]) -> GlobalIndexMeta:
+    start, end, field, extra, meta, *source = row
+    _require("global index", start, end, field, *(extra or ()))
+    return GlobalIndexMeta(
+        row_range_start=start,
+        row_range_end=end,
+        index_field_id=field,
+        extra_field_ids=None if extra is None else tuple(extra),
+        index_meta=meta,
+        source_meta=source[0] if source else None,
+    )
+
+
+def _require(what: str, *values: Any) -> None:
+    if any(value is None for value in values):
+        raise FormatError(f"The row of a {what} has NULL where there is none.")
