@@ -32,7 +32,7 @@ __all__ = ["Table", "check_writable", "create_table", "load_table"]
 class Table:
     """A table at one moment: its newest schema then, and its options overridden by those of the writer.
 
-    Immutable and picklable; load it again to see a later schema.
+    Immutable; load it again to see a later schema.
     """
 
     storage: Storage
