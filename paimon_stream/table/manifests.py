@@ -18,7 +18,7 @@ from paimon_stream.format.manifest_avro import (
     manifest_of_blocks,
 )
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.stats import partition_stats
+from paimon_stream.format.stats import PartitionStatsBuilder
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.runtime import Runtime, system
@@ -120,13 +120,13 @@ class ManifestWriter:
         left = iter(entries)
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
-        tally = _Tally()
+        tally = _Tally(self._partition_types)
         while some := list(islice(left, ENTRIES_PER_BLOCK)):
             blocks.append(encode_entries(some, self._codec))
             tally.add(some)
             if sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.manifest()))
-                blocks, tally = [], _Tally()
+                blocks, tally = [], _Tally(self._partition_types)
         if blocks:
             written.append(self._write_one(blocks, tally, names.manifest()))
         return tuple(written)
@@ -145,7 +145,7 @@ class ManifestWriter:
             file_size=len(data),
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
-            partition_stats=partition_stats(self._partition_types, tally.partitions),
+            partition_stats=tally.partitions.build(),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets),
             max_bucket=max(tally.buckets),
@@ -157,15 +157,12 @@ class ManifestWriter:
 
 
 class _Tally:
-    """What a manifest list says of a manifest, gathered while its entries pass (format.md §4.2).
+    """What a manifest list says of a manifest, gathered while its entries pass (format.md §4.2)."""
 
-    Null counts of partitions count entries, so partitions are counted, not only collected.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, partition_types: Sequence[DataType]) -> None:
         self.added = 0
         self.deleted = 0
-        self.partitions: list[bytes] = []
+        self.partitions = PartitionStatsBuilder(partition_types)
         self.schema_ids: set[int] = set()
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
@@ -177,11 +174,11 @@ class _Tally:
         added = sum(entry.kind is FileKind.ADD for entry in entries)
         self.added += added
         self.deleted += len(entries) - added
-        self.partitions += (entry.partition for entry in entries)
         self.schema_ids.update(entry.file.schema_id for entry in entries)
         self.buckets.update(entry.bucket for entry in entries)
         self.levels.update(entry.file.level for entry in entries)
         for entry in entries:
+            self.partitions.add(entry.partition)
             self._add_row_ids(entry.file)
 
     def _add_row_ids(self, file: DataFileMeta) -> None:
