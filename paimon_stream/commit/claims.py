@@ -125,8 +125,8 @@ def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
     return DuplicateWriter(
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be "
-        "taken for a replay of the other. Nothing was written. Give each sink its own name: "
-        "PaimonSink(…, name='first') and PaimonSink(…, name='second').",
+        "taken for a replay of the other. Nothing was written. Make each sink once, outside the batch "
+        "function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second').",
         table=location,
         user=user,
     )
