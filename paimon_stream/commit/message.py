@@ -86,6 +86,10 @@ class CommitMessage:
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
 _EMPTY_INCREMENT: Final = bytes(5 * 4)
+_DataFiles = tuple[DataFileMeta, ...]
+_IndexFiles = tuple[IndexFileMeta, ...]
+_Increment = tuple[_DataFiles, _DataFiles, _DataFiles, _IndexFiles, _IndexFiles]
+_NO_INCREMENT: Final[_Increment] = ((), (), (), (), ())
 
 
 def _write(message: CommitMessage, out: list[bytes]) -> None:
@@ -142,7 +146,12 @@ class _Source:
         self._version = version
 
     def number(self) -> int:
-        return int(_INT.unpack(self.take(_INT.size))[0])
+        at = self._at
+        if at + _INT.size > len(self._data):
+            raise FormatError(f"A commit message is cut off after {len(self._data)} bytes.")
+        self._at = at + _INT.size
+        value: int = _INT.unpack_from(self._data, at)[0]
+        return value
 
     def count(self, smallest: int) -> int:
         """How many follow; each has at least `smallest` bytes, so a wrong number is noticed at once."""
@@ -161,13 +170,24 @@ class _Source:
     def flag(self) -> bool:
         return self.take(1) != b"\0"
 
-    def data_files(self) -> tuple[DataFileMeta, ...]:
-        return tuple(decode_data_file(self.take(self.number())) for _ in range(self.count(_INT.size)))
-
-    def index_files(self) -> tuple[IndexFileMeta, ...]:
-        return tuple(
-            decode_index_file(self.take(self.number()), self._version) for _ in range(self.count(_INT.size))
+    def increment(self) -> _Increment:
+        if self._data.startswith(_EMPTY_INCREMENT, self._at):
+            self._at += len(_EMPTY_INCREMENT)
+            return _NO_INCREMENT
+        return (
+            self._data_files(),
+            self._data_files(),
+            self._data_files(),
+            self._index_files(),
+            self._index_files(),
         )
+
+    def _data_files(self) -> _DataFiles:
+        return tuple([decode_data_file(self.take(self.number())) for _ in range(self.count(_INT.size))])
+
+    def _index_files(self) -> _IndexFiles:
+        rows = [self.take(self.number()) for _ in range(self.count(_INT.size))]
+        return tuple([decode_index_file(row, self._version) for row in rows])
 
     def finish(self) -> None:
         if self._at != len(self._data):
@@ -178,18 +198,22 @@ def _read(source: _Source) -> CommitMessage:
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
+    bucket = source.number()
+    total_buckets = source.number() if source.flag() else None
+    new, deleted, changelog, new_index, deleted_index = source.increment()
+    before, after, compact_changelog, compact_new_index, compact_deleted_index = source.increment()
     return CommitMessage(
         partition=partition,
-        bucket=source.number(),
-        total_buckets=source.number() if source.flag() else None,
-        new_files=source.data_files(),
-        deleted_files=source.data_files(),
-        changelog_files=source.data_files(),
-        new_index_files=source.index_files(),
-        deleted_index_files=source.index_files(),
-        compact_before=source.data_files(),
-        compact_after=source.data_files(),
-        compact_changelog_files=source.data_files(),
-        compact_new_index_files=source.index_files(),
-        compact_deleted_index_files=source.index_files(),
+        bucket=bucket,
+        total_buckets=total_buckets,
+        new_files=new,
+        deleted_files=deleted,
+        changelog_files=changelog,
+        new_index_files=new_index,
+        deleted_index_files=deleted_index,
+        compact_before=before,
+        compact_after=after,
+        compact_changelog_files=compact_changelog,
+        compact_new_index_files=compact_new_index,
+        compact_deleted_index_files=compact_deleted_index,
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.entries import (
+    EMPTY_STATS,
     DataFileMeta,
     DeletionRange,
     GlobalIndexMeta,
@@ -28,8 +29,10 @@ _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
 _STATS_SLOTS: Final = struct.Struct("<4q")
 _COUNT: Final = struct.Struct("<i")
-_NULLABLE: Final = sum(1 << (8 + field) for field in (12, 13, 14, 15, 16, 17, 18, 19))
-_HEADER_BITS: Final = (1 << (8 + _FIELDS)) - 1
+_NEVER_NULL: Final = sum(1 << (8 + field) for field in range(12))
+_NULL_12, _NULL_13, _NULL_14, _NULL_15, _NULL_16, _NULL_17, _NULL_18, _NULL_19 = (
+    1 << (8 + field) for field in range(12, _FIELDS)
+)
 _INLINE: Final = 7
 _MARK_SHIFT: Final = 56
 _LOW_WORD: Final = 0xFFFFFFFF
@@ -128,6 +131,10 @@ def _narrow(value: int, bits: int) -> int:
 
 
 def _stats_row(stats: SimpleStats) -> bytes:
+    return _NO_STATS if stats == EMPTY_STATS else _built_stats_row(stats)
+
+
+def _built_stats_row(stats: SimpleStats) -> bytes:
     row = _Row(3)
     row.data(stats.min_values)
     row.data(stats.max_values)
@@ -135,7 +142,7 @@ def _stats_row(stats: SimpleStats) -> bytes:
     known = [0 if count is None else count for count in counts]
     bits = sum(1 << i for i, count in enumerate(counts) if count is None)
     head = _array_head(len(counts), bits)
-    # The numbers may begin at any multiple of 4 bytes; the array as a whole is padded, and the padding counts.
+    # The numbers may begin at any multiple of 4 bytes; the array is padded, and the padding counts.
     row.piece(head + struct.pack(f"<{len(counts)}q", *known) + bytes(-len(head) & 7))
     return row.done(_STATS_SLOTS)
 
@@ -150,6 +157,9 @@ def _name_array(names: tuple[str, ...]) -> bytes:
     return encode_row((_NAMES,), (names,))[16:]
 
 
+_NO_STATS: Final = _built_stats_row(EMPTY_STATS)
+
+
 # -- reading ------------------------------------------------------------------------------------------
 
 
@@ -157,10 +167,8 @@ def decode_data_file(data: bytes) -> DataFileMeta:
     """The data file of a row. Raises `FormatError` for bytes that are no such row."""
     try:
         header, *slots = _SLOTS.unpack_from(data)
-        nulls = header & ~_NULLABLE & _HEADER_BITS & ~0xFF
-        if nulls:
-            raise FormatError(f"The row of a data file has NULL where there is none (bits {nulls:#x}).")
-        has = [not header >> (8 + field) & 1 for field in range(_FIELDS)]
+        if header & _NEVER_NULL:
+            raise FormatError(f"The row of a data file has NULL where there is none (bits {header:#x}).")
         return DataFileMeta(
             file_name=_text(data, slots[0]),
             file_size=slots[1],
@@ -174,14 +182,14 @@ def decode_data_file(data: bytes) -> DataFileMeta:
             schema_id=slots[9],
             level=_signed(slots[10], 32),
             extra_files=_names(_piece(data, slots[11])),
-            creation_time=slots[12] if has[12] else None,
-            delete_row_count=slots[13] if has[13] else None,
-            embedded_file_index=_bytes(data, slots[14]) if has[14] else None,
-            file_source=_signed(slots[15], 8) if has[15] else None,
-            value_stats_cols=_names(_piece(data, slots[16])) if has[16] else None,
-            external_path=_text(data, slots[17]) if has[17] else None,
-            first_row_id=slots[18] if has[18] else None,
-            write_cols=_names(_piece(data, slots[19])) if has[19] else None,
+            creation_time=None if header & _NULL_12 else slots[12],
+            delete_row_count=None if header & _NULL_13 else slots[13],
+            embedded_file_index=None if header & _NULL_14 else _bytes(data, slots[14]),
+            file_source=None if header & _NULL_15 else _signed(slots[15], 8),
+            value_stats_cols=None if header & _NULL_16 else _names(_piece(data, slots[16])),
+            external_path=None if header & _NULL_17 else _text(data, slots[17]),
+            first_row_id=None if header & _NULL_18 else slots[18],
+            write_cols=None if header & _NULL_19 else _names(_piece(data, slots[19])),
         )
     except (struct.error, UnicodeDecodeError) as why:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {why}.") from None
@@ -213,6 +221,8 @@ def _text(data: bytes, slot: int) -> str:
 
 
 def _stats(row: bytes) -> SimpleStats:
+    if row == _NO_STATS:
+        return EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
     if header & 0x700:
         raise FormatError("The statistics of a data file have NULL where there is none.")
