@@ -69,6 +69,13 @@ class Journal:
         self._storage = storage
         self._folder = f"_paimon_stream/{escape_user(user)}"
 
+    @classmethod
+    def in_folder(cls, storage: Storage, folder: str) -> Journal:
+        """The journal in that folder, for whoever goes through those of all users."""
+        journal = cls(storage, "")
+        journal._folder = folder
+        return journal
+
     def batches(self) -> list[int]:
         """The batches that have an entry, ascending."""
         names = (stat.name for stat in self._storage.list_files(self._folder))

@@ -1,0 +1,364 @@
+"""The committer: one commit becomes one snapshot, or none, and which of them is never guessed.
+
+    base ──► decided? ──► check ──► stage ──► put ──► confirm ──► hint
+     ▲                                         │         │
+     └────────────── discard, wait ◄──── lost ─┴─────────┘
+
+What each step keeps true (design, Exactly once, step 5; semantics.md §2):
+
+- *base*: an attempt builds on the snapshot that is the latest now, of the table it was made for, in the
+  lineage that the caller judged.
+- *decided?*: nothing is published that the same user has published since `seen`; an attempt of our own
+  that turns out to have succeeded ends the commit as published.
+- *check*: nothing has been written yet, so a conflict leaves nothing behind.
+- *stage*: only new files are written, under names drawn before.
+- *put*: the one step that makes something visible, atomically. From here on nothing is deleted until the
+  attempt is proven lost.
+- *confirm*: what is reported as published is part of the table.
+- *discard*: of a lost attempt only its own metadata goes, never data; its merge of manifests stays for
+  the next attempt.
+- *hint*: helps readers; its failure fails nothing.
+
+The ownership law: a file may be deleted only while no attempt that references it can ever be published.
+So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paimon_stream.commit.checks import Checker
+from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.manifest_merge import Merged
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.plan import Changes, collect
+from paimon_stream.commit.publish import Landed, Lost, Publisher
+from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.retry import Patience, RetryPolicy
+from paimon_stream.commit.stage import Base, Names, Staged, Stager, discard
+from paimon_stream.commit.window import published_since, require_lineage
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    CorruptMetadata,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+    TableReplaced,
+    UnsupportedFeature,
+)
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, SNAPSHOT_TIME_RETAINED
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Superseded"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Run:
+    """One commit under way: what its attempts have in common, and how far it has come."""
+
+    def __init__(
+        self, request: CommitRequest, changes: Changes, policy: RetryPolicy, runtime: Runtime
+    ) -> None:
+        self.request = request
+        self.changes = changes
+        self.patience = Patience(policy, runtime)
+        self.names = Names(request.stage_uuid)
+        self.seen = request.seen
+        self.attempts = 0
+        self.merged: Merged | None = None
+        self.nonces: set[str] = set()
+        self.outstanding = False
+        self.unproven: list[Staged] = []
+        self.phases: dict[str, float] = {}
+        self._clock = runtime.clock
+
+    @property
+    def open(self) -> bool:
+        """Whether an attempt may be part of the table, or may still become part of it."""
+        return self.outstanding or bool(self.unproven)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the time spent inside to the phase."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            spent = (self._clock.monotonic() - began) * 1000
+            self.phases[phase] = self.phases.get(phase, 0.0) + spent
+
+    def published(self, snapshot: Snapshot) -> Published:
+        return Published(snapshot=snapshot, attempts=self.attempts, phases=self.phases)
+
+
+class Committer:
+    """Commits to one table, one commit at a time.
+
+    Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the
+    bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` where there is no
+    table.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        storage: Storage | None = None,
+        runtime: Runtime | None = None,
+        observer: BatchObserver = NO_OBSERVER,
+    ) -> None:
+        self._storage = storage or table.storage
+        self._location = self._storage.location
+        self._runtime = runtime or system()
+        self._observer = observer
+        self._snapshots = SnapshotStore(self._storage, self._runtime)
+        self._schemas = SchemaStore(self._storage)
+        self._manifests = ManifestStore(self._storage, table.options, self._runtime)
+        self._checker = Checker(table, self._storage, self._snapshots, self._manifests)
+        self._stager = Stager(table, self._storage, self._manifests, self._schemas, self._runtime.clock)
+        self._publisher = Publisher(
+            self._location, self._snapshots, self._manifests, self._checker.all_live, self._same_table
+        )
+        options = table.options
+        self._policy = RetryPolicy.of(options)
+        self._half_retained = options.value(SNAPSHOT_TIME_RETAINED) // 2
+        self._table_buckets = options.value(BUCKET)
+        self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
+        self._digest = self._schemas.first_digest()
+        self._own: Base | None = None
+        self._floor: int | None = None
+
+    def commit(self, request: CommitRequest) -> Outcome:
+        """Publishes the request as one snapshot.
+
+        Raises, with nothing published: `CommitConflict` (the files do not fit the table), `CommitContended`
+        (others were always faster), `UnsupportedFeature`, `HistoryUnknown`, `TableRolledBack`,
+        `TableReplaced`, `StorageError`, `FormatError`. Raises `CommitUnknown` where it may be published.
+        """
+        changes = self._collect(request)
+        if not changes.entries and not request.force_snapshot and not self._keeps_empty:
+            return Nothing()
+        run = _Run(request, changes, self._policy, self._runtime)
+        try:
+            return self._attempt_until_decided(request, run)
+        except BaseException as failed:
+            self._own = self._floor = None
+            self._checker.forget()
+            if not run.outstanding:
+                discard(self._storage, run.names.drawn)
+            if run.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
+                raise self._unknown(run, failed) from failed
+            raise
+
+    def _collect(self, request: CommitRequest) -> Changes:
+        if request.kind is not CommitKind.APPEND:
+            raise UnsupportedFeature(
+                f"{self._location}: this release makes commits of kind APPEND, not {request.kind.value}. "
+                "Use another engine for it.",
+                table=self._location,
+                kind=request.kind.value,
+            )
+        return collect(request.messages, table_buckets=self._table_buckets, location=self._location)
+
+    def _attempt_until_decided(self, request: CommitRequest, run: _Run) -> Outcome:
+        while True:
+            run.attempts += 1
+            latest = self._read_base(run)
+            decided = self._decided(run, latest)
+            if decided is not None:
+                return decided
+            staged = self._prepare(run, latest)
+            if staged is None:
+                self._discard_attempt(run)
+            else:
+                outcome = self._publish(run, staged)
+                if isinstance(outcome, Landed):
+                    return self._finish(run, staged, outcome)
+                self._give_back(run, staged, outcome)
+            self._observer.reached(Phase.DISCARDED, request.identifier)
+            self._wait(run)
+
+    # -- base, decided? ---------------------------------------------------------------------------
+
+    def _read_base(self, run: _Run) -> Snapshot | None:
+        """The latest snapshot, of the table and in the lineage that this commit is for."""
+        with run.timed("base"):
+            if not self._same_table():
+                raise self._table_replaced(run)
+            latest = self._snapshots.latest()
+            require_lineage(self._location, self._snapshots, run.request, run.seen, latest)
+        self._observer.reached(Phase.BASE_READ, run.request.identifier)
+        return latest
+
+    def _decided(self, run: _Run, latest: Snapshot | None) -> Published | Superseded | None:
+        """Published, if an attempt that seemed lost was not; Superseded, if somebody else has published
+        this commit; None, if it is still to be made."""
+        with run.timed("base"):
+            for staged in tuple(run.unproven):
+                part_of_table = self._publisher.settled(staged, latest)
+                if part_of_table:
+                    discard(self._storage, run.names.drawn)
+                    return run.published(staged.snapshot)
+                if part_of_table is False:
+                    run.unproven.remove(staged)
+            other = published_since(
+                self._location, self._snapshots, run.request, run.seen, latest, run.nonces
+            )
+        run.seen = None if latest is None else SnapshotRef.of(latest)
+        if other is None:
+            return None
+        discard(self._storage, run.names.drawn)
+        return Superseded(snapshot=other, attempts=run.attempts, phases=run.phases)
+
+    def _same_table(self) -> bool:
+        """Whether the table's first schema is still the one this committer was made for."""
+        try:
+            return self._schemas.first_digest() == self._digest
+        except NotFound:
+            return False
+
+    # -- check, stage -----------------------------------------------------------------------------
+
+    def _prepare(self, run: _Run, latest: Snapshot | None) -> Staged | None:
+        """Checks and stages on top of `latest`; None if that expired meanwhile."""
+        try:
+            with run.timed("check"):
+                base = self._base(latest)
+                self._note_floor(base)
+                changes = self._checker.check(run.request, run.changes, base)
+            self._observer.reached(Phase.CHECKED, run.request.identifier)
+            with run.timed("stage"):
+                staged = self._stager.stage(base, changes, run.request, run.names, run.merged)
+        except (NotFound, CorruptMetadata):
+            if self._snapshots.latest() == latest:
+                raise
+            return None  # what is missing belongs to a snapshot that has expired: build on the newest
+        run.merged = staged.merged
+        run.nonces.add(staged.snapshot.nonce)
+        self._observer.reached(Phase.STAGED, run.request.identifier)
+        return staged
+
+    def _base(self, latest: Snapshot | None) -> Base:
+        """The base with its manifests; those of our own last snapshot are known without reading."""
+        if latest is None:
+            return Base(snapshot=None, metas=())
+        if self._own is not None and self._own.snapshot == latest:
+            return self._own
+        return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
+
+    def _note_floor(self, base: Base) -> None:
+        """Remembers the lowest id of the unbroken run of snapshots that ends with the base. What lies below
+        it never counts as part of the lineage when a snapshot is confirmed."""
+        if self._floor is None or self._floor > base.id:
+            present, floor = set(self._snapshots.ids()), base.id
+            while floor - 1 in present:
+                floor -= 1
+            self._floor = floor
+
+    # -- put, confirm, hint -----------------------------------------------------------------------
+
+    def _publish(self, run: _Run, staged: Staged) -> Landed | Lost:
+        def still_usable() -> bool:
+            """Whether no orphan cleaner can take the staging for what an expired snapshot left."""
+            return self._runtime.clock.now_millis() - staged.since_millis <= self._half_retained
+
+        if not still_usable():
+            return Lost(proven=True)  # it was never put
+        with run.timed("publish"):
+            run.outstanding = True
+            try:
+                placed = self._publisher.put(staged, run.patience, still_usable)
+            except StorageError:
+                run.outstanding = False  # a definite refusal
+                raise
+        if isinstance(placed, Lost):
+            return placed
+        self._observer.reached(Phase.PUBLISHED, run.request.identifier)
+        with run.timed("confirm"):
+            return self._publisher.confirm(
+                staged, run.patience, self._floor or staged.base.id, doubted=placed.doubted
+            )
+
+    def _finish(self, run: _Run, staged: Staged, landed: Landed) -> Published:
+        """The snapshot is part of the table: remembers it, and points readers to it."""
+        snapshot = staged.snapshot
+        self._own = Base(snapshot=snapshot, metas=staged.metas)
+        self._floor = landed.floor
+        self._checker.advance(snapshot, staged.base, staged.changes)
+        self._observer.reached(Phase.CONFIRMED, run.request.identifier)
+        with run.timed("hint"):
+            discard(self._storage, [name for name in run.names.drawn if name not in staged.names])
+            try:
+                self._snapshots.write_latest_hint(snapshot.id)
+            except PaimonStreamError as why:
+                _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
+        self._observer.reached(Phase.HINTED, run.request.identifier)
+        return run.published(snapshot)
+
+    # -- lost -------------------------------------------------------------------------------------
+
+    def _give_back(self, run: _Run, staged: Staged, lost: Lost) -> None:
+        """Removes what only a lost attempt refers to, or leaves it for ever where a doubt is left."""
+        run.outstanding = False
+        if lost.proven:
+            self._discard_attempt(run)
+        else:
+            run.unproven.append(staged)
+            run.names.drawn.clear()
+
+    def _discard_attempt(self, run: _Run) -> None:
+        reusable = frozenset() if run.merged is None else run.merged.written
+        discard(self._storage, [name for name in run.names.drawn if name not in reusable])
+        run.names.drawn[:] = [name for name in run.names.drawn if name in reusable]
+
+    def _wait(self, run: _Run) -> None:
+        patience = run.patience
+        if patience.exhausted:
+            if run.unproven:
+                raise self._unknown(run, None)
+            raise self._contended(run)
+        with run.timed("wait"):
+            patience.wait()
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    def _facts(self, run: _Run) -> dict[str, object]:
+        return {"table": self._location, "user": run.request.user, "batch": run.request.identifier}
+
+    def _contended(self, run: _Run) -> CommitContended:
+        return CommitContended(
+            f"{self._location}: commit {run.request.identifier} of user {run.request.user!r} was given up "
+            f"after {run.patience.elapsed_millis:.0f} ms and {run.attempts} attempts: other writers were "
+            "faster each time. Nothing was published, and it is safe to try again. With many writers raise "
+            "'commit.max-retries' or 'commit.timeout', or let fewer of them commit.",
+            **self._facts(run),
+            attempts=run.attempts,
+        )
+
+    def _unknown(self, run: _Run, failed: PaimonStreamError | None) -> CommitUnknown:
+        cause = f": {failed}" if failed is not None else ""
+        return CommitUnknown(
+            f"{self._location}: whether commit {run.request.identifier} of user {run.request.user!r} was "
+            f"published is not known{cause}. Nothing was deleted. Start the query again: it looks for the "
+            "commit before it writes anything; who calls commit() himself calls filter_and_commit() with the "
+            "same messages.",
+            **self._facts(run),
+            attempts=run.attempts,
+        )
+
+    def _table_replaced(self, run: _Run) -> TableReplaced:
+        return TableReplaced(
+            f"{self._location}: the table was dropped, or dropped and created again, while commit "
+            f"{run.request.identifier} of user {run.request.user!r} was under way. Nothing was published. "
+            "Start with a new checkpoint to write everything again.",
+            **self._facts(run),
+        )

@@ -1,0 +1,187 @@
+"""Merging small manifests, in every commit, as Java does it (semantics.md §4).
+
+Given are the manifests of the latest snapshot, base list before delta list. First a *full* merge is
+tried: once the manifests that are small or hold deletes reach `manifest.full-compaction-threshold-size`
+together, they are rewritten without any delete. Where it declines, a *minor* merge joins neighbours up
+to `manifest.target-file-size`, and the small rest from `manifest.merge-min-count` manifests on.
+
+Invariants: the live files are the same before and after; a minor merge keeps the order, on which later
+deletes depend; nothing that was there is changed, only new manifests are written; a manifest that need
+not change is passed on as it is.
+
+On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the manifests
+it was made from, if they still lie side by side (as Java 2.0 does, R4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from paimon_stream.format.entries import (
+    FileIdentity,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+)
+from paimon_stream.options import (
+    MANIFEST_FULL_COMPACTION_SIZE,
+    MANIFEST_MERGE_MIN_COUNT,
+    MANIFEST_TARGET_SIZE,
+    Options,
+)
+from paimon_stream.table.live import merge_entries
+
+__all__ = ["MergeLimits", "Merged", "full_merge", "merge_manifests", "minor_groups", "minor_merge"]
+
+Metas = tuple[ManifestFileMeta, ...]
+ReadManifest = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
+WriteManifests = Callable[[Iterable[ManifestEntry]], Metas]
+MayContain = Callable[[SimpleStats, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """When manifests are merged: bytes of a full-grown manifest, bytes of changed manifests that set off
+    a full merge, number of small ones that set off a minor one."""
+
+    target_size: int
+    full_size: int
+    min_count: int
+
+    @classmethod
+    def of(cls, options: Options) -> MergeLimits:
+        """The limits that the table's options set. Raises `InvalidOption`."""
+        return cls(
+            target_size=options.value(MANIFEST_TARGET_SIZE),
+            full_size=options.value(MANIFEST_FULL_COMPACTION_SIZE),
+            min_count=options.value(MANIFEST_MERGE_MIN_COUNT),
+        )
+
+    def must_change(self, meta: ManifestFileMeta) -> bool:
+        """Whether a full merge rewrites this manifest in any case: it holds deletes, or is small."""
+        return meta.num_deleted_files > 0 or meta.file_size < self.target_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What a merge made of the manifests `before`."""
+
+    before: Metas
+    after: Metas
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the manifests that the merge wrote."""
+        return frozenset(m.file_name for m in self.after) - {m.file_name for m in self.before}
+
+    def onto(self, present: Metas) -> Metas:
+        """The present manifests, with this merge's result in the place of what it was made from; the
+        present manifests as they are where those no longer lie side by side."""
+        if not self.written:
+            return present
+        names = [meta.file_name for meta in present]
+        wanted = [meta.file_name for meta in self.before]
+        for start in range(len(names) - len(wanted) + 1):
+            if names[start : start + len(wanted)] == wanted:
+                return (*present[:start], *self.after, *present[start + len(wanted) :])
+        return present
+
+
+def merge_manifests(
+    metas: Metas, limits: MergeLimits, *, read: ReadManifest, write: WriteManifests, may_contain: MayContain
+) -> Merged:
+    """Merges if it is due, else gives the manifests back as they are.
+
+    `may_contain` tells from a manifest's partition statistics whether a partition can be in it; `write`
+    rolls at the target size. Raises `DeletedFiles` where a file is listed twice, and what `read` and
+    `write` raise; the caller then removes what was written.
+    """
+    after = full_merge(metas, limits, read=read, write=write, may_contain=may_contain)
+    if after is None:
+        after = minor_merge(metas, limits, read=read, write=write)
+    return Merged(before=metas, after=after)
+
+
+def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
+    """How a minor merge divides the manifests, in order; a group of one is left as it is."""
+    groups: list[Metas] = []
+    open_group: list[ManifestFileMeta] = []
+    size = 0
+    for meta in metas:
+        open_group.append(meta)
+        size += meta.file_size
+        if size >= limits.target_size:
+            groups.append(tuple(open_group))
+            open_group, size = [], 0
+    if len(open_group) >= limits.min_count:
+        groups.append(tuple(open_group))
+    else:
+        groups.extend((meta,) for meta in open_group)
+    return groups
+
+
+def minor_merge(metas: Metas, limits: MergeLimits, *, read: ReadManifest, write: WriteManifests) -> Metas:
+    """Joins neighbours (semantics.md 4.1). A delete whose add is not in its group is kept."""
+    result: list[ManifestFileMeta] = []
+    for group in minor_groups(metas, limits):
+        if len(group) == 1:
+            result.extend(group)
+            continue
+        entries = merge_entries(chain.from_iterable(map(read, group)))
+        if entries:
+            result.extend(write(entries.values()))
+    return tuple(result)
+
+
+def full_merge(
+    metas: Metas, limits: MergeLimits, *, read: ReadManifest, write: WriteManifests, may_contain: MayContain
+) -> Metas | None:
+    """Rewrites what changed without any delete (semantics.md 4.2); None where it declines."""
+    if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
+        return None
+    deleted = _deleted_files(metas, read)
+    partitions = {identity.partition for identity in deleted}
+    kept: list[ManifestFileMeta] = []
+    rest: list[ManifestFileMeta] = []
+    for meta in metas:
+        touched = limits.must_change(meta) or any(
+            may_contain(meta.partition_stats, partition) for partition in partitions
+        )
+        (rest if touched else kept).append(meta)
+    if len(rest) <= 1:
+        return None
+    survivors = _survivors(rest, deleted, limits, read, kept)
+    first = next(survivors, None)  # writing nothing would still make a file
+    written = () if first is None else write(chain((first,), survivors))
+    return (*kept, *written)
+
+
+def _deleted_files(metas: Metas, read: ReadManifest) -> set[FileIdentity]:
+    return {
+        entry.identity
+        for meta in metas
+        if meta.num_deleted_files > 0
+        for entry in read(meta)
+        if entry.kind is FileKind.DELETE
+    }
+
+
+def _survivors(
+    metas: Iterable[ManifestFileMeta],
+    deleted: set[FileIdentity],
+    limits: MergeLimits,
+    read: ReadManifest,
+    kept: list[ManifestFileMeta],
+) -> Iterator[ManifestEntry]:
+    """The entries to write again, one manifest in memory at a time. A manifest from which nothing is
+    dropped and that need not change goes to `kept`."""
+    for meta in metas:
+        entries = read(meta)
+        live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]
+        if len(live) == len(entries) and not limits.must_change(meta):
+            kept.append(meta)
+        else:
+            yield from live

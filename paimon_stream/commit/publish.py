@@ -1,0 +1,256 @@
+"""Publishing one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
+
+`put` creates `snapshot-K`. Where the storage does not say whether it did, the same bytes are put again
+until it does: whichever put lands, the result is the same, and once K is taken no delayed put can take
+it any more. `confirm` then looks around K, because an id that has expired or was rolled back can be
+created again by a writer that was paused, outside the lineage; such a snapshot is *void* (design,
+Exactly once, step 5):
+
+- Some id above K: the next one is K+1 and its base list holds our files, else ours is void. (Expiry
+  deletes upwards, so K cannot outlive K+1.)
+- None above, some below: K-1 is there with the nonce we staged on, else void. (A rollback took it.)
+- None above, none below: fine. (An expirer may have taken K-1 already.)
+
+Invariants: `Landed` is answered only for a commit that is part of the table; `Lost` only for one that is
+not, and `proven` says that it can never become part of it, so that its metadata may go. Everything else
+is `CommitUnknown`, and then nothing was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from paimon_stream.commit.retry import Patience
+from paimon_stream.commit.stage import Staged
+from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
+from paimon_stream.format.entries import FileIdentity
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.storage.base import PutResult
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["Landed", "Lost", "Placed", "Publisher"]
+
+_ROUNDS = 20
+"""How often `confirm` looks again when snapshots vanish under it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The snapshot's file holds our bytes, not yet confirmed. `doubted`: an earlier put may have taken
+    effect before the one that answered."""
+
+    doubted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """The snapshot is part of the table. `floor` is the lowest id of the unbroken run that ends with it,
+    as far as it was seen."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The snapshot is not part of the table. `proven`: and never will be; else another writer may still
+    publish a snapshot that was built on it."""
+
+    proven: bool
+
+
+Confirmed: TypeAlias = Landed | Lost
+AllLive = Callable[[Snapshot, Collection[FileIdentity]], bool]
+
+
+class Publisher:
+    """Publishes to one table. `all_live` tells whether all of some files are live in a snapshot;
+    `same_table` whether the table is still the one the commit is for."""
+
+    def __init__(
+        self,
+        location: str,
+        snapshots: SnapshotStore,
+        manifests: ManifestStore,
+        all_live: AllLive,
+        same_table: Callable[[], bool],
+    ) -> None:
+        self._location = location
+        self._snapshots = snapshots
+        self._manifests = manifests
+        self._all_live = all_live
+        self._same_table = same_table
+
+    # -- the put ----------------------------------------------------------------------------------
+
+    def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
+        """Creates the snapshot's file.
+
+        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown`
+        where the outcome stays open, another `StorageError` only where nothing was published.
+        """
+        snapshot = staged.snapshot
+        why: StorageError
+        doubted = False
+        while True:
+            try:
+                created = self._snapshots.publish(snapshot) is PutResult.CREATED
+            except Unavailable as lost_answer:
+                why, doubted = lost_answer, True
+            except StorageError as refused:
+                if not doubted:
+                    raise
+                raise self._unknown(staged, refused) from refused
+            else:
+                if created:
+                    return Placed(doubted=doubted)
+                try:
+                    holder = self._snapshots.raw(snapshot.id)
+                except StorageError as unreadable:
+                    why = unreadable
+                else:
+                    if holder == staged.content:
+                        return Placed(doubted=False)  # an earlier put landed, and its answer got lost
+                    if holder is not None:
+                        return Lost(proven=not doubted)
+                    why, doubted = NotFound(f"snapshot {snapshot.id} was there, and is gone"), True
+            if patience.exhausted or not usable():
+                raise self._unknown(staged, why) from why
+            patience.wait()
+
+    # -- the check after it -----------------------------------------------------------------------
+
+    def confirm(self, staged: Staged, patience: Patience, floor: int, *, doubted: bool = False) -> Confirmed:
+        """Decides whether the snapshot that was put is part of the table, and removes it where it is void.
+
+        `floor` is the lowest id of the unbroken run that ended with the base. `doubted`: an earlier put may
+        have taken effect already. Raises `CommitUnknown` where it cannot be told.
+        """
+        why: Exception | None = None
+        for _ in range(_ROUNDS):
+            try:
+                found = self._look(staged, floor, doubted=doubted)
+            except (NotFound, CorruptMetadata) as vanished:
+                why = vanished  # a snapshot or list that expired under our eyes: look again
+                continue
+            except Unavailable as lost_answer:
+                why = lost_answer
+                if patience.exhausted:
+                    break
+                patience.wait()
+                continue
+            except StorageError as refused:
+                raise self._unknown(staged, refused) from refused
+            if found is not None:
+                return found
+        raise self._unknown(staged, why) from why
+
+    def _look(self, staged: Staged, floor: int, *, doubted: bool) -> Confirmed | None:
+        """One look around K; None for a view that changed meanwhile."""
+        K, base = staged.snapshot.id, staged.base.snapshot
+        if not self._same_table():
+            return self._void(staged, proven=True)  # a stranger's table: the next attempt says so
+        content = self._snapshots.raw(K)
+        ids = self._snapshots.ids()
+        if ids and ids[-1] > K:
+            return self._look_above(staged, ids, doubted=doubted)
+        if content is None:
+            return None  # not there and nothing above: look again, else unknown
+        if content != staged.content:
+            return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
+        if base is None:
+            return Landed(floor=K)
+        below = self._snapshots.find(K - 1)
+        if below is not None and below.nonce == base.nonce:
+            return Landed(floor=_lowest_of_run(ids, K))
+        if below is None:
+            # Expired or rolled back? Expiry takes the oldest first: what is left below K-1 now, after K-1
+            # was seen missing, is left by a rollback. Ids under the floor never were in the lineage.
+            again = self._snapshots.ids()
+            if again and again[-1] > K:
+                return None
+            if not any(floor <= left < K - 1 for left in again):
+                return Landed(floor=K)
+        return self._void(staged, proven=False)
+
+    def _look_above(self, staged: Staged, ids: list[int], *, doubted: bool) -> Confirmed | None:
+        K = staged.snapshot.id
+        following = self._snapshots.find(K + 1)
+        if following is not None:
+            if self.is_in_base_of(following, staged):
+                return Landed(floor=_lowest_of_run(ids, K))
+            return self._void(staged, proven=True)
+        # Nothing links K to the ids above it. If K still holds our bytes, after K+1 was seen missing, then
+        # K was created after K+1 expired.
+        if self._snapshots.raw(K) == staged.content and not doubted:
+            return self._void(staged, proven=True)
+        latest = self._snapshots.latest()
+        if latest is not None and latest.id > K and staged.added and self._all_live(latest, staged.added):
+            return Landed(floor=latest.id)
+        return None
+
+    def is_in_base_of(self, following: Snapshot, staged: Staged) -> bool:
+        """Whether the snapshot that follows was built on ours: its base list has our delta manifests, or
+        our files in manifests that were merged since. An empty delta leaves no trace and counts as held.
+
+        Raises `NotFound` or `CorruptMetadata` where it expires meanwhile.
+        """
+        if not staged.added:
+            return True
+        metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
+        if any(meta.file_name in staged.delta_names for meta in metas):
+            return True
+        known = {meta.file_name for meta in staged.metas}
+        one_of_ours = next(iter(staged.added))
+        return any(
+            entry.identity == one_of_ours
+            for meta in metas
+            if meta.file_name not in known
+            for entry in self._manifests.read(meta)
+        )
+
+    def _void(self, staged: Staged, *, proven: bool) -> Lost:
+        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
+        return Lost(proven=proven)
+
+    # -- attempts that were lost without a proof --------------------------------------------------
+
+    def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
+        """Whether an attempt that was lost without a proof became part of the table after all: None while
+        that is open, that is until there is a snapshot above it.
+
+        Raises `CommitUnknown` where the snapshot that would tell has expired.
+        """
+        K = staged.snapshot.id
+        if latest is None or latest.id <= K:
+            return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
+        following = latest if latest.id == K + 1 else self._snapshots.find(K + 1)
+        if following is None:
+            if staged.added and self._all_live(latest, staged.added):
+                return True
+            raise self._unknown(staged, None)
+        return self.is_in_base_of(following, staged)
+
+    def _unknown(self, staged: Staged, why: BaseException | None) -> CommitUnknown:
+        snapshot = staged.snapshot
+        cause = f": {why}" if why is not None else ", because the snapshots that would tell have expired"
+        return CommitUnknown(
+            f"{self._location}: whether commit {snapshot.commit_identifier} of user "
+            f"{snapshot.commit_user!r} was published as snapshot {snapshot.id} is not known{cause}. Nothing "
+            "was deleted. Start the query again: it looks for the commit before it writes anything. Who "
+            "calls commit() himself calls filter_and_commit() with the same messages.",
+            table=self._location,
+            user=snapshot.commit_user,
+            batch=snapshot.commit_identifier,
+            snapshot=snapshot.id,
+        )
+
+
+def _lowest_of_run(ids: Collection[int], top: int) -> int:
+    """The lowest id from which all ids up to `top` exist."""
+    present, lowest = set(ids), top
+    while lowest - 1 in present:
+        lowest -= 1
+    return lowest

@@ -1,0 +1,115 @@
+"""The report of one commit: what a person, a log line or a metric wants to know of it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.request import Nothing, Published
+
+__all__ = ["CommitReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReport:
+    """How one commit went.
+
+    `snapshot_id` is None where no snapshot was made, or is left. `attempts` counts the attempts to
+    publish, `rows`, `files` and `bytes` what they published. `phases` are milliseconds by the name of the
+    step. `reused` says that the files were prepared by an earlier run that was killed.
+    """
+
+    location: str
+    user: str
+    identifier: int
+    outcome: Literal["committed", "already committed", "empty"]
+    snapshot_id: int | None = None
+    attempts: int = 0
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    phases: Mapping[str, float] = field(default_factory=dict, hash=False)
+    reused: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        location: str,
+        user: str,
+        identifier: int,
+        messages: Iterable[CommitMessage],
+        outcome: Published | Nothing,
+        phases: Mapping[str, float] | None = None,
+        reused: bool = False,
+    ) -> CommitReport:
+        """The report of a commit that the committer answered with `outcome`; `phases` are what the caller
+        spent around it."""
+        if isinstance(outcome, Nothing):
+            return cls(
+                location=location,
+                user=user,
+                identifier=identifier,
+                outcome="empty",
+                phases=dict(phases or {}),
+            )
+        files = [file for message in messages for file in message.new_files]
+        return cls(
+            location=location,
+            user=user,
+            identifier=identifier,
+            outcome="committed",
+            snapshot_id=outcome.snapshot.id,
+            attempts=outcome.attempts,
+            rows=sum(file.row_count for file in files),
+            files=len(files),
+            bytes=sum(file.file_size for file in files),
+            phases={**(phases or {}), **outcome.phases},
+            reused=reused,
+        )
+
+    @classmethod
+    def already_committed(
+        cls, *, location: str, user: str, identifier: int, snapshot_id: int | None
+    ) -> CommitReport:
+        """The report of a commit that an earlier run made; None for a snapshot that has expired since."""
+        return cls(
+            location=location,
+            user=user,
+            identifier=identifier,
+            outcome="already committed",
+            snapshot_id=snapshot_id,
+        )
+
+    @property
+    def millis(self) -> float:
+        """The milliseconds of all phases together."""
+        return sum(self.phases.values())
+
+    def __repr__(self) -> str:
+        where = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
+        what = f", {self.rows} rows in {self.files} files, {self.bytes} bytes" if self.files else ""
+        return f"<CommitReport {self.identifier} {self.outcome}{where}{what}, {self.millis:.0f} ms>"
+
+    def _repr_html_(self) -> str:
+        """The report as a table, for notebooks."""
+        rows: list[tuple[str, object]] = [
+            ("table", self.location),
+            ("commit user", self.user),
+            ("identifier", self.identifier),
+            ("outcome", self.outcome),
+            ("snapshot", "none" if self.snapshot_id is None else self.snapshot_id),
+            ("attempts", self.attempts),
+            ("rows", f"{self.rows:,}"),
+            ("files", f"{self.files:,}"),
+            ("bytes", f"{self.bytes:,}"),
+            ("prepared files reused", "yes" if self.reused else "no"),
+            *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
+        ]
+        cells = (
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows
+        )
+        return f"<table>{''.join(cells)}</table>"

@@ -1,0 +1,200 @@
+"""Staging: everything a snapshot refers to, written before the snapshot itself.
+
+Invariants: nothing staged is visible before the snapshot is published; every name is new, and drawn from
+the one `Names` of the commit before the file is written, so that `Names.drawn` covers all that may exist;
+the snapshot that comes out refers only to files that are durable, and carries over from its base what
+the commit does not change (semantics.md 1.5, 2.3 steps 6-11).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+from paimon_stream.commit.manifest_merge import Merged, MergeLimits, merge_manifests
+from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.request import CommitRequest
+from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.format.stats import may_contain
+from paimon_stream.runtime import Clock
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import NameSource, manifest_path
+from paimon_stream.table.manifests import ManifestStore, ManifestWriter
+from paimon_stream.table.schema import SchemaStore, no_such_table
+from paimon_stream.table.table import Table
+
+__all__ = ["Base", "Names", "Staged", "Stager", "discard"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Names(NameSource):
+    """The names of one commit's staged metadata, and a record of all that were drawn."""
+
+    drawn: list[str] = field(default_factory=list, init=False)
+
+    def manifest(self) -> str:
+        """The next name of a manifest."""
+        name = NameSource.manifest(self)
+        self.drawn.append(name)
+        return name
+
+    def manifest_list(self) -> str:
+        """The next name of a manifest list."""
+        name = NameSource.manifest_list(self)
+        self.drawn.append(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What an attempt builds on: the latest snapshot, None in an empty table, and its manifests, base list
+    before delta list."""
+
+    snapshot: Snapshot | None
+    metas: tuple[ManifestFileMeta, ...]
+
+    @property
+    def id(self) -> int:
+        """The snapshot's id; 0 in an empty table."""
+        return 0 if self.snapshot is None else self.snapshot.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A snapshot ready to be published: its value and bytes, what it builds on and changes, its manifests
+    (base list before delta list), the names of its delta manifests, the merge in its base list, and when
+    its staging began (epoch milliseconds)."""
+
+    snapshot: Snapshot
+    content: bytes
+    base: Base
+    changes: Changes
+    metas: tuple[ManifestFileMeta, ...]
+    delta_names: frozenset[str]
+    merged: Merged
+    since_millis: int
+
+    @property
+    def added(self) -> frozenset[FileIdentity]:
+        """The files the snapshot adds."""
+        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.ADD)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The metadata files that the snapshot refers to, its lists included."""
+        lists = (self.snapshot.base_manifest_list, self.snapshot.delta_manifest_list)
+        return frozenset((*lists, *(meta.file_name for meta in self.metas)))
+
+
+class Stager:
+    """Stages commits to one table."""
+
+    def __init__(
+        self, table: Table, storage: Storage, manifests: ManifestStore, schemas: SchemaStore, clock: Clock
+    ) -> None:
+        self._storage = storage
+        self._manifests = manifests
+        self._schemas = schemas
+        self._clock = clock
+        self._options = table.options
+        self._partition_types = table.partition_types
+        self._limits = MergeLimits.of(table.options)
+
+    def stage(
+        self, base: Base, changes: Changes, request: CommitRequest, names: Names, earlier: Merged | None
+    ) -> Staged:
+        """Writes manifests and lists, and makes the snapshot that follows `base`.
+
+        `earlier` is the merge of an earlier attempt, used again where it still fits. Raises `StorageError`,
+        `FormatError`, `DeletedFiles`; what was written by then is among `names.drawn`.
+        """
+        since = self._clock.now_millis()
+        schema_id = self._latest_schema()
+        writer = ManifestWriter(self._storage, self._options, self._partition_types, schema_id)
+        merged = self._merge(base.metas, writer, names) if earlier is None else earlier
+        base_metas = merged.onto(base.metas)
+        delta_metas = writer.write(changes.entries, names)
+        base_list, delta_list = names.manifest_list(), names.manifest_list()
+        base_size = writer.write_list(base_list, base_metas)
+        delta_size = writer.write_list(delta_list, delta_metas)
+        before = base.snapshot
+        snapshot = Snapshot(
+            id=SnapshotId(base.id + 1),
+            schema_id=schema_id,
+            base_manifest_list=base_list,
+            base_manifest_list_size=base_size,
+            delta_manifest_list=delta_list,
+            delta_manifest_list_size=delta_size,
+            index_manifest=None if before is None else before.index_manifest,
+            commit_user=request.user,
+            commit_identifier=request.identifier,
+            commit_kind=request.kind,
+            time_millis=self._clock.now_millis(),
+            total_record_count=(0 if before is None else before.total_record_count) + changes.record_count,
+            delta_record_count=changes.record_count,
+            watermark=_highest(request.watermark, None if before is None else before.watermark),
+            statistics=self._statistics(before, schema_id),
+            properties=MappingProxyType(dict(request.properties)),
+            next_row_id=(before.next_row_id if before is not None else None) or 0,
+        )
+        return Staged(
+            snapshot=snapshot,
+            content=encode_snapshot(snapshot),
+            base=base,
+            changes=changes,
+            metas=(*base_metas, *delta_metas),
+            delta_names=frozenset(meta.file_name for meta in delta_metas),
+            merged=merged,
+            since_millis=since,
+        )
+
+    def _merge(self, metas: tuple[ManifestFileMeta, ...], writer: ManifestWriter, names: Names) -> Merged:
+        return merge_manifests(
+            metas,
+            self._limits,
+            read=self._manifests.read,
+            write=lambda entries: writer.write(entries, names),
+            may_contain=partial(may_contain, self._partition_types),
+        )
+
+    def _latest_schema(self) -> int:
+        """The newest schema's id now, whichever the files were written with (semantics.md 2.3 step 10)."""
+        newest = self._schemas.latest_id()
+        if newest is None:
+            raise no_such_table(self._storage.location)
+        return newest
+
+    def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
+        """The base's table statistics, while they are of the schema the new snapshot has."""
+        if before is None or before.statistics is None:
+            return None
+        path = f"statistics/{before.statistics}"
+        try:
+            of_schema = json.loads(self._storage.read(path))["schemaId"]
+        except (NotFound, ValueError, KeyError, TypeError) as why:
+            _LOG.warning("%s: dropped the statistics %s: %r", self._storage.location, path, why)
+            return None
+        return before.statistics if of_schema == schema_id else None
+
+
+def discard(storage: Storage, names: Iterable[str]) -> None:
+    """Deletes staged metadata that nobody can refer to any more. Best effort: what stays is an orphan."""
+    for name in names:
+        try:
+            storage.delete(manifest_path(name))
+        except PaimonStreamError as why:
+            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, name, why)
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    """Watermarks never go back (semantics.md 1.5)."""
+    known = [mark for mark in (one, other) if mark is not None]
+    return max(known, default=None)

@@ -1,0 +1,82 @@
+"""What others published since a commit was judged: the window (seen, latest].
+
+Invariants: a window that is not seen whole never counts as empty; a table whose `seen` snapshot is gone
+or another one, other than by expiry, is never built upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.request import CommitRequest
+from paimon_stream.errors import HistoryUnknown, TableRolledBack
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["published_since", "require_lineage"]
+
+
+def published_since(
+    location: str,
+    snapshots: SnapshotStore,
+    request: CommitRequest,
+    seen: SnapshotRef | None,
+    latest: Snapshot | None,
+    own: Collection[str],
+) -> Snapshot | None:
+    """The oldest snapshot after `seen` that somebody else published under the request's user with its
+    identifier or a later one (R2.6); None if there is none.
+
+    `own` are the nonces of this commit's attempts. Batch commits share one identifier and are not looked
+    for. Raises `HistoryUnknown` where part of the window has expired and the request's fence does not
+    exclude that somebody else committed, `StorageError`, `CorruptMetadata`.
+    """
+    after = 0 if seen is None else seen.id
+    if request.is_batch or latest is None or latest.id == after:
+        return None
+    window = snapshots.window(after, latest.id)
+    for snapshot in window.snapshots:
+        if (
+            snapshot.commit_user == request.user
+            and request.identifier <= snapshot.commit_identifier < BATCH_IDENTIFIER
+            and snapshot.nonce not in own
+        ):
+            return snapshot
+    if not window.complete and (request.fence is None or not request.fence()):
+        raise HistoryUnknown(
+            f"{location}: whether commit {request.identifier} of user {request.user!r} was published by "
+            f"another run cannot be told: snapshots between {after} and {latest.id} have expired while it "
+            "was under way. It was not published now. Start the query again; keep snapshots longer than a "
+            "batch may take (snapshot.time-retained, snapshot.num-retained.min).",
+            table=location,
+            user=request.user,
+            batch=request.identifier,
+            snapshot=latest.id,
+        )
+    return None
+
+
+def require_lineage(
+    location: str,
+    snapshots: SnapshotStore,
+    request: CommitRequest,
+    seen: SnapshotRef | None,
+    latest: Snapshot | None,
+) -> None:
+    """Checks that `latest` continues from `seen`. Raises `TableRolledBack`."""
+    if seen is None:
+        return
+    if latest is not None and latest.id >= seen.id:
+        kept = latest if latest.id == seen.id else snapshots.find(seen.id)
+        if kept is None or kept.nonce == seen.nonce:
+            return
+    raise TableRolledBack(
+        f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "
+        "judged, is gone or another one: the table was rolled back, or a writer that does not publish "
+        "atomically replaced it. Nothing was published. Start the query again; it judges the table as it is.",
+        table=location,
+        user=request.user,
+        batch=request.identifier,
+        snapshot=seen.id,
+    )

@@ -1,0 +1,189 @@
+"""What the tests of commits share: small tables, messages, committers, and the audit.
+
+Data files here hold a few bytes of nothing: a committer looks whether they exist, never into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paimon_stream.commit.committer import CommitRequest, Committer
+from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.runtime import Runtime, SimulatedClock, simulated
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, create_table, load_table
+
+FIELDS = (
+    DataField(id=0, name="id", type=parse_type("BIGINT")),
+    DataField(id=1, name="dt", type=parse_type("STRING")),
+)
+
+
+@dataclass
+class Bench:
+    """A table on a storage, and everything a test does with it. All it does by itself goes around the
+    storage that the committers under test use, so planned faults strike only them."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    partitioned: bool = False
+    seed: int = 0
+    storage: Storage = field(default_factory=MemoryStorage)
+
+    def __post_init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.runtime = simulated(self.seed, self.clock)
+        made = create_table(
+            self.storage,
+            FIELDS,
+            partition_keys=("dt",) if self.partitioned else (),
+            options=dict(self.options),
+            runtime=self.runtime,
+        )
+        assert made is not None
+        self.snapshots = SnapshotStore(self.storage, self.runtime)
+
+    @property
+    def table(self) -> Table:
+        return load_table(self.storage)
+
+    @property
+    def buckets(self) -> int:
+        return int(self.options.get("bucket", "-1"))
+
+    def committer(
+        self,
+        storage: Storage | None = None,
+        observer: BatchObserver = NO_OBSERVER,
+        runtime: Runtime | None = None,
+    ) -> Committer:
+        used = storage or self.storage
+        return Committer(load_table(used), used, runtime or self.runtime, observer)
+
+    def message(
+        self, name: str, *, rows: int = 10, dt: str | None = None, bucket: int = 0, total: int | None = None
+    ) -> CommitMessage:
+        """A message of one new file, which is put on the storage."""
+        partition = serialize([FIELDS[1].type], [dt]) if self.partitioned else EMPTY_ROW
+        path = self.table.layout.data_file(partition, bucket, name)
+        self.storage.put_if_absent(path, b"data")
+        return CommitMessage(
+            partition=partition,
+            bucket=bucket,
+            total_buckets=self.buckets if total is None else total,
+            new_files=(data_file(name, rows),),
+        )
+
+    def request(
+        self,
+        identifier: int,
+        messages: Iterable[CommitMessage] = (),
+        *,
+        user: str = "me",
+        seen: Snapshot | None | str = "latest",
+        **more: object,
+    ) -> CommitRequest:
+        """A request judged on the latest snapshot, if `seen` says nothing else."""
+        on = self.snapshots.latest() if isinstance(seen, str) else seen
+        return CommitRequest(
+            user=user,
+            identifier=identifier,
+            messages=tuple(messages),
+            seen=None if on is None else SnapshotRef.of(on),
+            stage_uuid=self.runtime.ids.uuid(),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def latest(self) -> Snapshot:
+        found = self.snapshots.latest()
+        assert found is not None
+        return found
+
+    def live(self) -> list[ManifestEntry]:
+        """The live files of the latest snapshot, those listed twice twice."""
+        latest = self.snapshots.latest()
+        if latest is None:
+            return []
+        manifests = self.manifests
+        return live_files(manifests, manifests.base_and_delta(latest), self.table.partition_types)
+
+    @property
+    def manifests(self) -> ManifestStore:
+        return ManifestStore(self.storage, self.table.options, self.runtime)
+
+    def live_names(self) -> list[str]:
+        return sorted(entry.file.file_name for entry in self.live())
+
+    def expire(self, upto: int) -> None:
+        """Deletes the snapshot files up to an id, and the metadata that only they use."""
+        kept: set[str] = set()
+        dropped: set[str] = set()
+        for snapshot_id in self.snapshots.ids():
+            (dropped if snapshot_id <= upto else kept).update(self.metadata_of(snapshot_id))
+        for snapshot_id in self.snapshots.ids():
+            if snapshot_id <= upto:
+                self.storage.delete(f"snapshot/snapshot-{snapshot_id}")
+        for name in dropped - kept:
+            self.storage.delete(manifest_path(name))
+
+    def metadata_of(self, snapshot_id: int) -> set[str]:
+        """The names of all metadata files a snapshot refers to."""
+        snapshot = self.snapshots.get(snapshot_id)
+        metas = self.manifests.base_and_delta(snapshot)
+        lists = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        return lists | {meta.file_name for meta in metas}
+
+    def metadata_files(self) -> set[str]:
+        """The names of all metadata files that exist."""
+        return {stat.name for stat in self.storage.list_files("manifest")}
+
+    def orphans(self) -> set[str]:
+        """The metadata files that no snapshot refers to."""
+        used = (self.metadata_of(one) for one in self.snapshots.ids())
+        return self.metadata_files() - set().union(*used)
+
+    def audit(self, expected: Sequence[str], *, orphans: bool = False) -> None:
+        """The invariant of every test: each expected file is live once, every referenced file exists,
+        ids have no gap, counts add up; with `orphans`, nothing else is left of metadata."""
+        assert self.live_names() == sorted(expected)
+        layout = self.table.layout
+        for entry in self.live():
+            self.storage.stat(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        ids = self.snapshots.ids()
+        assert ids == list(range(ids[0], ids[-1] + 1)) if ids else True
+        total = None
+        for one in ids:
+            snapshot = self.snapshots.get(one)
+            for name in self.metadata_of(one):
+                self.storage.stat(manifest_path(name))
+            if total is not None:
+                assert snapshot.total_record_count == total + snapshot.delta_record_count
+            total = snapshot.total_record_count
+        if ids:
+            assert total == sum(entry.file.row_count for entry in self.live())
+        if orphans:
+            assert self.orphans() == set()
+
+
+def data_file(name: str, rows: int = 10, first: int = 0) -> DataFileMeta:
+    return DataFileMeta(
+        file_name=name,
+        file_size=4,
+        row_count=rows,
+        min_sequence_number=first,
+        max_sequence_number=first + rows - 1,
+        schema_id=0,
+        creation_time=0,
+        value_stats_cols=(),
+    )
