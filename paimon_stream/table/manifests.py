@@ -111,6 +111,7 @@ class ManifestWriter:
         self._compression = options.value(MANIFEST_COMPRESSION)
         self._level = options.value(ZSTD_LEVEL)
         self._codec = compressor(self._compression, self._level)
+        self._header_size = len(manifest_of_blocks((), self._codec))
         self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
     def write(self, entries: Iterable[ManifestEntry], names: NameSource) -> tuple[ManifestFileMeta, ...]:
@@ -124,7 +125,7 @@ class ManifestWriter:
         while some := list(islice(left, ENTRIES_PER_BLOCK)):
             blocks.append(encode_entries(some, self._codec))
             tally.add(some)
-            if sum(len(block.data) for block in blocks) >= self._target_size:
+            if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.manifest()))
                 blocks, tally = [], _Tally(self._partition_types)
         if blocks:

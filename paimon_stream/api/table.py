@@ -1,0 +1,235 @@
+"""`PaimonTable`: a table to create, to look into, and to commit to without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from paimon_stream.api.table_file import TableFile, table_file
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound
+from paimon_stream.extras import require
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.types import DataField, from_arrow, parse_type
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.layout import TAG_FOLDER
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, create_table, load_table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["PaimonTable"]
+
+_TAG_PREFIX = "tag-"
+
+
+class PaimonTable:
+    """A Paimon table. Made by `PaimonTable.create` or `PaimonTable.load`.
+
+    The schema is the newest at that moment; load the table again to see a later one. Snapshots, files and
+    tags are read when they are asked for.
+
+    >>> t = PaimonTable.create(
+    ...     "memory://docs/sales.db/orders",
+    ...     schema=[("id", "BIGINT NOT NULL"), ("amount", "DECIMAL(10, 2)"), ("dt", "STRING")],
+    ...     partition_keys=["dt"],
+    ... )
+    >>> t
+    PaimonTable('memory://docs/sales.db/orders', 3 columns, partitioned by dt)
+    >>> [f"{column.name} {column.type}" for column in t.schema.fields]
+    ['id BIGINT NOT NULL', 'amount DECIMAL(10, 2)', 'dt STRING']
+    >>> t.latest_snapshot() is None, t.files()
+    (True, ())
+    """
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        """Use `create` or `load`."""
+        self._table = table
+
+    # -- coming to be -----------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        location: str,
+        schema: StructType | pa.Schema | Sequence[tuple[str, str]],
+        *,
+        partition_keys: Sequence[str] = (),
+        primary_keys: Sequence[str] = (),
+        options: Mapping[str, object] | None = None,
+        comment: str = "",
+        if_not_exists: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> PaimonTable:
+        """Creates a table in the folder `location`, `<warehouse>/<database>.db/<table>`, atomically.
+
+        `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such as
+        `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, a table that is there
+        already is loaded as it is, whatever its schema (format.md §2.2).
+
+        Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not
+        have, `InvalidOption`, `StorageError`.
+        """
+        storage = open_storage(location, storage_options or {})
+        created = create_table(
+            storage,
+            _fields_of(schema),
+            partition_keys=partition_keys,
+            primary_keys=primary_keys,
+            options=options,
+            comment=comment,
+        )
+        if created is not None:
+            return cls(created)
+        if if_not_exists:
+            return cls(load_table(storage))
+        raise AlreadyExists(
+            f"There is a table at {storage.location} already. Load it with PaimonTable.load, pass "
+            "if_not_exists=True, or create the new one elsewhere.",
+            path=storage.location,
+            table=storage.location,
+        )
+
+    @classmethod
+    def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> PaimonTable:
+        """The table in the folder `location`.
+
+        Raises `NotFound` where there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """
+        return cls(load_table(open_storage(location, storage_options or {})))
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> str:
+        """The table's folder, without credentials."""
+        return self._table.location
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema: `fields` (each with `name`, `type`, `description`), keys, options, `id`."""
+        return self._table.schema
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The table's own options, as stored; what is not set has Paimon's default."""
+        return self._table.schema.options
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The partition columns, in order; empty for a table without partitions."""
+        return self._table.schema.partition_keys
+
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """The primary key columns, in order; empty for an append table."""
+        return self._table.schema.primary_keys
+
+    def __repr__(self) -> str:
+        """Location, number of columns, keys; no credentials."""
+        parts = [repr(self.location), f"{len(self.schema.fields)} columns"]
+        if self.partition_keys:
+            parts.append(f"partitioned by {', '.join(self.partition_keys)}")
+        if self.primary_keys:
+            parts.append(f"primary key {', '.join(self.primary_keys)}")
+        return f"PaimonTable({', '.join(parts)})"
+
+    # -- what it holds ----------------------------------------------------------------------------
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
+        store = SnapshotStore(self._storage)
+        found = (store.find(snapshot_id) for snapshot_id in store.ids())
+        return tuple(snapshot for snapshot in found if snapshot is not None)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
+        return SnapshotStore(self._storage).latest()
+
+    def files(self, snapshot_id: int | None = None) -> tuple[TableFile, ...]:
+        """The live data files of a snapshot, the newest if none is given; () in an empty table.
+
+        Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+        """
+        store = SnapshotStore(self._storage)
+        snapshot = store.latest() if snapshot_id is None else store.find(snapshot_id)
+        if snapshot is None and snapshot_id is not None:
+            raise self._no_snapshot(snapshot_id, store)
+        if snapshot is None:
+            return ()
+        manifests = ManifestStore(self._storage, self._table.options)
+        metas = manifests.base_and_delta(snapshot)
+        entries = live_files(manifests, metas, self._table.partition_types)
+        return tuple(table_file(self.location, self._table.layout, entry) for entry in entries)
+
+    def tags(self) -> dict[str, Snapshot]:
+        """The tags by name, each with the snapshot it keeps. Raises `CorruptMetadata`, `StorageError`."""
+        found = {}
+        for stat in self._storage.list_files(TAG_FOLDER, _TAG_PREFIX):
+            try:
+                data = self._storage.read(stat.path)
+            except NotFound:
+                continue  # deleted since the listing
+            found[stat.name[len(_TAG_PREFIX) :]] = decode_snapshot(data, f"{self.location}/{stat.path}")
+        return found
+
+    # -- committing -------------------------------------------------------------------------------
+
+    def new_commit(self, commit_user: str) -> TableCommit:
+        """Commits files to the table under that commit user, without Spark."""
+        return TableCommit(self._table, commit_user)
+
+    @property
+    def _storage(self) -> Storage:
+        return self._table.storage
+
+    def _no_snapshot(self, snapshot_id: int, store: SnapshotStore) -> NotFound:
+        ids = store.ids()
+        there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
+        return NotFound(
+            f"{self.location} has no snapshot {snapshot_id}: it has expired, was rolled back, or never was. "
+            f"{there}.",
+            table=self.location,
+            snapshot=snapshot_id,
+        )
+
+
+def _fields_of(schema: Any) -> tuple[DataField, ...]:
+    """The columns a user describes, with positions as ids."""
+    if isinstance(schema, pa.Schema):
+        return tuple(
+            DataField(id=position, name=column.name, type=from_arrow(column.type, column.nullable))
+            for position, column in enumerate(schema)
+        )
+    if type(schema).__module__.partition(".")[0] == "pyspark":
+        types = require("paimon_stream.spark.types", "spark", "A schema of Spark")
+        fields: tuple[DataField, ...] = types.to_data_fields(schema)
+        return fields
+    try:
+        pairs = [(str(name), str(text)) for name, text in schema]
+    except (TypeError, ValueError):
+        raise IncompatibleSchema(
+            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not "
+            f"{schema!r}."
+        ) from None
+    return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
+
+
+def _field_of(position: int, name: str, text: str) -> DataField:
+    try:
+        return DataField(id=position, name=name, type=parse_type(text))
+    except CorruptMetadata as wrong:
+        raise IncompatibleSchema(
+            f"Column {name!r}: {wrong.message} Types are written as in SQL: BIGINT, STRING NOT NULL, "
+            "DECIMAL(10, 2), TIMESTAMP(6).",
+            column=name,
+        ) from None

@@ -1,0 +1,77 @@
+"""One live data file of a table, as `PaimonTable.files` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from paimon_stream.format.entries import DataFileMeta, ManifestEntry
+from paimon_stream.format.types import DataType, TypeRoot
+from paimon_stream.table.layout import Layout
+
+__all__ = ["TableFile", "table_file"]
+
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
+_EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_NANOS_OF_MICRO: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A live data file: its partition as values by column, its bucket, its complete path, and what the
+    manifest says of it (sizes in bytes)."""
+
+    partition: Mapping[str, Any]
+    bucket: int
+    path: str
+    meta: DataFileMeta
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the file."""
+        return self.meta.row_count
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the file."""
+        return self.meta.file_size
+
+
+def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
+    """The file that a manifest entry of the table at `location` speaks of. Raises `FormatError`."""
+    file = entry.file
+    values = layout.partition_values(entry.partition)
+    columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
+    return TableFile(
+        partition=MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns}),
+        bucket=entry.bucket,
+        path=file.external_path
+        or f"{location}/{layout.data_file(entry.partition, entry.bucket, file.file_name)}",
+        meta=file,
+    )
+
+
+def _python_value(type_: DataType, value: Any) -> Any:
+    """Dates and times as Python has them; what Python cannot hold stays a number (days, milliseconds), or
+    a `numpy.datetime64` for nanoseconds."""
+    if value is None:
+        return None
+    try:
+        match type_.root:
+            case TypeRoot.DATE:
+                return date(1970, 1, 1) + timedelta(days=value)
+            case TypeRoot.TIME:
+                return (_EPOCH + timedelta(milliseconds=value)).time()
+            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+                if value % _NANOS_OF_MICRO:
+                    return np.datetime64(value, "ns")
+                start = _EPOCH_UTC if type_.root is TypeRoot.TIMESTAMP_LTZ else _EPOCH
+                return start + timedelta(microseconds=value // _NANOS_OF_MICRO)
+    except OverflowError:
+        return value
+    return value
