@@ -1,0 +1,137 @@
+"""The one Spark action of a batch: rows of every type arrive, each answer counts once."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as st
+
+from paimon_stream import PaimonTable, errors
+from paimon_stream.spark.write_job import _attempts, _failure
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import load_table
+from paimon_stream.write.result import TaskFailure, TaskResult
+from tests.spark.kit import Job
+
+UTC = datetime.timezone.utc
+TYPES = {
+    "id": st.LongType(),
+    "flag": st.BooleanType(),
+    "tiny": st.ByteType(),
+    "small": st.ShortType(),
+    "num": st.IntegerType(),
+    "single": st.FloatType(),
+    "real": st.DoubleType(),
+    "price": st.DecimalType(9, 2),
+    "long_price": st.DecimalType(18, 4),
+    "huge": st.DecimalType(38, 10),
+    "text": st.StringType(),
+    "bytes": st.BinaryType(),
+    "day": st.DateType(),
+    "at": st.TimestampType(),
+    "local": st.TimestampNTZType(),
+}
+ROWS: list[tuple[Any, ...]] = [
+    (
+        1,
+        True,
+        -128,
+        -32768,
+        2**31 - 1,
+        1.5,
+        -2.25,
+        decimal.Decimal("1234567.89"),
+        decimal.Decimal("-99999999999999.9999"),
+        decimal.Decimal("1234567890123456789012345678.0123456789"),
+        "grüße 🎈",
+        bytearray(b"\x00\xff"),
+        datetime.date(1969, 12, 31),
+        datetime.datetime(2021, 3, 4, 5, 6, 7, 891011, tzinfo=UTC),
+        datetime.datetime(1960, 1, 1, 0, 0, 0, 1),
+    ),
+    (2, *[None] * 14),
+    (3, False, 127, 32767, -(2**31), float("inf"), 0.0, *[None] * 3, "", bytearray(), *[None] * 3),
+]
+
+
+def one_struct() -> st.StructType:
+    return st.StructType([st.StructField(name, type_, name != "id") for name, type_ in TYPES.items()])
+
+
+def test_rows_of_every_type_are_read_back_by_spark_and_by_java(job: Job, java: Any) -> None:
+    schema = one_struct()
+    PaimonTable.create(str(job.table), schema, options={"bucket": "2", "bucket-key": "id"})
+    source = str(job.root / "all")
+    job.spark.createDataFrame(ROWS, schema).repartition(2).write.parquet(source)
+    job.run(frame=job.spark.readStream.schema(schema).parquet(source))
+    paths = [file.path for file in job.load().files()]
+    read = job.spark.read.schema(schema).parquet(*paths).orderBy("id").collect()
+    assert [tuple(row) for row in read] == [
+        tuple(v.replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in row) for row in ROWS
+    ]
+    told = sorted(java.read(job.table), key=lambda row: row["id"])
+    assert [row["id"] for row in told] == [1, 2, 3]
+    assert [row["text"] for row in told] == ["grüße 🎈", None, ""]
+    assert [row["num"] for row in told] == [2**31 - 1, None, -(2**31)]
+
+
+def table_of(job: Job) -> Any:
+    job.create()
+    return load_table(LocalStorage(str(job.table)))
+
+
+def test_a_partition_that_answers_twice_stops_the_batch(job: Job) -> None:
+    result = TaskResult(messages=(), rows=0, bytes=0, files=0, partition_id=3)
+    table = table_of(job)
+    assert _failure([result, replace(result, partition_id=4)], table) is None
+    trouble = _failure([result, replace(result, attempt_number=1)], table)
+    assert trouble is not None
+    assert trouble.context["partitions"] == (3,)
+
+
+def test_the_error_of_a_failed_task_goes_before_all_else(job: Job) -> None:
+    result = TaskResult(messages=(), rows=0, bytes=0, files=0)
+    error = errors.NullInNotNull("no", column="id", count=1)
+    assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job)) is error
+
+
+def test_a_user_function_that_fails_in_the_plan_is_left_as_spark_tells_it(job: Job) -> None:
+    job.create()
+    job.add_files(1)
+
+    def burst(batches: Any) -> Any:
+        yield from batches
+        raise ValueError("the user's own")
+
+    text = job.run_failing(frame=job.stream().mapInArrow(burst, "id bigint, day string"))
+    assert "ValueError: the user's own" in text
+    assert "paimon_stream.errors" not in text
+    assert job.data_files() == set()
+
+
+@pytest.mark.parametrize(("limit", "wide"), [(None, False), (None, True), ("64m", False)])
+def test_wide_rows_and_a_users_own_limit_are_written_like_any(
+    job: Job, limit: str | None, wide: bool
+) -> None:
+    job.create()
+    job.add_files(2)
+    key = "spark.sql.execution.arrow.maxBytesPerBatch"
+    frame = job.stream()
+    if wide:
+        frame = frame.selectExpr("id", "cast(repeat(uuid(), 2000) as string) day")
+    if limit is not None:
+        job.spark.conf.set(key, limit)
+    try:
+        job.run(frame=frame)
+    finally:
+        job.spark.conf.unset(key)
+    assert job.ids() == list(range(12))
+
+
+def test_a_local_master_tells_how_often_it_tries_a_task(spark_session: SparkSession) -> None:
+    assert _attempts(spark_session) == 1
