@@ -214,14 +214,17 @@ def _fields_of(schema: Any) -> tuple[DataField, ...]:
         types = require("paimon_stream.spark.types", "spark", "A schema of Spark")
         fields: tuple[DataField, ...] = types.to_data_fields(schema)
         return fields
-    try:
-        pairs = [(str(name), str(text)) for name, text in schema]
-    except (TypeError, ValueError):
+    pairs = list(schema) if isinstance(schema, (list, tuple)) else []
+    if not pairs or not all(_is_pair(one) for one in pairs):
         raise IncompatibleSchema(
             f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not "
             f"{schema!r}."
-        ) from None
+        )
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, (list, tuple)) and len(one) == 2 and all(isinstance(part, str) for part in one)
 
 
 def _field_of(position: int, name: str, text: str) -> DataField:

@@ -1,0 +1,148 @@
+"""PaimonTable: creating, loading, looking into a table."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import paimon_stream.api.table
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.errors import (
+    AlreadyExists,
+    CorruptMetadata,
+    IncompatibleSchema,
+    NotFound,
+    UnsupportedFeature,
+    UnsupportedTable,
+)
+
+PAIRS = [("id", "BIGINT NOT NULL"), ("dt", "STRING")]
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(paimon_stream.api.table).failed == 0
+    assert doctest.testmod(paimon_stream.api.table).attempted > 0
+
+
+def test_a_created_table_is_loaded_with_all_it_was_given(tmp_path: Path) -> None:
+    location = str(tmp_path / "db.db" / "t")
+    made = PaimonTable.create(
+        location,
+        schema=PAIRS,
+        partition_keys=["dt"],
+        options={"bucket": 2, "bucket-key": "id"},
+        comment="orders",
+    )
+    loaded = PaimonTable.load(location)
+    assert loaded.schema == made.schema
+    assert (loaded.location, loaded.partition_keys, loaded.primary_keys) == (location, ("dt",), ())
+    assert dict(loaded.options) == {"bucket": "2", "bucket-key": "id"}
+    assert loaded.schema.comment == "orders"
+    assert repr(loaded) == f"PaimonTable({location!r}, 2 columns, partitioned by dt)"
+
+
+def test_a_primary_key_table_can_be_created(tmp_path: Path) -> None:
+    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS, primary_keys=["dt"], options={"bucket": "1"})
+    assert "primary key dt" in repr(made)
+    assert not made.schema.field("dt").type.nullable
+
+
+def test_an_arrow_schema_is_taken(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("at", pa.timestamp("us", "Europe/Berlin")),
+            pa.field("local", pa.timestamp("us")),
+            pa.field("name", pa.large_string()),
+        ]
+    )
+    made = PaimonTable.create(str(tmp_path / "t"), schema=schema)
+    assert [str(one.type) for one in made.schema.fields] == [
+        "BIGINT NOT NULL",
+        "TIMESTAMP(6) WITH LOCAL TIME ZONE",
+        "TIMESTAMP(6)",
+        "STRING",
+    ]
+    with pytest.raises(UnsupportedFeature, match="uint8"):
+        PaimonTable.create(str(tmp_path / "u"), schema=pa.schema([("x", pa.uint8())]))
+
+
+def test_a_spark_schema_is_taken(tmp_path: Path) -> None:
+    types = pytest.importorskip("pyspark.sql.types", reason="needs pyspark")
+    struct = types.StructType(
+        [
+            types.StructField("id", types.LongType(), nullable=False),
+            types.StructField("at", types.TimestampType()),
+            types.StructField("amount", types.DecimalType(10, 2)),
+        ]
+    )
+    made = PaimonTable.create(str(tmp_path / "t"), schema=struct)
+    assert [f"{one.id} {one.name} {one.type}" for one in made.schema.fields] == [
+        "0 id BIGINT NOT NULL",
+        "1 at TIMESTAMP(6) WITH LOCAL TIME ZONE",
+        "2 amount DECIMAL(10, 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"id": "INT"}, ["id"], 7, [("id", "INT", "x", "y")], "id INT", [], [("id", 7)]]
+)
+def test_anything_else_is_no_schema(schema: object, tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleSchema, match="pairs such as"):
+        PaimonTable.create(str(tmp_path / "t"), schema=schema)  # type: ignore[arg-type]
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_type_that_is_none_names_its_column(tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleSchema, match=r"Column 'x': .*'INTT'.*as in SQL") as caught:
+        PaimonTable.create(str(tmp_path / "t"), schema=[("x", "INTT")])
+    assert caught.value.context["column"] == "x"
+    with pytest.raises(UnsupportedFeature, match="VARIANT"):
+        PaimonTable.create(str(tmp_path / "t"), schema=[("x", "VARIANT")])
+
+
+def test_creating_twice_is_an_error_unless_asked_otherwise(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    first = PaimonTable.create(location, schema=PAIRS)
+    with pytest.raises(AlreadyExists, match=r"already.*PaimonTable\.load"):
+        PaimonTable.create(location, schema=PAIRS)
+    again = PaimonTable.create(location, schema=[("other", "INT")], if_not_exists=True)
+    assert again.schema == first.schema
+
+
+def test_loading_nothing_says_where_and_how_to_create_it(tmp_path: Path) -> None:
+    location = str(tmp_path / "nothing")
+    with pytest.raises(NotFound) as caught:
+        PaimonTable.load(location)
+    assert location in str(caught.value) and "PaimonTable.create(" in str(caught.value)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_loading_a_broken_table_names_the_file(tmp_path: Path) -> None:
+    PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
+    schema = tmp_path / "t" / "schema" / "schema-0"
+    schema.write_bytes(schema.read_bytes()[:50])
+    with pytest.raises(CorruptMetadata, match=str(schema)):
+        PaimonTable.load(str(tmp_path / "t"))
+
+
+def test_a_new_table_holds_nothing(tmp_path: Path) -> None:
+    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
+    assert (made.snapshots(), made.latest_snapshot(), made.files(), made.tags()) == ((), None, (), {})
+
+
+def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
+    with pytest.raises(NotFound, match=r"no snapshot 3: .*none yet"):
+        made.files(3)
+
+
+def test_committing_without_spark_is_offered_for_writable_tables_only(tmp_path: Path) -> None:
+    append = PaimonTable.create(str(tmp_path / "a"), schema=PAIRS)
+    assert append.new_commit("me").commit(1, ()).snapshot_id is None
+    keyed = PaimonTable.create(str(tmp_path / "k"), schema=PAIRS, primary_keys=["id"], options={"bucket": 1})
+    with pytest.raises(UnsupportedTable, match="primary key"):
+        keyed.new_commit("me")

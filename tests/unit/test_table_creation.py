@@ -1,0 +1,295 @@
+"""Creating tables: Paimon's rules, and errors that say how to keep them. And which tables are writable."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from paimon_stream.errors import (
+    ConfigError,
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    PaimonStreamError,
+    UnsupportedFeature,
+    UnsupportedTable,
+)
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.runtime import SimulatedClock, simulated
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.creation import first_schema
+from paimon_stream.table.table import check_writable, create_table, load_table
+
+COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRING>"}
+
+
+def fields(**columns: str) -> tuple[DataField, ...]:
+    return tuple(
+        DataField(id=7 * i, name=name, type=parse_type(text))
+        for i, (name, text) in enumerate(columns.items())
+    )
+
+
+def made(columns: dict[str, str] | None = None, **given: Any) -> TableSchema:
+    return first_schema(fields(**(columns or COLUMNS)), **given)
+
+
+# -- what a new schema looks like -----------------------------------------------------------------
+
+
+def test_columns_get_fresh_ids_and_options_become_text() -> None:
+    schema = made(
+        {"k": "INT", "r": "ROW<a ROW<b INT, c INT>, d INT>", "z": "INT"},
+        options={"bucket": 2, "bucket-key": "k", "write-only": True, "Bucket-Append-Ordered": False},
+        comment="what it is",
+        time_millis=5,
+    )
+    assert [one.id for one in schema.fields] == [0, 1, 6]
+    assert schema.highest_field_id == 6
+    assert schema.options == {
+        "bucket": "2",
+        "bucket-key": "k",
+        "write-only": "true",
+        "bucket-append-ordered": "false",
+    }
+    assert (schema.id, schema.comment, schema.time_millis) == (0, "what it is", 5)
+
+
+def test_columns_in_option_names_keep_their_case() -> None:
+    assert dict(made(options={"fields.Name.stats-mode": "none"}).options) == {
+        "fields.Name.stats-mode": "none"
+    }
+
+
+def test_primary_key_columns_become_not_null_and_partition_columns_stay() -> None:
+    schema = made(primary_keys=["id", "dt"], partition_keys=["dt"], options={"bucket": "1"})
+    assert [str(schema.field(name).type) for name in ("id", "dt", "name")] == [
+        "BIGINT NOT NULL",
+        "STRING NOT NULL",
+        "STRING",
+    ]
+    assert made(partition_keys=["dt"]).field("dt").type.nullable
+
+
+def test_keys_may_be_given_as_options_which_move() -> None:
+    schema = made(options={"primary-key": "dt, id", "partition": "dt", "bucket": "1"})
+    assert (schema.primary_keys, schema.partition_keys) == (("dt", "id"), ("dt",))
+    assert dict(schema.options) == {"bucket": "1"}
+    assert made(partition_keys=["dt"], options={"partition": "dt"}).partition_keys == ("dt",)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"partition_keys": ["day"]}, IncompatibleSchema, "'day', which is no column. Columns are id, name"),
+        ({"primary_keys": ["day"]}, IncompatibleSchema, "primary key names 'day'"),
+        ({"primary_keys": ["id", "id"]}, IncompatibleSchema, "twice"),
+        ({"partition_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
+        ({"primary_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
+        (
+            {"primary_keys": ["dt"], "partition_keys": ["dt"]},
+            IncompatibleSchema,
+            "nothing but partition keys",
+        ),
+        ({"partition_keys": "dt"}, IncompatibleSchema, r"Give a list of names: \['dt'\]"),
+        ({"partition_keys": ["dt"], "options": {"partition": "name"}}, InvalidOption, "Give one of them"),
+        ({"options": {"bucket": "0"}}, InvalidOption, "'bucket' is 0"),
+        ({"options": {"bucket": "-3"}}, InvalidOption, "'bucket' is -3"),
+        ({"options": {"bucket": "-2"}}, InvalidOption, "needs a primary key"),
+        ({"options": {"bucket": "4"}}, InvalidOption, "needs 'bucket-key'"),
+        ({"options": {"bucket": "many"}}, InvalidOption, "'many'"),
+        ({"options": {"bucket-key": "id"}}, InvalidOption, "'bucket' is -1"),
+        ({"options": {"bucket": "4", "bucket-key": "nope"}}, InvalidOption, "'nope', which is no column"),
+        ({"options": {"bucket": "4", "bucket-key": "id, name"}}, InvalidOption, "without blanks"),
+        ({"options": {"bucket": "4", "bucket-key": "tags"}}, InvalidOption, "ARRAY<STRING>"),
+        (
+            {"options": {"bucket": "4", "bucket-key": "dt"}, "partition_keys": ["dt"]},
+            InvalidOption,
+            "is a partition key",
+        ),
+        (
+            {"options": {"bucket": "4", "bucket-key": "name"}, "primary_keys": ["id"]},
+            InvalidOption,
+            "not part of the primary key",
+        ),
+        (
+            {"options": {"bucket": "4", "bucket-key": "name", "bucket-function.type": "mod"}},
+            InvalidOption,
+            "one bucket key of type INT or BIGINT",
+        ),
+        ({"options": {"paimon-stream.journal": "false"}}, InvalidOption, "belongs to a sink"),
+        ({"options": {"target-file-size": "much"}}, InvalidOption, "'much'"),
+    ],
+)
+def test_what_paimon_would_refuse_is_refused_with_the_reason(
+    given: dict[str, Any], kind: type[PaimonStreamError], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        made(**given)
+
+
+@pytest.mark.parametrize(
+    "name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"]
+)
+def test_names_of_paimon_are_no_column_names(name: str) -> None:
+    with pytest.raises(IncompatibleSchema, match=f"'{name}' is Paimon's own") as caught:
+        made({name: "INT"})
+    assert caught.value.context["column"] == name
+
+
+def test_columns_are_needed_and_appear_once() -> None:
+    with pytest.raises(IncompatibleSchema, match="no columns"):
+        first_schema(())
+    with pytest.raises(IncompatibleSchema, match="'id' appear more than once"):
+        first_schema(fields(id="INT") + fields(id="INT"))
+    with pytest.raises(IncompatibleSchema, match="no name"):
+        made({" ": "INT"})
+
+
+def test_an_unknown_option_is_kept_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"'target-file-sise'.*'target-file-size'"):
+        schema = made(options={"target-file-sise": "1 mb"})
+    assert schema.options["target-file-sise"] == "1 mb"
+
+
+# -- creating -------------------------------------------------------------------------------------
+
+
+def test_creating_makes_schema_0_and_nothing_else() -> None:
+    storage = MemoryStorage()
+    table = create_table(storage, fields(id="INT"), runtime=simulated(1, SimulatedClock(42)))
+    assert table is not None and table.schema.time_millis == 42
+    assert load_table(storage).schema == table.schema
+    assert [stat.name for stat in storage.list_files("schema")] == ["schema-0"]
+
+
+def test_a_table_that_is_there_is_left_alone() -> None:
+    storage = MemoryStorage()
+    create_table(storage, fields(id="INT"))
+    before = storage.read("schema/schema-0")
+    assert create_table(storage, fields(other="STRING")) is None
+    assert storage.read("schema/schema-0") == before
+    storage.write("schema/schema-1", before.replace(b'"id" : 0,\n  "fields"', b'"id" : 1,\n  "fields"'))
+    storage.delete("schema/schema-0")
+    assert create_table(storage, fields(other="STRING")) is None
+
+
+def test_nothing_is_written_for_a_schema_that_is_refused() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(InvalidOption):
+        create_table(storage, fields(id="INT"), options={"data-file.path-directory": "../elsewhere"})
+    assert storage.list_files("schema") == []
+
+
+def test_overrides_are_in_force_but_not_in_the_schema() -> None:
+    storage = MemoryStorage()
+    create_table(storage, fields(id="INT"), options={"commit.timeout": "1 s"})
+    table = load_table(storage, {"Commit.Timeout": "2 s", "paimon-stream.journal": "false"})
+    assert (table.options["commit.timeout"], table.schema.options["commit.timeout"]) == ("2 s", "1 s")
+    with pytest.raises(NotFound, match=r"PaimonTable\.create"):
+        load_table(MemoryStorage())
+
+
+# -- writable -------------------------------------------------------------------------------------
+
+
+def checked(
+    columns: dict[str, str] | None = None, options: dict[str, str] | None = None, **keys: Any
+) -> None:
+    """Checks a table as it may lie there, made by another engine that allows more."""
+    storage = MemoryStorage("writable")
+    storage.clear()
+    create_table(storage, fields(**(columns or {"id": "BIGINT", "dt": "STRING"})), **keys)
+    table = load_table(storage)
+    schema = replace(table.schema, options=MappingProxyType(options or {}))
+    check_writable(replace(table, schema=schema, options=type(table.options)(schema.options)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bucket": "4", "bucket-key": "id"},
+        {"bucket": "4", "bucket-key": "id", "bucket-function.type": "mod"},
+        {"bucket-function.type": "hive"},  # without buckets it does not matter
+        {"file.compression": "SNAPPY"},
+        {"manifest.compression": "null"},
+        {"type": "table", "branch": "main", "data-file.external-paths": ""},
+        {"deletion-vectors.enabled": "FALSE", "row-tracking.enabled": "false"},
+        {"write-only": "true", "data-file.path-directory": "data"},
+    ],
+)
+def test_ordinary_append_tables_are_writable(options: dict[str, str]) -> None:
+    checked(options=options)
+    checked(options=options, partition_keys=["dt"])
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "shown"),
+    [
+        ({"type": "format-table"}, UnsupportedTable, "format-table"),
+        ({"deletion-vectors.enabled": "true"}, UnsupportedFeature, "deletion vectors"),
+        ({"row-tracking.enabled": "TRUE"}, UnsupportedFeature, "row tracking"),
+        ({"data-evolution.enabled": "true"}, UnsupportedFeature, "data evolution"),
+        ({"data-file.external-paths": "s3://b"}, UnsupportedFeature, "data-file.external-paths"),
+        ({"branch": "dev"}, UnsupportedFeature, "branch = 'dev'"),
+        ({"file.format": "orc"}, UnsupportedFeature, "file.format = 'orc'"),
+        ({"manifest.format": "parquet"}, UnsupportedFeature, "manifest.format = 'parquet'"),
+        ({"file.compression": "lz4"}, UnsupportedFeature, "zstd, snappy"),
+        ({"manifest.compression": "none"}, InvalidOption, "manifest.compression"),
+        ({"bucket": "-2"}, InvalidOption, "'bucket' is -2"),
+        ({"bucket": "4"}, InvalidOption, "bucket-key"),
+        ({"bucket": "4", "bucket-key": "id", "bucket-function.type": "hive"}, UnsupportedFeature, "Hive"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_option_and_cure(
+    options: dict[str, str], kind: type[ConfigError], shown: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        checked(options=options)
+    assert shown in str(caught.value)
+    assert any(word in str(caught.value) for word in ("Set ", "Write ", "set it", "Set it", "Remove "))
+    assert caught.value.context.get("option")
+
+
+def test_primary_key_tables_are_refused() -> None:
+    with pytest.raises(UnsupportedTable, match=r"has a primary key \(id\).*append tables only"):
+        checked(primary_keys=["id"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["TIME", "CHAR(3)", "VARCHAR(3)", "BINARY(3)", "VARBINARY(3)", "TIMESTAMP(3)", "TIMESTAMP(9)",
+     "TIMESTAMP_LTZ(3)", "ARRAY<INT>", "MAP<STRING, INT>", "ROW<a INT>", "MULTISET<INT>"],
+)  # fmt: skip
+def test_columns_that_cannot_be_written_are_named(text: str) -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        checked({"id": "INT", "it": text})
+    assert "Column 'it'" in str(caught.value) and str(parse_type(text)) in str(caught.value)
+    assert caught.value.context["column"] == "it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38, 10)", "STRING",
+     "BYTES", "DATE", "TIMESTAMP(6)", "TIMESTAMP_LTZ(6)", "INT NOT NULL"],
+)  # fmt: skip
+def test_all_other_columns_can_be_written(text: str) -> None:
+    checked({"id": "INT", "it": text})
+
+
+def test_partition_columns_without_a_stable_folder_are_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"Partition key 'p' of .* is BYTES"):
+        checked({"id": "INT", "p": "BYTES"}, partition_keys=["p"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, partition_keys=["p"])
+    with pytest.raises(UnsupportedFeature, match="time zone"):
+        checked(
+            {"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, {"partition.legacy-name": "false"}, partition_keys=["p"]
+        )
