@@ -16,8 +16,11 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.binary_columns import encode_columns, fixed_words
 from paimon_stream.format.murmur import hash_rows, hash_words
 from paimon_stream.format.types import DataType, TypeRoot
+from paimon_stream.write.hive_hash import hive_hashes
 
 __all__ = ["assign_buckets"]
+
+Buckets = npt.NDArray[np.int32]
 
 _BLOCK: Final = 1 << 15
 """Rows taken at once: their words stay in the processor's cache."""
@@ -25,11 +28,11 @@ _BLOCK: Final = 1 << 15
 
 def assign_buckets(
     batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int, function: str = "default"
-) -> npt.NDArray[np.int32]:
+) -> Buckets:
     """The bucket of every row, 0 to `num_buckets` - 1.
 
     The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`, and
-    `types` are theirs. `function` is the option `bucket-function.type`: `default` or `mod`.
+    `types` are theirs. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`.
 
     Raises `UnsupportedFeature` for another function and for nested types, `InvalidOption` where the key
     does not suit the function, `InvalidData` for columns that do not fit their type.
@@ -42,29 +45,39 @@ def assign_buckets(
         )
     if function == "mod":
         return _mod(batch, types, num_buckets)
-    if function != "default":
+    if function not in ("default", "hive"):
         raise UnsupportedFeature(
-            f"bucket-function.type = {function} is not supported; supported are default and mod.",
+            f"bucket-function.type = {function} is not supported; supported are default, mod and hive.",
             option="bucket-function.type",
             value=function,
         )
+    bucket_of = _default if function == "default" else _hive
     buckets = np.empty(batch.num_rows, np.int32)
     for start in range(0, batch.num_rows, _BLOCK):
         block = batch.slice(start, _BLOCK)
-        # The remainder has the sign of the hash, as in Java; its absolute value is the bucket.
-        rest = np.fmod(_hashes(block, types), np.int32(num_buckets))
-        np.abs(rest, out=buckets[start : start + len(rest)])
+        buckets[start : start + block.num_rows] = bucket_of(block, types, num_buckets)
     return buckets
 
 
-def _hashes(block: pa.RecordBatch, types: Sequence[DataType]) -> npt.NDArray[np.int32]:
+def _default(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
     words = fixed_words(block.columns, types)
     if words is None:
-        return hash_rows(encode_columns(block.columns, types))
-    return hash_words(words, block.num_rows)
+        hashes = hash_rows(encode_columns(block.columns, types))
+    else:
+        hashes = hash_words(words, block.num_rows)
+    # The remainder has the sign of the hash, as in Java; its absolute value is the bucket.
+    rest: Buckets = np.fmod(hashes, np.int32(num_buckets))
+    return np.abs(rest, out=rest)
 
 
-def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> npt.NDArray[np.int32]:
+def _hive(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
+    hashes = hive_hashes(block.columns, types)
+    hashes &= np.uint32(0x7FFFFFFF)
+    hashes %= np.uint32(num_buckets)
+    return hashes.view(np.int32)
+
+
+def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
     """Floor modulo of the one key column; NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
         raise InvalidOption(
@@ -74,5 +87,5 @@ def _mod(batch: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> 
             value="mod",
         )
     values = np.asarray(batch.column(0).cast(pa.int64()).fill_null(0))
-    buckets: npt.NDArray[np.int32] = np.mod(values, num_buckets).astype(np.int32)
+    buckets: Buckets = np.mod(values, num_buckets).astype(np.int32)
     return buckets
