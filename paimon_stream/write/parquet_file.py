@@ -30,7 +30,8 @@ __all__ = ["ParquetFile", "ParquetSettings"]
 _CODECS: Final = {
     "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none",
 }  # fmt: skip
-_SAMPLE_ROWS: Final = 4096
+_LEAST_SAMPLE_ROWS: Final = 256
+_MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
 
@@ -97,7 +98,7 @@ class _CountingStream:
         """Nothing, for the same reason."""
 
     def detach(self) -> None:
-        """From now on bytes go nowhere: Arrow ends a file that was given up when it is collected."""
+        """From now on bytes go nowhere."""
         self.inner = None
 
 
@@ -141,24 +142,30 @@ class ParquetFile:
         try:
             with self._context:
                 self._writer.close()
-        finally:
-            self._sink.detach()
+        except BaseException:
+            self._forget()
+            raise
         return self._footers[0]
 
     def abort(self, why: BaseException) -> None:
         """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
-        self._sink.detach()
+        self._forget()
         try:
             self._context.__exit__(type(why), why, why.__traceback__)
         except BaseException as again:
             if again is not why:
                 raise
 
+    def _forget(self) -> None:
+        """Keeps Arrow from ending the file by itself when the writer is collected."""
+        self._sink.detach()
+        self._writer.is_open = False
+
 
 def _worth_a_dictionary(rows: pa.Table) -> list[str]:
     """The columns with so few different values, in a sample from both ends, that a dictionary pays."""
-    tail = max(_SAMPLE_ROWS, rows.num_rows - _SAMPLE_ROWS)
-    sample = pa.concat_tables([rows.slice(0, _SAMPLE_ROWS), rows.slice(tail)])
+    size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
+    sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
     return [
         name
         for name, column in zip(rows.column_names, sample.columns, strict=True)

@@ -101,7 +101,4 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
 
 
 def _decode_error(told: dict[str, Any]) -> PaimonStreamError:
-    # Set directly: a context name such as "message" would clash with a parameter.
-    error = by_name(str(told["error"]))(str(told["message"]))
-    error.context.update(told["context"].items())
-    return error
+    return by_name(str(told["error"]))(str(told["message"]), **told["context"])

@@ -1,0 +1,87 @@
+"""What a task tells the driver arrives as it was, and never as a pickle."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.errors import (
+    FormatError,
+    NoSpace,
+    NullInNotNull,
+    PaimonStreamError,
+    UnknownVersion,
+)
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
+from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
+
+FILE = DataFileMeta(
+    file_name="data-x-0.parquet",
+    file_size=100,
+    row_count=3,
+    min_sequence_number=0,
+    max_sequence_number=2,
+    schema_id=0,
+    creation_time=1_700_000_000_000,
+)
+RESULT = TaskResult(
+    messages=tuple(
+        CommitMessage(partition=EMPTY_ROW, bucket=bucket, total_buckets=2, new_files=(FILE,))
+        for bucket in (0, 1)
+    ),
+    rows=6,
+    bytes=200,
+    files=2,
+    partition_id=2**31 - 1,
+    attempt_number=2**40,
+)
+
+
+@pytest.mark.parametrize("result", [RESULT, TaskResult(messages=(), rows=0, bytes=0, files=0)])
+def test_a_result_comes_back_equal(result: TaskResult) -> None:
+    assert decode_result(encode_result(result)) == result
+
+
+def test_a_failure_comes_back_with_class_message_and_context() -> None:
+    error = NullInNotNull("no", table="/w/t", column="c", count=3)
+    back = decode_result(encode_result(TaskFailure(error=error, partition_id=7, attempt_number=1)))
+    assert isinstance(back, TaskFailure)
+    assert type(back.error) is NullInNotNull
+    assert (back.error.message, back.error.context) == ("no", {"table": "/w/t", "column": "c", "count": 3})
+    assert (back.partition_id, back.attempt_number) == (7, 1)
+
+
+def test_context_that_json_has_not_travels_as_text() -> None:
+    back = decode_result(encode_result(TaskFailure(error=NoSpace("full", path=b"\xff", count=1))))
+    assert isinstance(back, TaskFailure)
+    assert back.error.context == {"path": "b'\\xff'", "count": 1}
+
+
+def test_an_error_class_of_a_newer_release_becomes_the_base_class() -> None:
+    data = encode_result(TaskFailure(error=NoSpace("full")))
+    back = decode_result(data.replace(b"NoSpace", b"NewKind"))
+    assert isinstance(back, TaskFailure)
+    assert type(back.error) is PaimonStreamError
+
+
+def test_a_newer_version_is_refused() -> None:
+    data = bytearray(encode_result(RESULT))
+    data[4] = 9
+    with pytest.raises(UnknownVersion):
+        decode_result(bytes(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"PSTR", pickle.dumps(1), b"x" * 100])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        decode_result(data)
+
+
+@pytest.mark.parametrize("result", [RESULT, TaskFailure(error=NoSpace("full", path="x"))])
+def test_every_cut_is_refused(result: TaskResult | TaskFailure) -> None:
+    data = encode_result(result)
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            decode_result(data[:end])
