@@ -68,10 +68,10 @@ class Run:
             return ""
         first = self.batches[0]
         if first["outcome"] == "already committed":
-            return f"batch {first['batch']} was there: skipped"
-        return f"batch {first['batch']} anew" + (
-            f": {first['files']} prepared files committed as they were" if first["reused"] else ""
-        )
+            return f"batch {first['batch']} was in the table: skipped"
+        if first["reused"]:
+            return f"batch {first['batch']}: {first['files']} prepared files committed"
+        return f"batch {first['batch']} written again"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ def python(room: Room, script: str, *arguments: str, interpreter: str = sys.exec
 def stream_through_kills(room: Room, total: int) -> list[Run]:
     """Starts the streaming process again and again until it has come to its end."""
     runs = []
-    with tqdm(total=total, unit="batch", desc="streaming", file=sys.stdout, mininterval=0.5) as bar:
+    pace = 0.2 if sys.stdout.isatty() else 10.0
+    with tqdm(total=total, unit="batch", file=sys.stdout, ncols=80, mininterval=pace) as bar:
         for kill in (*KILLS, None):
             run = Run(kill)
             runs.append(run)
@@ -155,10 +156,10 @@ def stream_through_kills(room: Room, total: int) -> list[Run]:
 
 def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
     """The short table of the runs, and the totals."""
-    print("\nrun  batches  first batch of the run                             end")
+    print("\nrun  batches  its first batch                          its end")
     for number, run in enumerate(runs, 1):
         end = f"killed in batch {run.kill.batch}, {run.kill.phase}" if run.kill else "done"
-        print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<50} {end}")
+        print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<40} {end}")
     events = [event for run in runs for event in run.batches]
     reused = [event for event in events if event["reused"]]
     skipped = [event for event in events if event["outcome"] == "already committed"]
@@ -227,6 +228,7 @@ def compare_with_naive(room: Room) -> bool:
 
 def main() -> int:
     """The demo from its first line to its last; the exit code says whether all of it held."""
+    sys.stdout.reconfigure(line_buffering=True)
     room = new_room()
     try:
         return run_demo(room)

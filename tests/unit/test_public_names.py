@@ -17,7 +17,7 @@ HOME = Path(paimon_stream.__file__).parent
 MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages([str(HOME)], "paimon_stream.")
-    if not name.endswith("__main__")
+    if not name.rpartition(".")[2].startswith("_")
 ]
 
 
