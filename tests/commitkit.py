@@ -13,7 +13,7 @@ from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, ManifestEntry
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
@@ -23,7 +23,7 @@ from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, create_table, load_table
+from paimon_stream.table.table import create_table
 
 FIELDS = (
     DataField(id=0, name="id", type=parse_type("BIGINT")),
@@ -52,11 +52,10 @@ class Bench:
             runtime=self.runtime,
         )
         assert made is not None
+        self.table = made
+        self.manifests = ManifestStore(self.storage, made.options, self.runtime)
+        self._metas: dict[str, tuple[ManifestFileMeta, ...]] = {}
         self.snapshots = SnapshotStore(self.storage, self.runtime)
-
-    @property
-    def table(self) -> Table:
-        return load_table(self.storage)
 
     @property
     def buckets(self) -> int:
@@ -69,7 +68,7 @@ class Bench:
         runtime: Runtime | None = None,
     ) -> Committer:
         used = storage or self.storage
-        return Committer(load_table(used), used, runtime or self.runtime, observer)
+        return Committer(self.table, used, runtime or self.runtime, observer)
 
     def message(
         self, name: str, *, rows: int = 10, dt: str | None = None, bucket: int = 0, total: int | None = None
@@ -91,7 +90,7 @@ class Bench:
         messages: Iterable[CommitMessage] = (),
         *,
         user: str = "me",
-        seen: Snapshot | None | str = "latest",
+        seen: Snapshot | str | None = "latest",
         **more: object,
     ) -> CommitRequest:
         """A request judged on the latest snapshot, if `seen` says nothing else."""
@@ -115,12 +114,13 @@ class Bench:
         latest = self.snapshots.latest()
         if latest is None:
             return []
-        manifests = self.manifests
-        return live_files(manifests, manifests.base_and_delta(latest), self.table.partition_types)
+        return live_files(self.manifests, self.metas_of(latest), self.table.partition_types)
 
-    @property
-    def manifests(self) -> ManifestStore:
-        return ManifestStore(self.storage, self.table.options, self.runtime)
+    def metas_of(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """All manifests of a snapshot; read once, for lists never change."""
+        if snapshot.nonce not in self._metas:
+            self._metas[snapshot.nonce] = self.manifests.base_and_delta(snapshot)
+        return self._metas[snapshot.nonce]
 
     def live_names(self) -> list[str]:
         return sorted(entry.file.file_name for entry in self.live())
@@ -140,9 +140,8 @@ class Bench:
     def metadata_of(self, snapshot_id: int) -> set[str]:
         """The names of all metadata files a snapshot refers to."""
         snapshot = self.snapshots.get(snapshot_id)
-        metas = self.manifests.base_and_delta(snapshot)
         lists = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-        return lists | {meta.file_name for meta in metas}
+        return lists | {meta.file_name for meta in self.metas_of(snapshot)}
 
     def metadata_files(self) -> set[str]:
         """The names of all metadata files that exist."""
@@ -156,9 +155,10 @@ class Bench:
     def audit(self, expected: Sequence[str], *, orphans: bool = False) -> None:
         """The invariant of every test: each expected file is live once, every referenced file exists,
         ids have no gap, counts add up; with `orphans`, nothing else is left of metadata."""
-        assert self.live_names() == sorted(expected)
+        live = self.live()
+        assert sorted(entry.file.file_name for entry in live) == sorted(expected)
         layout = self.table.layout
-        for entry in self.live():
+        for entry in live:
             self.storage.stat(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
         ids = self.snapshots.ids()
         assert ids == list(range(ids[0], ids[-1] + 1)) if ids else True
@@ -171,7 +171,7 @@ class Bench:
                 assert snapshot.total_record_count == total + snapshot.delta_record_count
             total = snapshot.total_record_count
         if ids:
-            assert total == sum(entry.file.row_count for entry in self.live())
+            assert total == sum(entry.file.row_count for entry in live)
         if orphans:
             assert self.orphans() == set()
 
