@@ -93,8 +93,10 @@ def _text(type_: DataType, value: Any, legacy: bool) -> str:
             return _date(value)
         case TypeRoot.TIME if not legacy:
             seconds, millis = divmod(value, 1000)
-            digits = f"{millis:03d}"[: type_.precision].rstrip("0")
-            return _clock(seconds) + (f".{digits}" if digits else "")
+            if type_.precision == 0:
+                return _clock(seconds)
+            # Digits end where only zeros follow, but there is always one.
+            return f"{_clock(seconds)}.{f'{millis:03d}'.rstrip('0')[: type_.precision] or '0'}"
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
         case _:
