@@ -66,8 +66,16 @@ class Claims:
 
     def holds(self) -> bool:
         """Whether the claim still stands: then no later run of this commit user has begun."""
+        return self._stands(self._claim)
+
+    def claimed(self, user: str) -> bool:
+        """Whether a sink of this run writes under another commit user; True where runs cannot be told."""
+        run_id = self._identity.run_id
+        return run_id is None or self._stands(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
+
+    def _stands(self, claim: str) -> bool:
         try:
-            self._storage.stat(self._claim)
+            self._storage.stat(claim)
         except NotFound:
             return False
         return True
@@ -125,8 +133,10 @@ def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
     return DuplicateWriter(
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be "
-        "taken for a replay of the other. Nothing was written. Make each sink once, outside the batch "
-        "function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second').",
+        "taken for a replay of the other. Nothing was written by the second. Make each sink once, outside "
+        "the batch function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, "
+        "name='second'). In a query that has run before leave the first sink as it is, for it may have "
+        "written this batch, and name the others.",
         table=location,
         user=user,
     )

@@ -11,7 +11,7 @@ Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity, is
 from paimon_stream.commit.journal import JournalEntry, PreviousBatch
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.replay_errors import Refusals
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict", "judge_first", "judge_next"]
@@ -65,7 +65,8 @@ class Evidence:
     `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch;
     `registered` is this commit user's register, `others` are those of the others; `previous_done_millis`
     is when Spark noted the batch before as done, None where that cannot be read. `files_live` tells how
-    many of the data files of some messages are live in a snapshot.
+    many of the data files of some messages are live in a snapshot, `claimed` whether another sink of this
+    run writes under a commit user.
     """
 
     identity: WriterIdentity
@@ -79,25 +80,41 @@ class Evidence:
     others: Callable[[], tuple[RegisteredWriter, ...]]
     previous_done_millis: int | None
     files_live: Callable[[Snapshot, tuple[CommitMessage, ...]], int]
+    claimed: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch it finished, and the last one of its stream
-    that became a snapshot."""
+    """What a run remembers between batches: the last batch it finished, the last one of its stream that
+    became a snapshot, and up to which snapshot it knows who published what."""
 
     batch_id: int
     own: PreviousBatch | None
+    seen: SnapshotRef | None
 
 
 def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: Refusals) -> Fresh:
-    """Judges a later batch of a run: it must be a new one, and our last snapshot still in the lineage."""
+    """Judges a later batch of a run: it must be a new one, our last snapshot still in the lineage, and
+    nobody else may have published the batch since the run last looked.
+
+    Where snapshots since then have expired, `seen` stays where it was, and the commit asks the fence.
+    """
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
     latest = snapshots.latest()
     if memory.own is not None:
         _require_in_lineage(snapshots, memory.own.snapshot, latest, refuse)
-    return Fresh(seen=None if latest is None else SnapshotRef.of(latest), own=memory.own)
+    seen = None if latest is None else SnapshotRef.of(latest)
+    after = 0 if memory.seen is None else memory.seen.id
+    if latest is not None and latest.id > after:
+        window = snapshots.window(after, latest.id)
+        for snapshot in window.snapshots:
+            identifier = snapshot.commit_identifier
+            if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
+                raise refuse.shared_checkpoint(snapshot.id, identifier, Marks.of(snapshot.properties).run_id)
+        if not window.complete:
+            seen = memory.seen
+    return Fresh(seen=seen, own=memory.own)
 
 
 def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals) -> Verdict:
@@ -130,24 +147,40 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
     """What a walk down the snapshots found: our newest snapshot; whether it reached the first snapshot
-    of the table; and a snapshot that another incarnation of this stream published."""
+    of the table; a snapshot that another incarnation of this stream published; and, by commit user, the
+    snapshots of this batch or later ones that this very query published under other users."""
 
     own: Snapshot | None
     complete: bool
     incarnation: Snapshot | None
+    siblings: Mapping[str, Snapshot]
 
 
 def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidence) -> _History:
     incarnation = None
     lowest = None
+    siblings: dict[str, Snapshot] = {}
     if latest is not None:
         for snapshot in snapshots.walk_down(latest.id):
             lowest = snapshot.id
             if is_own(snapshot, evidence.identity):
-                return _History(own=snapshot, complete=True, incarnation=incarnation)
+                return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
             if incarnation is None and _continues(evidence.identity, snapshot):
                 incarnation = snapshot
-    return _History(own=None, complete=lowest in (None, 1), incarnation=incarnation)
+            if _is_sibling(evidence, snapshot):
+                siblings.setdefault(snapshot.commit_user, snapshot)
+    return _History(own=None, complete=lowest in (None, 1), incarnation=incarnation, siblings=siblings)
+
+
+def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
+    """Whether our query published the batch, or a later one, under another commit user."""
+    query_id = Marks.of(snapshot.properties).query_id
+    return (
+        query_id is not None
+        and query_id == evidence.identity.query_id
+        and snapshot.commit_user != evidence.identity.user
+        and evidence.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
+    )
 
 
 def _continues(identity: WriterIdentity, snapshot: Snapshot) -> bool:
@@ -174,8 +207,9 @@ def _same_stream(
 
 def _judge_table(evidence: Evidence, refuse: Refusals) -> bool:
     """Is this still the table the stream wrote to? Returns whether its journal speaks of this one."""
-    registered = evidence.registered
-    if registered is None or registered.schema_digest == evidence.schema_digest:
+    entries = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
+    noted = (one.schema_digest for one in (evidence.registered, *entries) if one is not None)
+    if all(digest == evidence.schema_digest for digest in noted):
         return True
     refuse.table_replaced("the table's first schema is another one than when this stream last wrote here")
     return False
@@ -199,6 +233,14 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: Refusals) -> 
         if _same_stream(identity, other.user, other.query_id, other.checkpoint, other.query_name):
             refuse.checkpoint_reset(other.query_id, f"commit user {other.user!r}")
             return
+    for user, sibling in history.siblings.items():
+        if not evidence.claimed(user):
+            refuse.history_unknown(
+                f"this query published batch {sibling.commit_identifier} as commit user {user!r} (snapshot "
+                f"{sibling.id}), as which no sink of this run writes so far, and {identity.user!r} is new "
+                "here. It may be the same sink under another name; then give it its old name back"
+            )
+            return
 
 
 def _judge_known(
@@ -209,16 +251,20 @@ def _judge_known(
     last_entry: JournalEntry | None,
     refuse: Refusals,
 ) -> Verdict:
-    """Our newest snapshot is there: its identifier against the batch."""
+    """Our newest snapshot is there: its identifier against the batch.
+
+    Where an operator lets a doubtful batch continue, its entry is not handed on as dead: the files that it
+    names may be those of the published batch.
+    """
     batch_id, marks = evidence.batch_id, Marks.of(own.properties)
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
-        return Fresh(seen=seen, dead=entry)
+        return Fresh(seen=seen)
     if own.commit_identifier > batch_id:
         refuse.checkpoint_rewound(
             f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})"
         )
-        return Fresh(seen=seen, dead=entry)
+        return Fresh(seen=seen)
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
@@ -229,7 +275,7 @@ def _judge_known(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
                 "checkpoint has for it"
             )
-            return Fresh(seen=seen, dead=entry)
+            return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(own))
     known = max(
@@ -241,7 +287,7 @@ def _judge_known(
             f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
             f"{own.commit_identifier}"
         )
-        return Fresh(seen=seen, own=published, dead=entry)
+        return Fresh(seen=seen, own=published)
     if entry is None:
         return Fresh(seen=seen, own=published)
     return Reuse(seen=seen, own=published, entry=entry)
@@ -259,7 +305,7 @@ def _judge_entry(
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
-        return Fresh(seen=seen, dead=entry)
+        return Fresh(seen=seen)
     if latest is None or snapshots.window(base, latest.id).complete:
         return Reuse(seen=seen, entry=entry)
     live = evidence.files_live(latest, entry.messages)

@@ -113,12 +113,13 @@ class StreamWriter:
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._refresh()
         refuse = self._refusals(batch)
+        if self._memory is not None and self._digest != self._schemas.first_digest():
+            refuse.table_replaced("the table's first schema changed while the stream was running")
+            self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
+            self._refresh()
         if self._memory is None:
             verdict = self._judge_first(batch, refuse)
         else:
-            if self._digest != self._schemas.first_digest():
-                refuse.table_replaced("the table's first schema changed while the stream was running")
-                self._digest = self._schemas.first_digest()
             verdict = judge_next(self._snapshots, self._memory, batch.batch_id, refuse)
         self._observer.reached(Phase.JUDGED, batch.batch_id)
         return verdict
@@ -142,6 +143,7 @@ class StreamWriter:
             others=self._claims.others,
             previous_done_millis=batch.previous_done_millis,
             files_live=self._count_live,
+            claimed=self._claims.claimed,
         )
         verdict = judge_first(self._snapshots, evidence, refuse)
         self._claims.register(self._digest, self._journal_since(batch, verdict, evidence))
@@ -243,7 +245,7 @@ class StreamWriter:
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
         else:
             own = None
-        self._memory = Memory(batch_id=batch.batch_id, own=own)
+        self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen)
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport.already_committed(
             location=self._storage.location,
@@ -378,14 +380,15 @@ class StreamWriter:
 
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> None:
         """Remembers the outcome, and removes what dead attempts at this batch left."""
-        own = verdict.own
+        own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
-            own = PreviousBatch(batch_id=entry.batch_id, snapshot=SnapshotRef.of(outcome.snapshot))
+            seen = SnapshotRef.of(outcome.snapshot)
+            own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
             if len(entry.stage_uuids) > 1:
                 self._remove_dead(entry, outcome.snapshot)
         else:
             self._journal.remove(entry.batch_id)
-        self._memory = Memory(batch_id=entry.batch_id, own=own)
+        self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
 
     def _remove_dead(self, entry: JournalEntry, published: Snapshot) -> None:
         removed = remove_dead_attempts(self._storage, self.table.layout, self._manifests(), entry, published)

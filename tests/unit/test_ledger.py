@@ -29,6 +29,7 @@ from paimon_stream.errors import (
     DuplicateWriter,
     HistoryUnknown,
     ReplayError,
+    SharedCheckpoint,
     TableReplaced,
     TableRolledBack,
 )
@@ -102,6 +103,7 @@ class World:
     offsets_hash: str | None = "h"
     previous_done_millis: int | None = None
     live: int = 0
+    claimed: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -150,6 +152,7 @@ class World:
             others=lambda: self.others,
             previous_done_millis=self.previous_done_millis,
             files_live=lambda snapshot, messages: self.live,
+            claimed=lambda user: self.claimed,
         )
         return judge_first(self.snapshots, evidence, self.refusals(batch_id))
 
@@ -299,6 +302,17 @@ def test_two_sinks_of_one_query_are_no_reset(world: World) -> None:
     assert isinstance(world.judge(0), Fresh)
 
 
+def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_be_renamed(
+    world: World,
+) -> None:
+    world.identity = replace(ME, user="paimon-stream_q1_second")
+    world.publish(1, "paimon-stream_q1", 3, query_id="q1", checkpoint="/ck/a")
+    world.claimed = False
+    with pytest.raises(HistoryUnknown, match="old name"):
+        world.judge(3)
+    assert isinstance(world.judge(4), Fresh), "a batch that nobody wrote cannot be doubled"
+
+
 def test_a_reset_that_was_let_in_is_known_from_then_on(world: World) -> None:
     world.publish(1, "paimon-stream_q0", 5, query_id="q0", checkpoint="/ck/a")
     world.registered = registered()
@@ -317,6 +331,16 @@ def test_an_operator_can_let_a_reset_or_rewound_checkpoint_continue(world: World
     world.mine(1, 3, offsets_hash="other")
     world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
     assert isinstance(world.judge(batch_id), Fresh)
+
+
+@pytest.mark.parametrize("batch_id", [2, 3])
+def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(
+    world: World, batch_id: int
+) -> None:
+    world.mine(1, 3, offsets_hash="other")
+    world.entry = entry(batch_id)
+    world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
+    assert world.judge(batch_id) == Fresh(seen=SnapshotRef(id=1, nonce="delta-1"))
 
 
 # -- history that is gone ----------------------------------------------------------------------------
@@ -369,6 +393,15 @@ def test_a_replaced_tables_old_journal_is_not_believed(world: World) -> None:
     world.entry = entry(3, SnapshotRef(id=70, nonce="x"))
     world.options = {"paimon-stream.on-table-change": "continue"}
     assert world.judge(3) == Fresh(seen=None)
+
+
+@pytest.mark.parametrize("which", ["entry", "last_entry"])
+def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_tells_of_it(
+    world: World, which: str
+) -> None:
+    setattr(world, which, entry(3, schema_digest="older"))
+    with pytest.raises(TableReplaced):
+        world.judge(3)
 
 
 def test_a_table_younger_than_our_previous_batch_is_a_replaced_table(world: World) -> None:
@@ -439,7 +472,8 @@ def test_our_batch_published_by_our_own_run_is_a_second_sink(world: World) -> No
 
 
 def remembered(world: World, own: Snapshot, batch_id: int) -> Memory:
-    return Memory(batch_id=batch_id, own=PreviousBatch(batch_id=batch_id, snapshot=SnapshotRef.of(own)))
+    seen = SnapshotRef.of(own)
+    return Memory(batch_id=batch_id, own=PreviousBatch(batch_id=batch_id, snapshot=seen), seen=seen)
 
 
 def test_the_next_batch_is_fresh_while_our_last_snapshot_stands(world: World) -> None:
@@ -454,6 +488,25 @@ def test_the_next_batch_is_fresh_when_our_last_snapshot_expired(world: World) ->
     world.expire(1)
     verdict = judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4))
     assert verdict.seen == SnapshotRef(id=2, nonce="delta-2")
+
+
+@pytest.mark.parametrize("identifier", [4, 6])
+def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(
+    world: World, identifier: int
+) -> None:
+    own = world.mine(1, 3)
+    world.publish(2, "java", 0)
+    world.mine(3, identifier, run_id="run-9")
+    world.publish(4, "java", 1)
+    with pytest.raises(SharedCheckpoint, match="run-9"):
+        judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4))
+
+
+def test_a_gap_since_the_run_last_looked_is_left_for_the_commit_to_judge(world: World) -> None:
+    own = world.mine(1, 3)
+    world.publish(3, "java", 0)
+    memory = remembered(world, own, 3)
+    assert judge_next(world.snapshots, memory, 4, world.refusals(4)).seen == memory.seen
 
 
 def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
