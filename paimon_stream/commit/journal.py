@@ -170,11 +170,11 @@ def _from_json(body: dict[str, Any]) -> JournalEntry:
 
 
 def _ref_to_json(ref: SnapshotRef | None) -> dict[str, Any] | None:
-    return ref and {"id": ref.id, "nonce": ref.nonce}
+    return None if ref is None else {"id": ref.id, "nonce": ref.nonce}
 
 
 def _ref_from_json(node: dict[str, Any] | None) -> SnapshotRef | None:
-    return node and _ref(node)
+    return None if node is None else _ref(node)
 
 
 def _ref(node: dict[str, Any]) -> SnapshotRef:
