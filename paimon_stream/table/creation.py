@@ -119,13 +119,21 @@ def _check_bucket_key(key: str, schema: TableSchema) -> None:
 
 
 def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], bucket: int) -> None:
-    if options.value(BUCKET_FUNCTION) != "mod" or bucket < 1:
+    function = options.value(BUCKET_FUNCTION)
+    if bucket < 1 or function == "default":
         return
-    roots = [schema.field(key).type.root for key in keys]
-    if len(roots) != 1 or roots[0] not in (TypeRoot.INT, TypeRoot.BIGINT):
+    types = [schema.field(key).type for key in keys]
+    if function == "mod":
+        fits = len(types) == 1 and types[0].root in (TypeRoot.INT, TypeRoot.BIGINT)
+        needs = "one bucket key of type INT or BIGINT"
+    else:
+        fits = not any(one.is_timestamp for one in types)
+        needs = "bucket keys that are no timestamps"
+    if not fits:
+        given = ", ".join(f"{key} {one}" for key, one in zip(keys, types, strict=True))
         raise InvalidOption(
-            f"Option 'bucket-function.type' is 'mod', which needs one bucket key of type INT or BIGINT, not "
-            f"({', '.join(keys)}). Set it to 'default', or choose another bucket key.",
+            f"Option 'bucket-function.type' is {function!r}, which needs {needs}, not ({given}). Set it to "
+            "'default', or choose another bucket key.",
             option="bucket-function.type",
         )
 

@@ -11,8 +11,6 @@ from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.options import (
-    BUCKET,
-    BUCKET_FUNCTION,
     FILE_COMPRESSION,
     MANIFEST_COMPRESSION,
     PARTITION_LEGACY_NAME,
@@ -164,10 +162,6 @@ def _check_options(table: Table) -> None:
     if table.options.value(FILE_COMPRESSION).strip().lower() not in _COMPRESSIONS:
         known = ", ".join(_COMPRESSIONS)
         raise _unsupported(table, FILE_COMPRESSION.key, f"is not compressed with one of {known}", "zstd")
-    if table.options.value(BUCKET) >= 1 and table.options.value(BUCKET_FUNCTION) == "hive":
-        raise _unsupported(
-            table, BUCKET_FUNCTION.key, "is bucketed as Hive does, which is not built", "default"
-        )
     compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
 
 

@@ -25,7 +25,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.creation import first_schema
 from paimon_stream.table.table import check_writable, create_table, load_table
 
-COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRING>"}
+COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRING>", "at": "TIMESTAMP(6)"}
 
 
 def fields(**columns: str) -> tuple[DataField, ...]:
@@ -120,7 +120,12 @@ def test_keys_may_be_given_as_options_which_move() -> None:
         (
             {"options": {"bucket": "4", "bucket-key": "name", "bucket-function.type": "mod"}},
             InvalidOption,
-            "one bucket key of type INT or BIGINT",
+            r"one bucket key of type INT or BIGINT, not \(name STRING\)",
+        ),
+        (
+            {"options": {"bucket": "4", "bucket-key": "at", "bucket-function.type": "hive"}},
+            InvalidOption,
+            "no timestamps",
         ),
         ({"options": {"paimon-stream.journal": "false"}}, InvalidOption, "belongs to a sink"),
         ({"options": {"target-file-size": "much"}}, InvalidOption, "'much'"),
@@ -216,7 +221,8 @@ def checked(
         {},
         {"bucket": "4", "bucket-key": "id"},
         {"bucket": "4", "bucket-key": "id", "bucket-function.type": "mod"},
-        {"bucket-function.type": "hive"},  # without buckets it does not matter
+        {"bucket": "4", "bucket-key": "id", "bucket-function.type": "hive"},
+        {"bucket-function.type": "mod"},  # without buckets it does not matter
         {"file.compression": "SNAPPY"},
         {"manifest.compression": "null"},
         {"type": "table", "branch": "main", "data-file.external-paths": ""},
@@ -244,7 +250,6 @@ def test_ordinary_append_tables_are_writable(options: dict[str, str]) -> None:
         ({"manifest.compression": "none"}, InvalidOption, "manifest.compression"),
         ({"bucket": "-2"}, InvalidOption, "'bucket' is -2"),
         ({"bucket": "4"}, InvalidOption, "bucket-key"),
-        ({"bucket": "4", "bucket-key": "id", "bucket-function.type": "hive"}, UnsupportedFeature, "Hive"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_option_and_cure(
