@@ -63,6 +63,7 @@ def one_by_one(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[int]:
 
 
 def main(rows: int) -> None:
+    """Prints the table."""
     print(f"{rows:,} rows into {BUCKETS} buckets; million rows per second")
     print(f"{'bucket key':26}{'columns':>10}{'one by one':>12}")
     for name, (texts, arrays) in columns(rows).items():
