@@ -272,6 +272,7 @@ class Committer:
             return self._runtime.clock.now_millis() - staged.since_millis <= self._half_retained
 
         if not still_usable():
+            run.patience.restart()
             return Lost(proven=True)  # it was never put
         with run.timed("publish"):
             run.outstanding = True
@@ -338,14 +339,14 @@ class Committer:
         return CommitContended(
             f"{self._location}: commit {run.request.identifier} of user {run.request.user!r} was given up "
             f"after {run.patience.elapsed_millis:.0f} ms and {run.attempts} attempts: other writers were "
-            "faster each time. Nothing was published, and it is safe to try again. With many writers raise "
-            "'commit.max-retries' or 'commit.timeout', or let fewer of them commit.",
+            "faster each time, or this one was paused. Nothing was published, and it is safe to try again. "
+            "With many writers raise 'commit.max-retries' or 'commit.timeout', or let fewer of them commit.",
             **self._facts(run),
             attempts=run.attempts,
         )
 
     def _unknown(self, run: _Run, failed: PaimonStreamError | None) -> CommitUnknown:
-        cause = f": {failed}" if failed is not None else ""
+        cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(
             f"{self._location}: whether commit {run.request.identifier} of user {run.request.user!r} was "
             f"published is not known{cause}. Nothing was deleted. Start the query again: it looks for the "

@@ -56,6 +56,10 @@ class Patience:
         """Whether there must be no further retry."""
         return self.retries >= self._policy.max_retries or self.elapsed_millis > self._policy.timeout
 
+    def restart(self) -> None:
+        """Does not count the time so far: the process was paused, which is no sign of contention."""
+        self._began = self._runtime.clock.monotonic()
+
     def wait(self) -> None:
         """Waits before the next retry, and counts it."""
         doubled = self._policy.min_wait * 2 ** min(self.retries, 40)
