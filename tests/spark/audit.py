@@ -45,16 +45,22 @@ def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryE
 
 
 def assert_tells(
-    error: StreamingQueryException, kind: type[errors.PaimonStreamError], *parts: object
+    error: StreamingQueryException,
+    kind: type[errors.PaimonStreamError],
+    *parts: object,
+    caused_by: type[errors.PaimonStreamError] | None = None,
 ) -> None:
-    """The error names ours, says these things in it, and chains nothing to it."""
+    """The error names ours and says these things in it; nothing is chained to it but `caused_by`."""
     text, marker = str(error), f"paimon_stream.errors.{kind.__name__}: "
     assert marker in text, text
     ours = text.rpartition(marker)[2]
     for part in parts:
         assert str(part) in ours, ours
-    for chained in CHAINED:
-        assert chained not in text, text
+    chained = [one for one in CHAINED if one in text]
+    if caused_by is None:
+        assert not chained, text
+    else:
+        assert f"paimon_stream.errors.{caused_by.__name__}: " in text.partition(chained[0])[0], text
     assert "Py4J" not in ours, ours
     assert "fastavro" not in text, text
     link: BaseException | None = error

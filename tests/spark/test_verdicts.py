@@ -292,7 +292,7 @@ def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(job: Job, jav
     job.create()
     job.add_files(2)
     error = failing(job, job.sink(observer=At(phase, 1, lambda: replace_table(job))))
-    assert_tells(error, errors.TableReplaced, job.table, "batch 1" if phase is Phase.BATCH_STARTED else "")
+    assert_tells(error, errors.TableReplaced, job.table)
     assert java_ids(java, job) == []
     assert java.snapshots(job.table) == []
     assert_tells(failing(job), errors.TableReplaced, "batch 1")  # on every restart
@@ -369,7 +369,11 @@ def test_a_table_rolled_back_while_the_stream_runs_stops_it(job: Job, java: Any,
     job.add_files(3)
     observer = At(phase, 2, lambda: java.rollback_to(job.table, 1))
     error = failing(job, job.sink(observer=observer))
-    assert_tells(error, errors.TableRolledBack, job.table)
+    if phase is Phase.STAGED:
+        # Its snapshot was public for a moment, on top of nothing, and somebody may have built on it.
+        assert_tells(error, errors.CommitUnknown, job.table, "commit 2", caused_by=errors.TableRolledBack)
+    else:
+        assert_tells(error, errors.TableRolledBack, job.table)
     assert java_ids(java, job) == ids_of(0)
     assert_tells(failing(job), errors.TableRolledBack, "batch 2")  # on every restart
     assert java_ids(java, job) == ids_of(0)
@@ -403,7 +407,7 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(j
     job.add_files(2)
     failing(job, both(job.sink(), job.sink()))
     named = both(job.sink(name="one"), job.sink(name="two"))
-    assert_tells(failing(job, named), errors.HistoryUnknown, job.table, "batch 0", "'one'")
+    assert_tells(failing(job, named), errors.HistoryUnknown, job.table, "batch 0", "old name")
     assert java_ids(java, job) == ids_of(0)
     job.run(both(job.sink(), job.sink(name="two")))
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
