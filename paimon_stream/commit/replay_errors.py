@@ -94,7 +94,8 @@ class Refusals:
         return SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} "
             f"published batch {identifier} under the same user (snapshot {snapshot_id}). Its data stands and "
-            "this batch was not published. Two queries run on one checkpoint or share a commit user: stop one.",
+            "this batch was not published. Two queries run on one checkpoint or share a commit user: stop "
+            "one.",
             table=self.location,
             user=self.user,
             batch=self.batch_id,

@@ -75,8 +75,7 @@ class ArmedSink:
             group = os.getpgid(0)
 
             def kill_driver(batches: Any) -> Any:
-                for batch in batches:
-                    yield batch
+                yield from batches
                 os.killpg(group, signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
 
