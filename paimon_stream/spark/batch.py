@@ -22,7 +22,7 @@ from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFe
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.log import LogReporter
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query, writer_identity
+from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query, writer_identity
 from paimon_stream.spark.settings import OnCommit, SinkSettings
 from paimon_stream.spark.types import Alignment, align, project
 from paimon_stream.spark.write_job import run_write_job
@@ -188,7 +188,7 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings) -> None:
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
     """Runs the batch's plan to nowhere, where its state stores may need that: Spark 4 refuses a batch
     whose state was not brought forward, and Spark 3.5 would lose it (spark.md §1)."""
-    if facts.stateful is not False:
+    if keeps_state(frame, facts) is not False:
         frame.write.format("noop").mode("overwrite").save()
 
 

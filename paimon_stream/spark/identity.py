@@ -7,6 +7,7 @@ the call: local properties of the thread, Spark's table of running queries, the 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,7 +19,12 @@ from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 
-__all__ = ["QueryFacts", "commit_user", "is_connect", "observe_query", "writer_identity"]
+__all__ = ["QueryFacts", "commit_user", "is_connect", "keeps_state", "observe_query", "writer_identity"]
+
+_LOG = logging.getLogger(__name__)
+
+_NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
+"""What asking Spark's insides may raise: they are not public, and another version may have others."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
@@ -29,13 +35,12 @@ _STATEFUL_OPERATOR: Final = "state info ["
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
     """What is known of the running query, None for the rest. `output_mode` is `append`, `update` or
-    `complete`; `stateful` says whether its state stores must see every batch."""
+    `complete`."""
 
     query_id: str | None = None
     run_id: str | None = None
     name: str | None = None
     output_mode: str | None = None
-    stateful: bool | None = None
     checkpoint: Checkpoint | None = None
 
 
@@ -60,9 +65,23 @@ def observe_query(frame: DataFrame, checkpoint: str | None) -> QueryFacts:
             option="checkpoint",
             query=facts.query_id,
         )
-    if facts.stateful is None and facts.checkpoint is not None:
-        facts = replace(facts, stateful=facts.checkpoint.has_state())
     return facts
+
+
+def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
+    """Whether the query has state stores, which must then see every batch; None where nothing tells.
+
+    Asked only when a batch is skipped: the text of a large plan takes its time.
+    """
+    if facts.query_id is not None and not is_connect(frame):
+        try:
+            execution = _execution(frame, facts.query_id)
+            last = None if execution is None else execution.lastExecution()
+            if last is not None:
+                return _STATEFUL_OPERATOR in str(last.executedPlan().toString())
+        except _NOT_AS_KNOWN:
+            _LOG.debug("The plan of the running query cannot be read.", exc_info=True)
+    return None if facts.checkpoint is None else facts.checkpoint.has_state()
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
@@ -92,8 +111,9 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
     try:
         execution = _execution(frame, query_id)
         return facts if execution is None else _of_execution(facts, execution)
-    except (Py4JError, PySparkException, AttributeError, TypeError):
-        return facts  # not public in Spark: another version may have it otherwise
+    except _NOT_AS_KNOWN:
+        _LOG.debug("The running query cannot be looked up.", exc_info=True)
+        return facts
 
 
 def _execution(frame: DataFrame, query_id: str) -> Any:
@@ -105,14 +125,11 @@ def _execution(frame: DataFrame, query_id: str) -> Any:
 
 
 def _of_execution(facts: QueryFacts, execution: Any) -> QueryFacts:
-    last = execution.lastExecution()
-    plan = None if last is None else str(last.executedPlan().toString())
     return QueryFacts(
         query_id=facts.query_id,
         run_id=str(execution.runId().toString()),
         name=execution.name() or None,
         output_mode=str(execution.outputMode().toString()).lower(),
-        stateful=None if plan is None else _STATEFUL_OPERATOR in plan,
         checkpoint=open_checkpoint(str(execution.resolvedCheckpointRoot())),
     )
 

@@ -10,7 +10,7 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.stream import BeforeCommit
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options, check_sink_options
+from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 
@@ -67,4 +67,5 @@ class SinkSettings:
     def prefix(self) -> str | None:
         """`commit.user-prefix`, if it was given to the sink. The table's own is not asked: what names the
         writer must not change when somebody alters the table."""
-        return self.options.get("commit.user-prefix")
+        options = Options(self.options)
+        return options.value(COMMIT_USER_PREFIX) if options.is_set(COMMIT_USER_PREFIX) else None

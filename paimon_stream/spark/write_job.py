@@ -68,16 +68,21 @@ class _WriteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        partition, attempt = context.partitionId(), context.attemptNumber()
-        answer: TaskResult | TaskFailure
+        answer = self.answer(batches, context.partitionId(), context.attemptNumber())
+        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[_COLUMN])
+
+    def answer(
+        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
+    ) -> TaskResult | TaskFailure:
+        """What this attempt at this partition wrote, or why it must not be tried again. Raises
+        `Unavailable` where Spark should try the task again, perhaps on another machine."""
         try:
             written = write_task(self.spec, batches)
-            answer = replace(written, partition_id=partition, attempt_number=attempt)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
-                raise  # Spark tries again, perhaps on another machine
-            answer = TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
-        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[_COLUMN])
+                raise
+            return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
+        return replace(written, partition_id=partition, attempt_number=attempt)
 
 
 def _attempts(session: SparkSession) -> int:

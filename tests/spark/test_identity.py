@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query
+from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,14 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "c k%20ä"
-    query, (facts,) = run(spark_session, source, str(checkpoint), lambda df, _: observe_query(df, None))
+
+    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None]:
+        facts = observe_query(df, None)
+        return facts, keeps_state(df, facts)
+
+    query, ((facts, state),) = run(spark_session, source, str(checkpoint), body)
     assert (facts.query_id, facts.run_id, facts.name) == (str(query.id), str(query.runId), "the_query")
-    assert (facts.output_mode, facts.stateful) == ("append", False)
+    assert (facts.output_mode, state) == ("append", False)
     assert facts.checkpoint.root == str(checkpoint)
     assert facts.checkpoint.query_id() == str(query.id)
     assert len(facts.checkpoint.offsets_hash(0)) == 64
@@ -60,13 +65,14 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
 def test_an_aggregation_is_seen_to_keep_state(
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    def body(df: DataFrame, _: int) -> QueryFacts:
+    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None]:
         facts = observe_query(df, None)
+        state = keeps_state(df, facts)
         df.collect()
-        return facts
+        return facts, state
 
-    _, (facts,) = run(spark_session, source, str(tmp_path / "ck"), body, counted=True)
-    assert (facts.output_mode, facts.stateful) == ("update", True)
+    _, ((facts, state),) = run(spark_session, source, str(tmp_path / "ck"), body, counted=True)
+    assert (facts.output_mode, state) == ("update", True)
     assert facts.checkpoint.has_state() is True
 
 
@@ -108,7 +114,9 @@ def test_the_checkpoint_of_another_query_is_refused(
 
 
 def test_a_plain_dataframe_belongs_to_no_query(spark_session: SparkSession) -> None:
-    assert observe_query(spark_session.range(1), None) == QueryFacts()
+    frame = spark_session.range(1)
+    assert observe_query(frame, None) == QueryFacts()
+    assert keeps_state(frame, QueryFacts()) is None
 
 
 def test_the_commit_user_is_the_given_one_or_made_of_query_and_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
-from paimon_stream.spark.write_job import _attempts, _failure
+from paimon_stream.spark.write_job import _attempts, _failure, _WriteTask
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.result import TaskFailure, TaskResult
+from paimon_stream.write.task import WriteSpec
 from tests.spark.kit import Job
 
 UTC = datetime.timezone.utc
@@ -98,6 +100,22 @@ def test_the_error_of_a_failed_task_goes_before_all_else(job: Job) -> None:
     result = TaskResult(messages=(), rows=0, bytes=0, files=0)
     error = errors.NullInNotNull("no", column="id", count=1)
     assert _failure([result, TaskFailure(error=error, partition_id=1)], table_of(job)) is error
+
+
+def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(job: Job) -> None:
+    table = table_of(job)
+
+    def rows(error: errors.PaimonStreamError) -> Iterator[Any]:
+        raise error
+        yield
+
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+    task = _WriteTask(spec=spec, attempts=2)
+    with pytest.raises(errors.Unavailable):
+        task.answer(rows(errors.Unavailable("time-out")), 5, 0)
+    for error, attempt in ((errors.Unavailable("time-out"), 1), (errors.NoSpace("full"), 0)):
+        answer = task.answer(rows(error), 5, attempt)
+        assert answer == TaskFailure(error=error, partition_id=5, attempt_number=attempt)
 
 
 def test_a_user_function_that_fails_in_the_plan_is_left_as_spark_tells_it(job: Job) -> None:
