@@ -339,7 +339,9 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
                 for member, field in zip(column.flatten(), type_.fields, strict=True)
             ]
             rows = zip(*members, strict=True) if members else iter([()] * len(column))
-            return [row if valid else None for row, valid in zip(rows, column.is_valid(), strict=True)]
+            return [
+                row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)
+            ]
         case _:
             return list(column.to_pylist())
 

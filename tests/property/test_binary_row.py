@@ -38,6 +38,7 @@ def columns_of(types: tuple[DataType, ...], some: list[tuple[Any, ...]]) -> list
 
 
 @given(rows(all_types()))
+@settings(deadline=None)
 def test_what_is_written_is_read_back(drawn: Any) -> None:
     types, some = drawn
     for row in some:
@@ -67,6 +68,7 @@ def test_column_values_are_the_internal_values(drawn: Any) -> None:
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=60))
 @example([b"x" * 100_000, b"", b"y" * 9])
 @example([b"x" * 5000] * 20)
+@settings(deadline=None)
 def test_many_hashes_are_those_of_murmur3(texts: list[bytes]) -> None:
     types = (parse_type("BYTES"),)
     encoded = encode_columns([pa.array(texts, pa.binary())], types)

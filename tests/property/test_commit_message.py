@@ -174,6 +174,7 @@ def test_damaged_messages_are_refused_or_read_but_never_crash(
 
 
 @given(st.binary(max_size=400))
+@SLOW
 def test_any_bytes_are_refused_or_read_but_never_crash(data: bytes) -> None:
     refused_or_read(data)
     for read in (decode_data_file, CommitMessage.deserialize_all):

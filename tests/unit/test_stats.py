@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.errors import FormatError, InvalidOption
@@ -65,6 +65,7 @@ def test_what_is_no_mode_is_refused(text: str) -> None:
 
 
 @given(TEXT, st.integers(1, 20))
+@settings(deadline=None)
 def test_cut_bounds_still_enclose_the_value(value: str, length: int) -> None:
     upper, lower = truncate_upper(value, length), truncate_lower(value, length)
     assert lower.encode() <= value.encode()
@@ -152,6 +153,7 @@ def test_a_table_without_partitions_has_empty_statistics() -> None:
 
 
 @given(st.lists(st.none() | TEXT, min_size=1, max_size=8), st.none() | TEXT)
+@settings(deadline=None)
 def test_a_manifest_is_never_left_out_wrongly(held: list[str | None], asked: str | None) -> None:
     got = partition_stats([STRING], rows(*held))
     (row,) = rows(asked)
