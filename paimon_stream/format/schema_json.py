@@ -103,7 +103,7 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
             time_millis=int(node.get("timeMillis") or 0),
             version=version,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
         raise CorruptMetadata(
             f"{path} is not a schema file ({len(data)} bytes): {broken!r}. Restore it from a backup.",
             path=path,

@@ -235,7 +235,7 @@ def parse_field(node: Any) -> DataField:
             description=node.get("description"),
             default_value=node.get("defaultValue"),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CorruptMetadata(f"Not a field of a schema: {node!r}.") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import SCHEMA_FOLDER, id_in_name, schema_path
@@ -48,9 +48,18 @@ class SchemaStore:
         return self.get(newest)
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema of that id. Raises `CorruptMetadata` if it is missing or broken."""
+        """The schema of that id.
+
+        Raises `CorruptMetadata` if it is missing or broken, `UnknownVersion`, `UnsupportedFeature` for types
+        that cannot even be read. All name the file.
+        """
         path = self._full(schema_path(schema_id))
-        schema = decode_schema(self._read(schema_id), path)
+        try:
+            schema = decode_schema(self._read(schema_id), path)
+        except (CorruptMetadata, UnsupportedFeature) as told:
+            if "path" in told.context:
+                raise
+            raise type(told)(f"{path}: {told.message}", **told.context, path=path) from None
         if schema.id != schema_id:
             raise CorruptMetadata(
                 f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.",
