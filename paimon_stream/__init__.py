@@ -1,10 +1,38 @@
 """Exactly-once streaming from PySpark to Apache Paimon tables, in pure Python."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from paimon_stream import errors
 from paimon_stream._version import __version__
-from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.message import CommitMessage
-from paimon_stream.commit.report import CommitReport
-from paimon_stream.spark.sink import PaimonSink
+
+if TYPE_CHECKING:
+    from paimon_stream.api.table import PaimonTable
+    from paimon_stream.commit.message import CommitMessage
+    from paimon_stream.commit.report import CommitReport
+    from paimon_stream.spark.sink import PaimonSink
 
 __all__ = ["CommitMessage", "CommitReport", "PaimonSink", "PaimonTable", "__version__", "errors"]
+
+# Loaded when first asked for: executors import parts of this package in every Python worker, and need
+# neither the committer nor Avro.
+_HOMES = {
+    "CommitMessage": "paimon_stream.commit.message",
+    "CommitReport": "paimon_stream.commit.report",
+    "PaimonSink": "paimon_stream.spark.sink",
+    "PaimonTable": "paimon_stream.api.table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
