@@ -16,7 +16,8 @@ import fastavro
 from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
-from paimon_stream.format.manifest_avro import MANIFEST_SCHEMA, decode_manifest, encode_manifest
+from paimon_stream.format.manifest_avro import decode_manifest, encode_manifest
+from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.types import parse_type
 
 TYPES = [parse_type(text) for text in ("BIGINT", "STRING", "DOUBLE", "TIMESTAMP(6)", "STRING")]

@@ -99,7 +99,7 @@ _PLAIN_TYPES: Final = {
     TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DECIMAL, TypeRoot.DATE,
 }  # fmt: skip
 _MICROS: Final = 6
-_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none", "uncompressed")
+_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "none", "uncompressed")
 
 # Options that, when true, ask for something a commit of this release would silently leave out.
 _NOT_BUILT: Final = {

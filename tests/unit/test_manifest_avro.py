@@ -22,13 +22,12 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.format.manifest_avro import (
-    MANIFEST_LIST_SCHEMA,
-    MANIFEST_SCHEMA,
     decode_manifest,
     decode_manifest_list,
     encode_manifest,
     encode_manifest_list,
 )
+from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 
 STATS = SimpleStats(min_values=b"low", max_values=b"high", null_counts=(0, None, 7_000_000_000))
 FULL = ManifestEntry(
