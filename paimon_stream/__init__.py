@@ -1,14 +1,12 @@
 """Exactly-once streaming from PySpark to Apache Paimon tables, in pure Python."""
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 from paimon_stream import errors
 from paimon_stream._version import __version__
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from paimon_stream.api.table import PaimonTable
     from paimon_stream.commit.message import CommitMessage
     from paimon_stream.commit.report import CommitReport
@@ -26,13 +24,13 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(home), name)
+    value = globals()[name] = getattr(_importlib.import_module(home), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
