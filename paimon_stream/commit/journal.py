@@ -93,8 +93,9 @@ class Journal:
             return _from_json(body)
         except (KeyError, TypeError, ValueError, binascii.Error) as broken:
             raise CorruptMetadata(
-                f"The journal {path} is whole but not understood: {broken!r}. Move the file away; the "
-                "batch is then judged by the table's snapshots alone.",
+                f"The journal {path} is whole but not understood: {broken!r}. Move it away, and the file "
+                "'writer' beside it, which vouches for the journal; the batch is then judged by the table's "
+                "snapshots alone.",
                 path=path,
             ) from None
 

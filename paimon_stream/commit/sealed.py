@@ -53,8 +53,9 @@ def unseal(kind: str, data: bytes, path: str) -> dict[str, Any]:
 
 
 def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
+    beside = ", and the file 'writer' beside it, which vouches for the journal" if kind == "journal" else ""
     return CorruptMetadata(
-        f"The {kind} {path} cannot be believed: {why}. Nothing was written. Move the file away; the batch "
-        "is then judged by the table's snapshots alone, as if this file had never been.",
+        f"The {kind} {path} cannot be believed: {why}. Nothing was written. Move it away{beside}; the batch "
+        "is then judged by the table's snapshots alone.",
         path=path,
     )
