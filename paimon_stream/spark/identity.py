@@ -7,6 +7,7 @@ the call: local properties of the thread, Spark's table of running queries, the 
 
 from __future__ import annotations
 
+import functools
 import logging
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.errors import IdentityUnknown, InvalidOption
+from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 
 __all__ = ["QueryFacts", "commit_user", "is_connect", "keeps_state", "observe_query", "writer_identity"]
@@ -85,17 +87,27 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """By the checkpoint's metadata, else by the only query that runs."""
+    """By the checkpoint's metadata, else by the only query that runs.
+
+    From Spark 4.3 on the session of the batch is a clone that sees no query, so that neither the only one
+    nor its run can be found. A batch function on Connect lives in a process of its own for one run.
+    """
     wanted = None if given is None else given.query_id()
     try:
         active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]
     except PySparkException:
         active = []
-    facts = QueryFacts(query_id=wanted, checkpoint=given)
+    facts = QueryFacts(query_id=wanted, run_id=_run_of_this_process(), checkpoint=given)
     if len(active) != 1:
         return facts
     only = active[0]
     return replace(facts, query_id=str(only.id), run_id=str(only.runId), name=only.name)
+
+
+@functools.cache
+def _run_of_this_process() -> str:
+    """One id for all sinks of this process: two in one batch function must know that they share a run."""
+    return f"process-{system().ids.uuid()}"
 
 
 def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
@@ -145,8 +157,8 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
         raise IdentityUnknown(
             "The streaming query behind this batch cannot be told, so a replay could not be recognised. "
             "Call the sink from foreachBatch itself; from a thread of your own, start that as "
-            "pyspark.InheritableThread; elsewhere (Spark Connect with several queries, plain DataFrames) "
-            "give PaimonSink the query's checkpoint= or a commit_user=. Nothing was written."
+            "pyspark.InheritableThread; on Spark Connect and for plain DataFrames give PaimonSink "
+            "the query's checkpoint= or a commit_user=. Nothing was written."
         )
     user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
     return f"{user}_{name}" if name else user

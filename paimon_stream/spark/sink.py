@@ -26,8 +26,8 @@ class PaimonSink:
     `location` is the table's folder, `<warehouse>/<db>.db/<table>`. The query is told by Spark's query id;
     `name` is needed where one query writes the same table twice; `commit_user` replaces both, and must
     then belong to this stream alone. `checkpoint` is the query's `checkpointLocation`, needed on Spark
-    Connect with several queries. `options` override the table's for this sink, and hold the sink's own,
-    which begin with `paimon-stream.`. `mode` is the query's output mode.
+    Connect, where nothing else tells the query. `options` override the table's for this sink, and hold
+    the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode.
 
     `before_commit` is called with the tuple of `CommitMessage` before each commit and may veto it by
     raising; `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.

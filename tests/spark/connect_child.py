@@ -1,0 +1,60 @@
+"""A job on Spark Connect, which needs a process without a classic session. Prints what came of it.
+
+python connect_child.py <folder>
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from paimon_stream import PaimonSink, PaimonTable
+from tests.spark.kit import forget
+
+
+def main(root: Path) -> None:
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    for first in (0, 5):
+        spark.range(first, first + 5).coalesce(1).write.mode("append").parquet(str(root / "in"))
+
+    def table(name: str) -> str:
+        return PaimonTable.create(str(root / "shop.db" / name), [("id", "BIGINT")]).location
+
+    def run(function: Any, checkpoint: str) -> str:
+        stream = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+        writer = stream.parquet(str(root / "in")).writeStream.foreachBatch(function)
+        writer = writer.option("checkpointLocation", str(root / checkpoint)).trigger(availableNow=True)
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        except PySparkException as failed:
+            return str(failed)
+        return ""
+
+    def told(location: str, text: str) -> None:
+        snapshots = PaimonTable.load(location).snapshots()
+        print(json.dumps({"rows": [one.total_record_count for one in snapshots], "error": text}))
+
+    replayed = table("replayed")
+    sink = PaimonSink(replayed, checkpoint=str(root / "one"))
+    told(replayed, run(sink, "one"))
+    forget(root / "one" / "commits")
+    told(replayed, run(sink, "one"))
+
+    shared = table("shared")
+    first, second = (PaimonSink(shared, checkpoint=str(root / "two")) for _ in range(2))
+
+    def both(df: Any, batch_id: int) -> None:
+        first(df, batch_id)
+        second(df, batch_id)
+
+    told(shared, run(both, "two"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,33 @@
+"""The sink on Spark Connect, where a batch function lives in another process and knows no query."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def test_on_connect_a_replay_is_skipped_and_a_second_sink_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    if pyspark.__version__.startswith("3."):
+        pytest.skip("pyspark 3.5 from pip has no Connect server")
+    done = subprocess.run(
+        [sys.executable, str(HERE / "connect_child.py"), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"rows"')]
+    assert len(lines) == 3, done.stderr[-3000:]
+    once, replayed, shared = lines
+    assert once == replayed == {"rows": [5, 10], "error": ""}
+    assert shared["rows"] == [5]
+    assert "paimon_stream.errors.DuplicateWriter: Batch 0" in shared["error"]
