@@ -6,6 +6,7 @@
   worker        in a Python worker, after it has written part of the batch's rows
   manifest      when the driver opens its first manifest for writing
   link          between the synced temporary file of the snapshot and its link
+  answer        after that link, before the call that made it has answered
   never         runs to the end
 It kills the whole process group with SIGKILL, or, with the prefix "pause:", stops itself with SIGSTOP
 at that phase until somebody continues it. The batch's files are JSON lines with `id` and `day`.
@@ -53,6 +54,8 @@ def install_audit_hook(where: str, armed: list[bool]) -> None:
         if not armed[0]:
             return
         if where == "link" and event == "os.link" and "/snapshot/snapshot-" in str(args[1]):
+            die()
+        if where == "answer" and event == "os.remove" and "/snapshot/.snapshot-" in str(args[0]):
             die()
         if where == "manifest" and event == "open" and "/manifest/" in str(args[0]):
             die()

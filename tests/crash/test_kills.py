@@ -89,6 +89,7 @@ WINDOWS = [
     ("W4 while writing manifests", "manifest", False),
     ("W4 after the lists", "staged", False),
     ("W5 temporary snapshot written, not linked", "link", False),
+    ("W11 the answer to the link never arrives", "answer", True),
     ("W6 snapshot linked, before LATEST", "published", True),
     ("W10 after all, before Spark's commit log", "finished", True),
 ]
