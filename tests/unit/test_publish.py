@@ -331,6 +331,38 @@ def test_a_replaced_snapshot_on_which_somebody_had_built_counts_as_published() -
     assert bench.live_names().count("mine") == 1
 
 
+def test_a_replaced_snapshot_that_somebody_builds_on_later_is_found_by_the_next_attempt() -> None:
+    bench = Bench()
+    others(bench, 1)
+    held: list[bytes] = []
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    def replace_ours() -> None:
+        """A writer has staged snapshot 3 on ours, and is slow; meanwhile another one replaces ours."""
+        foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
+        with pytest.raises(KeyboardInterrupt):
+            foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))
+        held.append(bench.storage.read("snapshot/snapshot-3"))
+        forget(bench, 2, 3)
+        bench.committer().commit(bench.request(0, [bench.message("third")], user="third"))
+
+    class Watch(At):
+        def reached(self, phase: Phase, identifier: int) -> None:
+            super().reached(phase, identifier)
+            if phase is Phase.DISCARDED:
+                bench.storage.write("snapshot/snapshot-3", held.pop())
+
+    outcome = bench.committer(observer=Watch(Phase.PUBLISHED, replace_ours)).commit(
+        bench.request(0, [bench.message("mine")])
+    )
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (2, 2)
+    assert bench.snapshots.ids() == [1, 2, 3]
+    assert bench.live_names() == ["mine", "other-0", "other-1"]
+
+
 # -- the storage's answers -----------------------------------------------------------------------------
 
 
