@@ -476,6 +476,45 @@ def test_a_base_that_expires_while_it_is_read_is_exchanged_for_the_newest() -> N
     bench.audit(["mine", *(f"f{n}" for n in range(5))])
 
 
+def test_what_expires_between_two_attempts_was_looked_at_by_the_first() -> None:
+    bench = Bench()
+
+    @dataclass
+    class Busy:
+        staged: int = 0
+
+        def reached(self, phase: Phase, identifier: int) -> None:
+            if phase is not Phase.STAGED or self.staged == 2:
+                return
+            self.staged += 1
+            commit(bench, self.staged, f"o{self.staged}", user="you")
+            if self.staged == 2:
+                commit(bench, 3, "o3", user="you")
+                bench.expire(1)
+
+    outcome = bench.committer(observer=Busy()).commit(bench.request(0, [bench.message("mine")]))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (4, 3)
+    bench.audit(["mine", "o1", "o2", "o3"])
+
+
+def test_our_last_snapshot_made_anew_by_others_is_read_again() -> None:
+    bench = Bench(options=FIXED)
+    committer = bench.committer()
+    for number in range(3):
+        committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
+    for number in (3, 2):
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    bench.storage.write("snapshot/LATEST", b"1")
+    other = bench.committer()
+    for number in range(2):
+        request = bench.request(number, [bench.message(f"o{number}", rows=7)], user="you", renumber=True)
+        other.commit(request)
+    committer.commit(bench.request(5, [bench.message("mine")], renumber=True))
+    bench.audit(["f0", "mine", "o0", "o1"])
+    assert sorted(sequences(bench).values()) == [(0, 9), (10, 16), (17, 23), (24, 33)]
+
+
 def test_a_manifest_list_that_is_gone_from_the_newest_snapshot_is_corruption() -> None:
     bench = Bench()
     bench.storage.delete(f"manifest/{commit(bench, 0, 'a').delta_manifest_list}")
