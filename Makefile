@@ -46,7 +46,7 @@ help:
 	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' 'numpy<2' setuptools,3.10 to 3.12,PYTHON35)
 
 .venv-lowest/.ready: pyproject.toml
-	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest hypothesis,3.10 or 3.11,PYTHON_LOWEST)
+	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest hypothesis mmh3,3.10 or 3.11,PYTHON_LOWEST)
 
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml
@@ -73,7 +73,7 @@ test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py)
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),tests/unit tests/contract tests/property)
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),tests/unit tests/contract tests/property tests/conformance)
 
 lint: .venv/.ready
 	$(VENV)/ruff check .
