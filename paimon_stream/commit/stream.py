@@ -35,7 +35,7 @@ from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.reuse import why_not_reusable
-from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, PaimonStreamError
+from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
 from paimon_stream.runtime import Runtime, system
@@ -220,7 +220,7 @@ class StreamWriter:
         self._observer.reached(Phase.WRITTEN, batch_id)
         self._ask(before_commit, verdict, messages, batch_id)
         entry = self._entry(batch, verdict, messages)
-        journalled = self._write_journal(entry)
+        journalled = self._write_journal(verdict, entry)
         self._observer.reached(Phase.JOURNALED, batch_id)
         journal_millis = (self._runtime.clock.monotonic() - started) * 1000
         outcome = self._publish(batch, verdict, entry, journalled)
@@ -310,7 +310,7 @@ class StreamWriter:
             prepared_millis=reused_from or self._runtime.clock.now_millis(),
         )
 
-    def _write_journal(self, entry: JournalEntry) -> bool:
+    def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
         """Notes the attempt before it can be published; returns whether it did."""
         if not self.table.options.value(JOURNAL):
             if self._memory is None:
@@ -318,7 +318,11 @@ class StreamWriter:
             return False
         if not entry.messages:
             return False
-        self._journal.write(entry)
+        try:
+            self._journal.write(entry)
+        except NoSpace:  # it proves that nothing was noted, and each restart would leave more
+            self._give_up(verdict, entry, journalled=False, conflict=False)
+            raise
         return True
 
     def _publish(
