@@ -342,9 +342,8 @@ def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None
     with read_only(job.table):
         error = failing(job)
         assert java_ids(java, job) == ids_of(0)
-    assert_tells(
-        error, errors.PermissionDenied, "Batch 1", job.table, "read-only" if os.geteuid() == 0 else ""
-    )
+    system = "Read-only file system" if os.geteuid() == 0 else "Permission denied"
+    assert_tells(error, errors.PermissionDenied, "Batch 1", job.table, caused_by=f"] {system}")
     job.run()
     assert java_ids(java, job) == ids_of(0, 1)
 
@@ -352,7 +351,6 @@ def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None
 def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     job.create(partition_keys=["day"])
     job.add_files(2)
-    obstacle = job.table / "day=d1"
 
     def swap(df: DataFrame) -> DataFrame:
         return df.withColumn("day", f.lit("blocked"))
@@ -405,7 +403,8 @@ def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(
             if batch_id == 1:
                 limit.__exit__(None, None, None)
 
-    assert_tells(failing(job, write), errors.NoSpace, "Batch 1", job.table, "Raise that limit")
+    error = failing(job, write)
+    assert_tells(error, errors.NoSpace, "Batch 1", job.table, "Raise that limit", caused_by="File too large")
     assert java_ids(java, job) == ids_of(0)
     assert [snapshot["id"] for snapshot in java.snapshots(job.table)] == [1]
     job.run()
