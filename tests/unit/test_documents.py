@@ -17,7 +17,9 @@ def test_the_snippet_of_the_readme_is_the_quickstart_example() -> None:
     assert example.split('"""\n\n', 1)[1] == snippet[1]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/architecture.md", "checkpoints/README.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/architecture.md", "docs/operations.md", "checkpoints/README.md"]
+)
 def test_every_local_link_and_path_exists(document: str) -> None:
     path = ROOT / document
     text = path.read_text()
