@@ -43,7 +43,7 @@ help:
 	$(call venv,.venv,$(PYTHON),-e '.[demo$(comma)dev]',3.10 or later,PYTHON)
 
 .venv-spark35/.ready: pyproject.toml
-	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' 'numpy<2' setuptools,3.10 to 3.12,PYTHON35)
+	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
 
 .venv-lowest/.ready: pyproject.toml
 	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest hypothesis mmh3,3.10 or 3.11,PYTHON_LOWEST)
@@ -70,7 +70,7 @@ test: java .venv/.ready jar
 	$(VENV)/python -m pytest $(TESTS)
 
 test-spark35: java .venv-spark35/.ready jar
-	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py)
+	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)
 
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),tests/unit tests/contract tests/property tests/conformance)

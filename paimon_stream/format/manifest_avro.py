@@ -45,6 +45,8 @@ __all__ = [
     "encode_manifest",
     "encode_manifest_list",
     "manifest_of_blocks",
+    "plain_block",
+    "stored_blocks",
 ]
 
 T = TypeVar("T")
@@ -164,7 +166,13 @@ def _meta_bytes(meta: ManifestFileMeta) -> bytes:
 
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroBlock:
     """One compressed block of these entries, for `manifest_of_blocks`."""
-    return AvroBlock(len(entries), codec.compress(b"".join(map(_entry_bytes, entries))))
+    count, plain = plain_block(entries)
+    return AvroBlock(count, codec.compress(plain))
+
+
+def plain_block(entries: Sequence[ManifestEntry]) -> AvroBlock:
+    """One block of these entries, not compressed. Plain blocks may be put together to larger ones."""
+    return AvroBlock(len(entries), b"".join(map(_entry_bytes, entries)))
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
@@ -212,6 +220,16 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
         return [_entry(record, shared) for record in _records(data, path, MANIFEST_SCHEMA)]
     except (ValueError, TypeError) as wrong:
         raise _corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+
+
+def stored_blocks(data: bytes, path: str) -> tuple[AvroBlock, ...] | None:
+    """The plain blocks of a manifest as they are, nothing decoded; None for a manifest whose entries are
+    stored by another schema than the one that is written here. Java's are by the same.
+
+    Raises `CorruptMetadata`, `UnsupportedFeature`.
+    """
+    file = read_file(data, path)
+    return file.blocks if file.schema.encode() == _MANIFEST_TEXT else None
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:

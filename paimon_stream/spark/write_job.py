@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.errors import InvalidData, PaimonStreamError, Unavailable
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
-from paimon_stream.write.task import WriteSpec, write_task
+from paimon_stream.write.task import WriteSpec, with_total, write_task
 
 __all__ = ["run_write_job"]
 
@@ -95,9 +95,11 @@ def _attempts(session: SparkSession) -> int:
 
 
 def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    for answer in answers:
-        if isinstance(answer, TaskFailure):
-            return answer.error
+    errors = [answer.error for answer in answers if isinstance(answer, TaskFailure)]
+    if errors:
+        first, *others = errors
+        invalid = (error for error in others if isinstance(error, InvalidData))
+        return with_total(first, invalid) if isinstance(first, InvalidData) else first
     twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
     if not twice:
         return None

@@ -7,7 +7,7 @@ fails: nobody knows of them yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.errors import StorageError
+from paimon_stream.errors import InvalidData, StorageError
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.options import Options
 from paimon_stream.runtime import Runtime, system
@@ -26,7 +26,7 @@ from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, Router, split
 
-__all__ = ["WriteSpec", "write_task"]
+__all__ = ["WriteSpec", "with_total", "write_task"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,13 +79,28 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
     raises, and whatever `batches` raises, the task's files are removed first (best effort).
     """
     task = _Task(spec)
+    incoming = iter(batches)
     try:
-        for batch in batches:
+        for batch in incoming:
             task.add(batch)
         return task.finish()
+    except InvalidData as why:
+        task.abort(why)
+        raise with_total(why, task.others(incoming)) from None
     except BaseException as why:
         task.abort(why)
         raise
+
+
+def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
+    """The error with the count of all values like it: those of the same kind in the same column."""
+    kind, column = type(first), first.context.get("column")
+    found = first.context.get("count", 1)
+    alike = (one for one in others if type(one) is kind and one.context.get("column") == column)
+    total = found + sum(one.context.get("count", 1) for one in alike)
+    if total == found:
+        return first
+    return kind(f"{first.message} In all there are {total:,} of them.", **{**first.context, "count": total})
 
 
 class _Task:
@@ -142,6 +157,14 @@ class _Task:
             bytes=sum(file.file_size for file in new),
             files=len(new),
         )
+
+    def others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
+        """What is wrong with the values of further batches, which are not written any more."""
+        for batch in batches:
+            try:
+                self.columns.conform(batch)
+            except InvalidData as another:
+                yield another
 
     def abort(self, why: BaseException) -> None:
         """Removes what was written."""

@@ -506,6 +506,18 @@ def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> 
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+def test_without_its_own_memory_a_stream_is_told_by_the_snapshots(job: Job, java: Any) -> None:
+    job.create()
+    job.add_files(2)
+    job.run()
+    shutil.rmtree(job.table / "_paimon_stream")
+    job.forget_last_batch()
+    job.add_files(1)
+    job.run()
+    assert [report.outcome for report in job.reports[2:]] == ["already committed", "committed"]
+    assert java_ids(java, job) == ids_of(0, 1, 2)
+
+
 def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> None:
     """With its entry gone and its snapshots expired, the batch is in doubt, not new."""
     job.create()
@@ -563,8 +575,15 @@ def test_a_failing_on_commit_costs_a_warning_not_a_batch(
     assert [snapshot["id"] for snapshot in java.snapshots(job.table)] == [1, 2]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED], ids=lambda p: p.value)
+@pytest.mark.parametrize(
+    ("phase", "stop"),
+    [
+        (Phase.WRITTEN, KeyboardInterrupt),
+        (Phase.STAGED, KeyboardInterrupt),
+        (Phase.STAGED, SystemExit),
+        (Phase.PUBLISHED, KeyboardInterrupt),
+    ],
+)
 def test_an_interrupt_anywhere_in_a_batch_ends_the_query_and_a_restart_finishes_it(
     job: Job, java: Any, phase: Phase, stop: type[BaseException]
 ) -> None:

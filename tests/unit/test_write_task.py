@@ -292,6 +292,20 @@ def test_a_failing_source_leaves_no_file_behind(error: BaseException) -> None:
     assert all_files(spec.storage) == []
 
 
+def test_nulls_are_counted_over_all_rows_of_the_task() -> None:
+    storage = MemoryStorage()
+    columns = {"p": pa.array(["a", "b", "c"]), "x": pa.array([1.0, 2.0, 3.0])}
+    batches = [
+        pa.record_batch({"id": pa.array([1, None, None], pa.int64()), **columns}),
+        pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), **columns}),
+        pa.record_batch({"id": pa.array([None, None, None], pa.int64()), **columns}),
+    ]
+    with pytest.raises(NullInNotNull, match="2 of 3 .* In all there are 5") as refused:
+        write_task(spec_of(storage), batches)
+    assert refused.value.context["count"] == 5
+    assert not storage.list_files("bucket-0")
+
+
 def test_null_in_not_null_names_table_column_and_count_and_leaves_no_file() -> None:
     spec = spec_of(MemoryStorage("orders"), buffer_bytes=1)
     bad = pa.record_batch({"id": pa.array([1, None, None]), "p": ["a"] * 3, "x": [1.0] * 3})
