@@ -199,9 +199,10 @@ def _surfacing(location: str, batch_id: int) -> Iterator[None]:
         yield
     except PaimonStreamError as error:
         raise _located(error, location, batch_id) from error.__cause__
-    except Exception:
-        raise  # Spark's own, or the user's: they say what they are
-    except BaseException as stop:  # noqa: BLE001 - Spark waits forever for a function that ends with one
+    except BaseException as stop:
+        if isinstance(stop, Exception):
+            raise  # Spark's own, or the user's: they say what they are
+        # Spark waits forever for a function that ends with anything else.
         raise WriteInterrupted(
             f"Batch {batch_id} of {location} was interrupted by {type(stop).__name__}. Nothing half-written "
             "is visible. A restart of the query replays the batch.",
