@@ -35,7 +35,7 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
-from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA, misfit
 
 __all__ = [
     "ENTRIES_PER_BLOCK",
@@ -45,8 +45,6 @@ __all__ = [
     "encode_manifest",
     "encode_manifest_list",
     "manifest_of_blocks",
-    "plain_block",
-    "stored_blocks",
 ]
 
 T = TypeVar("T")
@@ -166,13 +164,7 @@ def _meta_bytes(meta: ManifestFileMeta) -> bytes:
 
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroBlock:
     """One compressed block of these entries, for `manifest_of_blocks`."""
-    count, plain = plain_block(entries)
-    return AvroBlock(count, codec.compress(plain))
-
-
-def plain_block(entries: Sequence[ManifestEntry]) -> AvroBlock:
-    """One block of these entries, not compressed. Plain blocks may be put together to larger ones."""
-    return AvroBlock(len(entries), b"".join(map(_entry_bytes, entries)))
+    return AvroBlock(len(entries), codec.compress(b"".join(map(_entry_bytes, entries))))
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
@@ -222,16 +214,6 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
         raise _corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
 
 
-def stored_blocks(data: bytes, path: str) -> tuple[AvroBlock, ...] | None:
-    """The plain blocks of a manifest as they are, nothing decoded; None for a manifest whose entries are
-    stored by another schema than the one that is written here. Java's are by the same.
-
-    Raises `CorruptMetadata`, `UnsupportedFeature`.
-    """
-    file = read_file(data, path)
-    return file.blocks if file.schema.encode() == _MANIFEST_TEXT else None
-
-
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """The manifests that a manifest list names, in order. `path` is for messages.
 
@@ -254,7 +236,7 @@ def _records(data: bytes, path: str, wanted: Mapping[str, Any]) -> Iterator[Mapp
         schema = _array_of(file.schema)
     except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
         raise _corrupt(path, len(data), "the Avro schema in its header is not valid") from None
-    problem = _misfit(wanted, schema["items"])
+    problem = misfit(wanted, schema["items"])
     if problem:
         raise _corrupt(path, len(data), problem)
     for count, packed in file.blocks:
@@ -292,43 +274,6 @@ def _without_logical_types(node: Any) -> Any:
     if isinstance(node, list):
         return [_without_logical_types(one) for one in node]
     return node
-
-
-def _misfit(wanted: Any, found: Any) -> str | None:
-    """What is wrong with a writer schema, None if records of it can be read as `wanted`."""
-    if not isinstance(found, dict) or found.get("type") != "record":
-        return "it does not hold records"
-    present = {one["name"]: one["type"] for one in found["fields"]}
-    for one in wanted["fields"]:
-        name, type_ = one["name"], one["type"]
-        nullable = isinstance(type_, list)
-        if name not in present:
-            if nullable:
-                continue
-            return f"its records have no {name}"
-        branches = present[name] if isinstance(present[name], list) else [present[name]]
-        values = [branch for branch in branches if branch != "null"]
-        if len(values) != 1 or (len(branches) > 1 and not nullable):
-            return f"its field {name} is of another type"
-        core = type_[1] if nullable else type_
-        if isinstance(core, dict) and core["type"] == "record":
-            inner = _misfit(core, values[0])
-            if inner:
-                return f"in {name}, {inner}"
-        elif _family(core) != _family(values[0]):
-            return f"its field {name} is of another type"
-    return None
-
-
-def _family(type_: Any) -> Any:
-    """Types that read as the same Python values."""
-    if isinstance(type_, dict):
-        if type_["type"] == "array":
-            items = type_["items"]
-            branches = items if isinstance(items, list) else [items]
-            return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
-        return _family(type_["type"])
-    return "long" if type_ == "int" else type_
 
 
 def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:
