@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
-from paimon_stream.commit.manifest_merge import Merged, MergeLimits, merge_manifests
+from paimon_stream.commit.manifest_merge import Merged, MergeLimits, Shelf, merge_manifests
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import NotFound, PaimonStreamError
@@ -25,6 +25,7 @@ from paimon_stream.format.stats import may_contain
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource, manifest_path
+from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.schema import SchemaStore, no_such_table
 from paimon_stream.table.table import Table
@@ -107,6 +108,7 @@ class Stager:
         self._options = table.options
         self._partition_types = table.partition_types
         self._limits = MergeLimits.of(table.options)
+        self._joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests)
 
     def stage(
         self, base: Base, changes: Changes, request: CommitRequest, names: Names, earlier: Merged | None
@@ -157,13 +159,13 @@ class Stager:
         )
 
     def _merge(self, metas: tuple[ManifestFileMeta, ...], writer: ManifestWriter, names: Names) -> Merged:
-        return merge_manifests(
-            metas,
-            self._limits,
+        shelf = Shelf(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
+            join=lambda joined: self._joiner.join(joined, names),
             may_contain=partial(may_contain, self._partition_types),
         )
+        return merge_manifests(metas, self._limits, shelf)
 
     def _latest_schema(self) -> int:
         """The newest schema's id now, whichever the files were written with (semantics.md 2.3 step 10)."""
