@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import subprocess
 import sys
@@ -47,7 +48,10 @@ def test_nothing_else_leaks_from_the_package() -> None:
 
 
 def test_every_module_names_what_it_offers_and_has_it() -> None:
+    without_spark = importlib.util.find_spec("pyspark") is None
     for name in MODULES:
+        if without_spark and name.startswith("paimon_stream.spark."):
+            continue
         module = importlib.import_module(name)
         if hasattr(module, "__path__") and not hasattr(module, "__all__"):
             continue  # a folder's __init__ that offers nothing
