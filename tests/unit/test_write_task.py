@@ -300,7 +300,7 @@ def test_nulls_are_counted_over_all_rows_of_the_task() -> None:
         pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), **columns}),
         pa.record_batch({"id": pa.array([None, None, None], pa.int64()), **columns}),
     ]
-    with pytest.raises(NullInNotNull, match="2 of 3 .* In all there are 5") as refused:
+    with pytest.raises(NullInNotNull, match=r"2 of 3 .* In all there are 5") as refused:
         write_task(spec_of(storage), batches)
     assert refused.value.context["count"] == 5
     assert not storage.list_files("bucket-0")
