@@ -96,9 +96,9 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """How manifests are read and written. `write` and `join` roll at the target size; `join` copies whole
-    manifests that hold no deletes without looking into them. No entries make no manifest. `may_contain` tells from a manifest's
-    partition statistics whether a partition can be in it."""
+    """How manifests are read and written. `write` and `join` roll at the target size, and make no manifest
+    of no entries; `join` copies whole manifests that hold no deletes without looking into them.
+    `may_contain` tells from a manifest's partition statistics whether a partition can be in it."""
 
     read: ReadManifest
     write: WriteManifests

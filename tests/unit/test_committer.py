@@ -498,7 +498,8 @@ def test_what_expires_between_two_attempts_was_looked_at_by_the_first() -> None:
     bench.audit(["mine", "o1", "o2", "o3"])
 
 
-def test_our_last_snapshot_made_anew_by_others_is_read_again() -> None:
+@pytest.mark.parametrize("anew", [2, 3])
+def test_our_last_snapshot_made_anew_by_others_is_read_again(anew: int) -> None:
     bench = Bench(options=FIXED)
     committer = bench.committer()
     for number in range(3):
@@ -507,12 +508,28 @@ def test_our_last_snapshot_made_anew_by_others_is_read_again() -> None:
         bench.storage.delete(f"snapshot/snapshot-{number}")
     bench.storage.write("snapshot/LATEST", b"1")
     other = bench.committer()
-    for number in range(2):
+    for number in range(anew):
         request = bench.request(number, [bench.message(f"o{number}", rows=7)], user="you", renumber=True)
         other.commit(request)
     committer.commit(bench.request(5, [bench.message("mine")], renumber=True))
-    bench.audit(["f0", "mine", "o0", "o1"])
-    assert sorted(sequences(bench).values()) == [(0, 9), (10, 16), (17, 23), (24, 33)]
+    bench.audit(["f0", "mine", *(f"o{n}" for n in range(anew))])
+    assert sequences(bench)["mine"] == (10 + 7 * anew, 19 + 7 * anew)
+
+
+def test_after_others_only_their_own_manifests_are_read() -> None:
+    bench = Bench(options=FIXED)
+    storage = FaultyStorage(bench.storage)
+    committer = bench.committer(storage)
+    for number in range(9):
+        committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
+    for number in range(2):
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"o{number}")], user="you", renumber=True)
+        )
+    committer.commit(bench.request(9, [bench.message("mine")], renumber=True))
+    read = [path for verb, path in storage.operations if verb == "read" and "/manifest-" in path]
+    assert len([path for path in read if "-list-" not in path]) == 2
+    assert sequences(bench)["mine"] == (110, 119)
 
 
 def test_a_manifest_list_that_is_gone_from_the_newest_snapshot_is_corruption() -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from paimon_stream.commit.committer import CommitRequest, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.observer import Phase
 from paimon_stream.errors import CommitUnknown, HistoryUnknown, TableReplaced, TableRolledBack
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
-from paimon_stream.table.table import create_table
+from paimon_stream.table.table import create_table, load_table
 from tests.commitkit import FIELDS, Bench
 
 
@@ -92,14 +92,36 @@ def test_the_phases_come_in_their_order() -> None:
 def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
     bench = Bench(options={"manifest.merge-min-count": "2"})
     others(bench, 3)
-    reads_before = FaultyStorage(bench.storage)
     observer = At(Phase.STAGED, lambda: others(bench, 1, start=3))
     request = bench.request(0, [bench.message("mine")])
-    outcome = bench.committer(reads_before, observer).commit(request)
+    outcome = bench.committer(observer=observer).commit(request)
     assert isinstance(outcome, Published)
-    merged = [path for verb, path in reads_before.operations if verb == "write" and path.endswith("-0")]
-    kept = f"manifest-{request.stage_uuid}-0"
-    assert f"manifest/{kept}" in merged
+    assert outcome.attempts == 2
+    # What the other writer merged meanwhile no longer holds what our merge was made from, so nothing is
+    # merged at all; its own merge stays.
+    made_by_us = {name for name in bench.metadata_of(5) if request.stage_uuid in name}
+    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {
+        name for name in made_by_us if "list" in name
+    }
+    bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
+
+
+def test_a_merge_of_manifests_that_still_lie_side_by_side_is_put_in_their_place() -> None:
+    bench = Bench(options={"manifest.merge-min-count": "3"})
+    others(bench, 3)  # three manifests: we merge them, and so would the next writer with the same options
+    lazy = load_table(bench.storage, {"manifest.merge-min-count": "99"})
+    raced = Committer(lazy, runtime=bench.runtime)
+    message = bench.message("other-3")
+    observer = At(Phase.STAGED, lambda: raced.commit(bench.request(3, [message], user="other")))
+    storage = FaultyStorage(bench.storage)
+    request = bench.request(0, [bench.message("mine")])
+    outcome = bench.committer(storage, observer).commit(request)
+    assert isinstance(outcome, Published)
+    names = [meta.file_name for meta in bench.metas_of(outcome.snapshot)]
+    assert names[0] == f"manifest-{request.stage_uuid}-0", "the merge of the first attempt"
+    assert len(names) == 3
+    read = [path for verb, path in storage.operations if verb == "read" and "manifest/manifest-" in path]
+    assert len([path for path in read if "list" not in path]) == 3, "nothing is read for it again"
     bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
 
 
@@ -140,6 +162,21 @@ def test_an_expired_id_created_again_is_void_and_the_commit_is_made_on_the_newes
     assert (outcome.snapshot.id, outcome.attempts) == (7, 2)
     assert bench.snapshots.ids() == [5, 6, 7]
     bench.audit(["mine", *(f"other-{n}" for n in range(6))])
+
+
+def test_a_batch_commit_needs_no_window() -> None:
+    bench = Bench()
+    others(bench, 2)
+
+    def go_on() -> None:
+        others(bench, 4, start=2)
+        bench.expire(4)
+
+    observer = At(Phase.STAGED, go_on)
+    request = bench.request(2**63 - 1, [bench.message("mine")])
+    outcome = bench.committer(observer=observer).commit(request)
+    assert isinstance(outcome, Published)
+    assert outcome.snapshot.id == 7
 
 
 def test_without_a_fence_a_window_that_expired_stops_the_commit() -> None:
