@@ -25,6 +25,7 @@ PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.versi
 JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
+LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
 define venv
@@ -73,7 +74,7 @@ test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),tests/unit tests/contract tests/property tests/conformance)
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),$(LOWEST))
 
 lint: .venv/.ready
 	$(VENV)/ruff check .
