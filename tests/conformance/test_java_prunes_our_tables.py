@@ -175,7 +175,8 @@ def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files
             left_out += every_type.check((op, column, value))
     left_out += every_type.check(("in", column, values[0], values[8]))
     null, not_null = every_type.check(("is null", column)), every_type.check(("is not null", column))
-    assert (null, not_null) == (3, 1)
+    # Java does not trust a count of NULLs without bounds beside it.
+    assert (null, not_null) == (3 if text in VALUES else 0, 1)
     if text in VALUES:
         assert left_out > 20
     else:
