@@ -33,6 +33,9 @@ __all__ = ["OrcFile", "OrcSettings"]
 _MOST_OPEN_FILES: Final = 16
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
+_BLOCK_STEP: Final = 64 * 2**10
+"""Arrow wants compression blocks of a multiple of this."""
+
 _SAMPLE_ROWS: Final = 4096
 _DICTIONARY_SHARE: Final = 0.4
 _LONGEST_BOUND: Final = 1024
@@ -163,12 +166,16 @@ def _parsed(options: Options, key: str, parse: Any, default: Any = None) -> Any:
         ) from None
 
 
+def _blocks(text: str) -> int:
+    return max(1, -(-size(text) // _BLOCK_STEP)) * _BLOCK_STEP
+
+
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
     """What `orc.*` options say that Arrow's writer can do."""
     block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _STRIPE_BYTES
     for key, argument, parse, default in (
         ("orc.stripe.size", "stripe_size", size, max(1, block)),
-        ("orc.compress.size", "compression_block_size", size, _BLOCK_BYTES),
+        ("orc.compress.size", "compression_block_size", _blocks, _BLOCK_BYTES),
         ("orc.row.index.stride", "row_index_stride", positive, None),
         ("orc.write.batch-size", "batch_size", positive, None),
         ("orc.compression.strategy", "compression_strategy", lambda text: _STRATEGIES[text.lower()], None),
