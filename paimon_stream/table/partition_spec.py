@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.partition_path import unescape
+from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 
 __all__ = ["PartitionSpec", "parse_partition"]
@@ -27,29 +28,39 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
 _BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 
 
+class _Anything(Enum):
+    """Stands for all values that share the folder of NULL."""
+
+    IN_DEFAULT_FOLDER = "the folder of NULL"
+
+
 class PartitionSpec:
     """Values of some of the partition columns, in internal form, and which partition rows have them."""
 
-    __slots__ = ("_positions", "_types", "values")
+    __slots__ = ("_default_name", "_positions", "_types")
 
-    def __init__(self, fields: Sequence[DataField], values: Mapping[str, Any]) -> None:
-        self.values = dict(values)
+    def __init__(self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str) -> None:
+        self._default_name = default_name
         self._types = tuple(one.type for one in fields)
         self._positions = {i: values[one.name] for i, one in enumerate(fields) if one.name in values}
 
     @property
     def row(self) -> bytes | None:
-        """The serialized partition row, where the spec names every partition column."""
-        if len(self._positions) < len(self._types):
+        """The serialized partition row, where there is only one that is meant."""
+        values = self._positions.values()
+        if len(values) < len(self._types) or _Anything.IN_DEFAULT_FOLDER in values:
             return None
         return serialize(self._types, [self._positions[i] for i in range(len(self._types))])
 
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) is one of those meant."""
-        return all(
-            serialize([self._types[i]], [values[i]]) == serialize([self._types[i]], [wanted])
-            for i, wanted in self._positions.items()
-        )
+        return all(self._same(i, values[i], wanted) for i, wanted in self._positions.items())
+
+    def _same(self, position: int, value: Any, wanted: Any) -> bool:
+        if wanted is _Anything.IN_DEFAULT_FOLDER:
+            return value is None or is_blank(value) or value == self._default_name
+        types = [self._types[position]]
+        return serialize(types, [value]) == serialize(types, [wanted])
 
 
 def parse_partition(
@@ -59,13 +70,14 @@ def parse_partition(
 
     A value is what Python has for the column's type, or text as it stands in a folder's name: a DATE is
     `date(2024, 2, 29)`, `"2024-02-29"` or `"19782"`, times are milliseconds or ISO text (format.md §1.4).
-    None and `default_name` (`partition.default-name`) mean NULL; the empty and the blank string, which share
-    its folder, mean themselves. Columns left out may have any value.
+    None is NULL. `default_name` (`partition.default-name`) in a path means its folder, which NULL shares with
+    empty and blank strings; as a value it is NULL, but for strings, which mean themselves. Columns left out
+    may have any value.
 
     Raises `IncompatibleSchema` for a name that is no partition column, `InvalidData` for a value that does
     not fit its column.
     """
-    spec = _of_path(given) if isinstance(given, str) else dict(given)
+    spec = _of_path(given, default_name) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
@@ -74,19 +86,26 @@ def parse_partition(
             f"{unknown[0]!r} is no partition column. The table's partition columns are: {known}.",
             column=unknown[0],
         )
-    return PartitionSpec(fields, {name: _value(columns[name], spec[name], default_name) for name in spec})
+    values = {name: _value(columns[name], spec[name], default_name) for name in spec}
+    return PartitionSpec(fields, values, default_name)
 
 
-def _of_path(path: str) -> dict[str, str]:
+def _of_path(path: str, default_name: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
         raise IncompatibleSchema(f"{path!r} names no partition. Write it like 'dt=2024-02-29/region=x'.")
-    return {unescape(name): unescape(value) for name, _, value in parts}
+    values = {unescape(name): unescape(value) for name, _, value in parts}
+    return {
+        name: _Anything.IN_DEFAULT_FOLDER if value == default_name else value
+        for name, value in values.items()
+    }
 
 
 def _value(one: DataField, given: Any, default_name: str) -> Any:
-    if given is None or (isinstance(given, str) and given == default_name):
+    if given is None or (given == default_name and not one.type.is_string):
         return None
+    if given is _Anything.IN_DEFAULT_FOLDER:
+        return given if one.type.is_string else None
     try:
         made = _text_value(one.type, given) if isinstance(given, str) else _typed_value(one.type, given)
     except (ValueError, OverflowError, ArithmeticError):
