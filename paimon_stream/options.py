@@ -123,7 +123,15 @@ BUCKET_FUNCTION = Option(
 FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
 FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
 ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd, data files and manifests.")
-FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Largest size of a Parquet row group.")
+FILE_BLOCK_SIZE = Option(
+    "file.block-size", size, None, "Largest size of a Parquet row group or an ORC stripe."
+)
+ORC_LTZ_LEGACY = Option(
+    "orc.timestamp-ltz.legacy.type",
+    boolean,
+    "true",
+    "Java moves timestamps with local time zone in ORC files by its own zone; must be false to write them.",
+)
 FILE_SUFFIX_COMPRESSION = Option(
     "file.suffix.include.compression", boolean, "false", "Name the compression in data file names."
 )

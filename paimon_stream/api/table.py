@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,11 +14,14 @@ from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField, from_arrow, parse_type
+from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
+from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
 
@@ -160,10 +163,7 @@ class PaimonTable:
 
         Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
         """
-        store = SnapshotStore(self._storage)
-        snapshot = store.latest() if snapshot_id is None else store.find(snapshot_id)
-        if snapshot is None and snapshot_id is not None:
-            raise self._no_snapshot(snapshot_id, store)
+        snapshot = find_snapshot(self._table, snapshot_id, None)
         if snapshot is None:
             return ()
         manifests = ManifestStore(self._storage, self._table.options)
@@ -182,6 +182,50 @@ class PaimonTable:
             found[stat.name[len(_TAG_PREFIX) :]] = decode_snapshot(data, f"{self.location}/{stat.path}")
         return found
 
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """All schemas the table has had, oldest first. Raises `CorruptMetadata`, `StorageError`."""
+        store = SchemaStore(self._storage)
+        return tuple(map(store.get, store.ids()))
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """All rows of a snapshot in memory; of the newest, if no snapshot id and no tag is given.
+
+        `columns` are names, in the order wanted. `partition` is `{"dt": value}` with values as Python has
+        them or as text, or the path of a partition's folder, `"dt=19782/region=x"`; columns left out may have
+        any value. With a snapshot or tag named, the columns are those the table had then.
+
+        Append tables only. Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that is
+        not there, `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another
+        type, `FormatError` for a broken file, `StorageError`.
+        """
+        scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
+        return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
+
+    def to_batches(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows as record batches of at most `batch_rows`, file by file, in bounded memory.
+
+        Errors of the arguments are raised at once, those of data files when their turn comes.
+        """
+        scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
+        return read_batches(scan, batch_rows)
+
     # -- committing -------------------------------------------------------------------------------
 
     def new_commit(self, commit_user: str) -> TableCommit:
@@ -191,16 +235,6 @@ class PaimonTable:
     @property
     def _storage(self) -> Storage:
         return self._table.storage
-
-    def _no_snapshot(self, snapshot_id: int, store: SnapshotStore) -> NotFound:
-        ids = store.ids()
-        there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
-        return NotFound(
-            f"{self.location} has no snapshot {snapshot_id}: it has expired, was rolled back, or never was. "
-            f"{there}.",
-            table=self.location,
-            snapshot=snapshot_id,
-        )
 
 
 def _fields_of(schema: Any) -> tuple[DataField, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar
 
+from paimon_stream.commit.data_input import INT, DataInput
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.file_rows import (
@@ -20,11 +21,13 @@ from paimon_stream.format.file_rows import (
     encode_index_file,
 )
 
-__all__ = ["CommitMessage"]
+__all__ = ["CommitMessage", "MessageInput"]
 
-_INT: Final = struct.Struct(">i")
 _READABLE: Final = (11, 12)
 _SMALLEST_PARTITION: Final = 12
+# The length, then bits and slots of the row.
+_SMALLEST_FILE: Final = 4 + 8 + 20 * 8
+_SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 _T = TypeVar("_T")
 
 
@@ -59,7 +62,7 @@ class CommitMessage:
     @staticmethod
     def deserialize(data: bytes, version: int = VERSION) -> CommitMessage:
         """The message in these bytes, all of them. Raises `FormatError`, `UnknownVersion`."""
-        source = _Source(data, version)
+        source = MessageInput(data, version)
         message = _read(source)
         source.finish()
         return message
@@ -72,14 +75,14 @@ class CommitMessage:
         for message in messages:
             _write(message, out)
             count += 1
-        out[0] = _INT.pack(count)
+        out[0] = INT.pack(count)
         return b"".join(out)
 
     @staticmethod
     def deserialize_all(data: bytes, version: int = VERSION) -> tuple[CommitMessage, ...]:
         """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
-        source = _Source(data, version)
-        messages = tuple(_read(source) for _ in range(source.count(_SMALLEST_MESSAGE)))
+        source = MessageInput(data, version)
+        messages = source.messages()
         source.finish()
         return messages
 
@@ -94,11 +97,11 @@ _NO_INCREMENT: Final[_Increment] = ((), (), (), (), ())
 
 def _write(message: CommitMessage, out: list[bytes]) -> None:
     try:
-        out.append(_INT.pack(len(message.partition)))
+        out.append(INT.pack(len(message.partition)))
         out.append(message.partition)
-        out.append(_INT.pack(message.bucket))
+        out.append(INT.pack(message.bucket))
         total = message.total_buckets
-        out.append(b"\0" if total is None else b"\1" + _INT.pack(total))
+        out.append(b"\0" if total is None else b"\1" + INT.pack(total))
     except struct.error as why:
         raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
     data = (message.new_files, message.deleted_files, message.changelog_files)
@@ -122,57 +125,44 @@ def _write_increment(
 
 
 def _write_rows(values: Sequence[_T], encode: Callable[[_T], bytes], out: list[bytes]) -> None:
-    out.append(_INT.pack(len(values)))
+    out.append(INT.pack(len(values)))
     for value in values:
         row = encode(value)
-        out.append(_INT.pack(len(row)))
+        out.append(INT.pack(len(row)))
         out.append(row)
 
 
-class _Source:
-    """The bytes being read, and how far. Every step checks that there is enough left."""
+class MessageInput(DataInput):
+    """Bytes with messages of one version in them. Raises `UnknownVersion` for one that cannot be read."""
 
-    __slots__ = ("_at", "_data", "_version")
+    __slots__ = ("_version",)
 
-    def __init__(self, data: bytes, version: int) -> None:
+    def __init__(self, data: bytes, version: int, what: str = "commit message") -> None:
+        super().__init__(data, what)
+        self.version = version
+
+    @property
+    def version(self) -> int:
+        """The version of the messages."""
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
         if version not in _READABLE:
             raise UnknownVersion(
                 f"Commit messages of version {version} cannot be read; versions 11 and 12 can. Commit them "
                 "with the release that made them.",
                 version=version,
             )
-        self._data = data
-        self._at = 0
         self._version = version
 
-    def number(self) -> int:
-        at = self._at
-        if at + _INT.size > len(self._data):
-            raise FormatError(f"A commit message is cut off after {len(self._data)} bytes.")
-        self._at = at + _INT.size
-        value: int = _INT.unpack_from(self._data, at)[0]
-        return value
-
-    def count(self, smallest: int) -> int:
-        """How many follow; each has at least `smallest` bytes, so a wrong number is noticed at once."""
-        count = self.number()
-        if count < 0 or count * smallest > len(self._data) - self._at:
-            raise FormatError(f"A commit message of {len(self._data)} bytes cannot hold {count} entries.")
-        return count
-
-    def take(self, size: int) -> bytes:
-        start, end = self._at, self._at + size
-        if size < 0 or end > len(self._data):
-            raise FormatError(f"A commit message is cut off: {size} bytes at {start} of {len(self._data)}.")
-        self._at = end
-        return self._data[start:end]
-
-    def flag(self) -> bool:
-        return self.take(1) != b"\0"
+    def messages(self) -> tuple[CommitMessage, ...]:
+        """Messages one after the other, with their number before them. Raises `FormatError`."""
+        return tuple([_read(self) for _ in range(self.count(_SMALLEST_MESSAGE))])
 
     def increment(self) -> _Increment:
-        if self._data.startswith(_EMPTY_INCREMENT, self._at):
-            self._at += len(_EMPTY_INCREMENT)
+        """The five lists of a data or compact increment. Raises `FormatError`."""
+        if self.take_if(_EMPTY_INCREMENT):
             return _NO_INCREMENT
         return (
             self._data_files(),
@@ -183,18 +173,14 @@ class _Source:
         )
 
     def _data_files(self) -> _DataFiles:
-        return tuple([decode_data_file(self.take(self.number())) for _ in range(self.count(_INT.size))])
+        return tuple([decode_data_file(self.take(self.number())) for _ in range(self.count(_SMALLEST_FILE))])
 
     def _index_files(self) -> _IndexFiles:
-        rows = [self.take(self.number()) for _ in range(self.count(_INT.size))]
+        rows = [self.take(self.number()) for _ in range(self.count(_SMALLEST_INDEX))]
         return tuple([decode_index_file(row, self._version) for row in rows])
 
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise FormatError(f"{len(self._data) - self._at} bytes follow the end of a commit message.")
 
-
-def _read(source: _Source) -> CommitMessage:
+def _read(source: MessageInput) -> CommitMessage:
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")

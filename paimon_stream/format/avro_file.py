@@ -10,15 +10,26 @@ import bz2
 import hashlib
 import lzma
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
 
-__all__ = ["AvroBlock", "AvroFile", "Compressor", "compressor", "encode_file", "read_file", "zigzag"]
+__all__ = [
+    "AvroBlock",
+    "AvroFile",
+    "Compressor",
+    "compressor",
+    "encode_block",
+    "encode_file",
+    "encode_header",
+    "open_file",
+    "read_file",
+    "zigzag",
+]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_SIZE: Final = 16
@@ -111,13 +122,21 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
     for block in kept:
         digest.update(block.data)
     sync = digest.digest()
+    parts = [encode_header(schema, codec, sync), *(encode_block(block, sync) for block in kept)]
+    return b"".join(parts)
+
+
+def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
+    """How a file begins; `sync` are the 16 bytes that end the header and each block."""
     parts = [_MAGIC, zigzag(2)]
     for key, value in ((b"avro.schema", schema), (b"avro.codec", codec.encode())):
         parts += [zigzag(len(key)), key, zigzag(len(value)), value]
-    parts += [zigzag(0), sync]
-    for block in kept:
-        parts += [zigzag(block.records), zigzag(len(block.data)), block.data, sync]
-    return b"".join(parts)
+    return b"".join([*parts, zigzag(0), sync])
+
+
+def encode_block(block: AvroBlock, sync: bytes) -> bytes:
+    """A block that is compressed already."""
+    return b"".join([zigzag(block.records), zigzag(len(block.data)), block.data, sync])
 
 
 def read_file(data: bytes, path: str) -> AvroFile:
@@ -125,7 +144,19 @@ def read_file(data: bytes, path: str) -> AvroFile:
 
     Raises `CorruptMetadata` for what is not a whole Avro file, `UnsupportedFeature` for an unknown codec.
     """
-    cursor = _Cursor(data, path)
+    schema, blocks = _open(_Cursor(data, path))
+    return AvroFile(schema=schema, blocks=tuple(blocks))
+
+
+def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
+    """The schema of a file, and its blocks, decompressed one at a time. `source` is an Arrow file.
+
+    Raises as `read_file`, while blocks are taken, too.
+    """
+    return _open(_SourceCursor(source, path))
+
+
+def _open(cursor: _Cursor) -> tuple[str, Iterator[AvroBlock]]:
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
@@ -135,15 +166,17 @@ def read_file(data: bytes, path: str) -> AvroFile:
         schema = header[b"avro.schema"].decode()
     except (KeyError, UnicodeDecodeError):
         raise cursor.corrupt("its header holds no schema") from None
-    blocks = []
+    return schema, _blocks(cursor, codec, sync)
+
+
+def _blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
     while not cursor.at_end:
         count, packed = cursor.long(), cursor.take(cursor.long())
         if cursor.take(_SYNC_SIZE) != sync:
             raise cursor.corrupt(f"the block that ends at byte {cursor.position} is damaged")
         if count < 0:
             raise cursor.corrupt(f"a block claims {count} records")
-        blocks.append(AvroBlock(count, _decompress(codec, packed, cursor)))
-    return AvroFile(schema=schema, blocks=tuple(blocks))
+        yield AvroBlock(count, _decompress(codec, packed, cursor))
 
 
 class _Cursor:
@@ -152,19 +185,23 @@ class _Cursor:
     def __init__(self, data: bytes, path: str) -> None:
         self.position = 0
         self.path = path
+        self.size = len(data)
         self._data = data
 
     @property
     def at_end(self) -> bool:
-        return self.position == len(self._data)
+        return self.position == self.size
 
     def take(self, size: int) -> bytes:
         end = self.position + size
-        if size < 0 or end > len(self._data):
+        if size < 0 or end > self.size:
             raise self.corrupt("it is cut off or damaged")
-        taken = self._data[self.position : end]
+        taken = self._part(self.position, end)
         self.position = end
         return taken
+
+    def _part(self, start: int, end: int) -> bytes:
+        return self._data[start:end]
 
     def long(self) -> int:
         made = shift = 0
@@ -179,10 +216,25 @@ class _Cursor:
 
     def corrupt(self, why: str) -> CorruptMetadata:
         return CorruptMetadata(
-            f"{self.path} cannot be read: {why} ({len(self._data)} bytes). Restore the file from a backup, "
+            f"{self.path} cannot be read: {why} ({self.size} bytes). Restore the file from a backup, "
             "or roll the table back to a snapshot that does not use it.",
             path=self.path,
         )
+
+
+class _SourceCursor(_Cursor):
+    """The same over an Arrow file, of which only what is taken is read."""
+
+    def __init__(self, source: Any, path: str) -> None:
+        super().__init__(b"", path)
+        self.size = int(source.size())
+        self._source = source
+
+    def _part(self, start: int, end: int) -> bytes:
+        taken: bytes = self._source.read(end - start)
+        if len(taken) < end - start:
+            raise self.corrupt("it is cut off")
+        return taken
 
 
 def _read_header(cursor: _Cursor) -> dict[bytes, bytes]:

@@ -220,6 +220,10 @@ def _element_width(element: DataType) -> int:
     return fixed.size if fixed else 8
 
 
+_PIECES: Final = (
+    TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY,
+    TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW,
+)  # fmt: skip
 _Putter = Callable[[bytearray, int, DataType, Any], None]
 _PUT: Final[dict[TypeRoot, _Putter]] = {
     **dict.fromkeys(_FIXED, _put_fixed),
@@ -328,11 +332,19 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
     head, width = _array_head(count), _element_width(element)
     if count < 0 or head + width * count > len(data):
         raise FormatError(f"An array of {count} elements is cut off after {len(data)} bytes.")
+    if element.root in _PIECES and _pieces_size(data[head : head + width * count]) > len(data):
+        raise FormatError(f"An array of {count} elements holds more than its {len(data)} bytes.")
     get = _GET[element.root]
     return [
         None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
         for i in range(count)
     ]
+
+
+def _pieces_size(slots: memoryview) -> int:
+    """The size of all pieces that slots of an array point to. Pieces that overlap would let a few bytes
+    claim any amount of memory."""
+    return sum(max(size, 0) for size, offset in _SLOT.iter_unpack(slots) if offset >= 0)
 
 
 _Getter = Callable[[memoryview, int, DataType], Any]

@@ -252,7 +252,11 @@ def _names(array: bytes) -> tuple[str, ...]:
         raise FormatError(f"An array of {count} names is cut off after {len(array)} bytes.")
     if any(array[4:head]):
         raise FormatError("An array of names has NULL elements.")
-    return tuple(_text(array, slot) for slot in struct.unpack_from(f"<{count}q", array, head))
+    slots = struct.unpack_from(f"<{count}q", array, head)
+    # Names that overlap would let a small message claim any amount of memory.
+    if sum(slot & _LOW_WORD for slot in slots if slot >= 0) > len(array):
+        raise FormatError(f"An array of {count} names holds more than its {len(array)} bytes.")
+    return tuple(_text(array, slot) for slot in slots)
 
 
 # -- index files --------------------------------------------------------------------------------------

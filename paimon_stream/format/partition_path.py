@@ -17,7 +17,7 @@ import numpy as np
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["escape", "partition_path", "unescape"]
+__all__ = ["escape", "is_blank", "partition_path", "unescape"]
 
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
@@ -59,9 +59,13 @@ def partition_path(
     for key, type_, value in zip(keys, types, values, strict=True):
         _check(key, type_, legacy)
         text = "" if value is None else _text(type_, value, legacy)
-        blank = all(char in _JAVA_WHITESPACE for char in text)
-        parts.append(f"{escape(key)}={escape(default_name if blank else text)}")
+        parts.append(f"{escape(key)}={escape(default_name if is_blank(text) else text)}")
     return "/".join(parts)
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text is empty, or white space in Java's eyes: then it shares the folder of NULL."""
+    return all(char in _JAVA_WHITESPACE for char in text)
 
 
 def _check(key: str, type_: DataType, legacy: bool) -> None:

@@ -81,9 +81,10 @@ class StatsMode:
                 return NO_STATS
             case StatsKind.COUNTS:
                 return ColumnStats(min=None, max=None, null_count=stats.null_count)
-            case StatsKind.TRUNCATE if isinstance(stats.min, str) and isinstance(stats.max, str):
-                upper = truncate_upper(stats.max, self.length)
-                lower = None if upper is None else truncate_lower(stats.min, self.length)
+            case StatsKind.TRUNCATE if isinstance(stats.min, str) or isinstance(stats.max, str):
+                upper = None if stats.max is None else truncate_upper(stats.max, self.length)
+                known = upper is not None and stats.min is not None
+                lower = truncate_lower(stats.min, self.length) if known else None
                 return ColumnStats(min=lower, max=upper, null_count=stats.null_count)
             case _:
                 return stats

@@ -27,7 +27,6 @@ from paimon_stream.spark.settings import OnCommit, SinkSettings
 from paimon_stream.spark.types import Alignment, align, project
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.table.table import Table, check_writable, load_table
-from paimon_stream.write.columns import check_types
 
 __all__ = ["Runs"]
 
@@ -166,7 +165,6 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
 
 def _check(frame: DataFrame, table: Table) -> Alignment:
     """How the frame fits the table; raises where it does not."""
-    check_types(table.schema, table.location)
     case_sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     return align(frame.schema, table.schema, case_sensitive=case_sensitive, location=table.location)
 

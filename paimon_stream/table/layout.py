@@ -150,7 +150,8 @@ class Layout:
     def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
         """The layout of a table. Raises `InvalidOption` where `data-file.path-directory` leaves the table."""
         read = options if isinstance(options, Options) else Options(options)
-        directory = read.value(DATA_FILE_DIRECTORY).strip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""
+        # Java resolves a leading slash from the root of the file system, so it is refused.
+        directory = read.value(DATA_FILE_DIRECTORY).rstrip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""
         try:
             directory = checked_path(directory) if directory else ""
         except InvalidOption:

@@ -9,6 +9,7 @@ from typing import Final
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import AvroBlock, compressor
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.index_manifest import decode_index_types
 from paimon_stream.format.manifest_avro import (
     ENTRIES_PER_BLOCK,
     decode_manifest,
@@ -79,6 +80,14 @@ class ManifestStore:
                 path=path,
             )
         return entries
+
+    def index_types(self, name: str) -> frozenset[str]:
+        """The types of the index files that an index manifest lists: `HASH`, `DELETION_VECTORS`, others.
+
+        Raises as `read_list` does.
+        """
+        data, path = self._read(name, None)
+        return decode_index_types(data, path)
 
     def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
         path = f"{self._storage.location}/{manifest_path(name)}"

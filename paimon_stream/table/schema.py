@@ -33,9 +33,12 @@ class SchemaStore:
 
     def latest_id(self) -> int | None:
         """The largest schema id, None where there is no table (format.md §2: there is no hint)."""
+        return max(self.ids(), default=None)
+
+    def ids(self) -> list[int]:
+        """The ids of all schemas, ascending; [] where there is no table."""
         names = (stat.name for stat in self._storage.list_files(SCHEMA_FOLDER, _PREFIX))
-        ids = [found for name in names if (found := id_in_name(name, _PREFIX)) is not None]
-        return max(ids, default=None)
+        return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest(self) -> TableSchema:
         """The newest schema.

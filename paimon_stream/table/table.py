@@ -8,10 +8,10 @@ from typing import Final
 
 from paimon_stream.errors import UnsupportedFeature, UnsupportedTable
 from paimon_stream.format.avro_file import compressor
+from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import (
-    FILE_COMPRESSION,
     MANIFEST_COMPRESSION,
     PARTITION_LEGACY_NAME,
     ZSTD_LEVEL,
@@ -94,13 +94,6 @@ def _table(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] |
 
 # -- what can be written --------------------------------------------------------------------------
 
-_PLAIN_TYPES: Final = {
-    TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT,
-    TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DECIMAL, TypeRoot.DATE,
-}  # fmt: skip
-_MICROS: Final = 6
-_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "none", "uncompressed")
-
 # Options that, when true, ask for something a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
     "deletion-vectors.enabled": "deletion vectors",
@@ -120,8 +113,6 @@ def check_writable(table: Table) -> None:
     for options that contradict the schema (design, What is refused)."""
     _check_kind(table)
     _check_options(table)
-    for one in table.schema.fields:
-        _check_column(table, one)
     for one in table.schema.partition_fields:
         _check_partition_column(table, one)
     check_buckets(table.schema, table.options)
@@ -154,14 +145,13 @@ def _check_options(table: Table) -> None:
     for key, (what, normal) in _ELSEWHERE.items():
         if table.options.get(key, normal).strip() not in ("", normal):
             raise _unsupported(table, key, f"{what}, which this release does not support", normal)
-    for key, supported in (("file.format", ("parquet",)), ("manifest.format", ("avro",))):
-        if table.options.get(key, supported[0]).strip().lower() not in supported:
-            raise _unsupported(
-                table, key, "is of a file format that this release does not write", supported[0]
-            )
-    if table.options.value(FILE_COMPRESSION).strip().lower() not in _COMPRESSIONS:
-        known = ", ".join(_COMPRESSIONS)
-        raise _unsupported(table, FILE_COMPRESSION.key, f"is not compressed with one of {known}", "zstd")
+    if table.options.get("manifest.format", "avro").strip().lower() != "avro":
+        what = "is of a file format that this release does not write"
+        raise _unsupported(table, "manifest.format", what, "avro")
+    format_ = file_format(table.options)
+    compression(table.options, format_)
+    check_columns(format_, table.schema.fields, table.options, table.location)
+    warn_of_ignored(table.options, format_)
     compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
 
 
@@ -179,24 +169,6 @@ def _unsupported(table: Table, key: str, what: str, cure: str) -> UnsupportedFea
         option=key,
         value=value,
     )
-
-
-def _check_column(table: Table, one: DataField) -> None:
-    type_ = one.type
-    if type_.root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY):
-        writable = type_.precision == MAX_LENGTH
-    elif type_.is_timestamp:
-        writable = type_.precision == _MICROS
-    else:
-        writable = type_.root in _PLAIN_TYPES
-    if not writable:
-        raise UnsupportedFeature(
-            f"Column {one.name!r} of {table.location} is {type_}; this type cannot be written yet. Use "
-            "STRING, BYTES, DECIMAL, a number, BOOLEAN, DATE, TIMESTAMP(6) or TIMESTAMP_LTZ(6).",
-            table=table.location,
-            column=one.name,
-            type=str(type_),
-        )
 
 
 def _check_partition_column(table: Table, one: DataField) -> None:

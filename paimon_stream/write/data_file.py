@@ -1,4 +1,4 @@
-"""The data files of one (partition, bucket): rows are collected, written as row groups, files rolled.
+"""The data files of one (partition, bucket): rows are collected, written in groups, files rolled.
 
 Rows wait until a row group is worth writing: 256k rows, or fewer where they are wide or where the file
 at hand reaches `target-file-size` earlier. How many rows that is follows from the size of the row groups
@@ -8,20 +8,22 @@ already written, so that files of small targets end near it, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.columns import file_schema
+from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.file_settings import file_settings
 from paimon_stream.write.file_stats import StatsPlan
-from paimon_stream.write.parquet_file import ParquetFile, ParquetSettings
+from paimon_stream.write.output import FileSettings, FileWriter
 
 __all__ = ["BucketWriter", "DataFileSettings"]
 
@@ -38,7 +40,8 @@ class DataFileSettings:
     """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` counts rows as
     they are in memory."""
 
-    parquet: ParquetSettings
+    format: FileSettings
+    arrow: pa.Schema
     stats: StatsPlan
     schema_id: int
     prefix: str
@@ -46,13 +49,16 @@ class DataFileSettings:
     row_group_bytes: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options) -> DataFileSettings:
-        """The settings of an append table (format.md §7.1, §9.2). Raises `ConfigError`s."""
+    def of(cls, schema: TableSchema, options: Options, table: str = "") -> DataFileSettings:
+        """The settings of an append table (format.md §7.1, §9.2); `table` is for messages. Raises
+        `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
+        stats = StatsPlan.of(schema, options)
         target = options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _APPEND_TARGET_BYTES
         return cls(
-            parquet=ParquetSettings.of(file_schema(schema), options),
-            stats=StatsPlan.of(schema, options),
+            format=file_settings(schema, options, stats.wanted, table),
+            arrow=file_schema(schema),
+            stats=stats,
             schema_id=schema.id,
             prefix=options.value(DATA_FILE_PREFIX),
             target_bytes=max(1, target),
@@ -77,9 +83,9 @@ class BucketWriter:
         self._uuid = runtime.ids.uuid()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        self._file: ParquetFile | None = None
-        self._observed = settings.stats.observer()
+        self._file: FileWriter | None = None
         self._row_bytes: float | None = None
+        self._closed_row_bytes: float | None = None
         self._names = 0
         self._next_sequence = 0
         self._done: list[DataFileMeta] = []
@@ -110,8 +116,10 @@ class BucketWriter:
         if self._file is None:
             return
         file, self._file = self._file, None
-        footer = file.close()
-        self._done.append(self._described(file, footer))
+        columns = file.close()
+        if file.rows >= _TELLING_ROWS:
+            self._row_bytes = self._closed_row_bytes = file.size / file.rows
+        self._done.append(self._described(file, columns))
 
     def close(self) -> tuple[DataFileMeta, ...]:
         """Writes what waits, closes the last file; all files, oldest first."""
@@ -158,11 +166,10 @@ class BucketWriter:
     def _write_row_group(self) -> None:
         rows = self._take(self._row_group_rows())
         if self._file is None:
-            self._file = ParquetFile(self._settings.parquet, self._storage, self._next_path(), rows)
-            self._observed = self._settings.stats.observer()
+            path = self._next_path()
+            self._file = self._settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
         self._file.write(rows)
-        self._observed.add(rows)
         if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
             self._row_bytes = max((self._file.size - before) / rows.num_rows, 1 / 1024)
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
@@ -170,7 +177,7 @@ class BucketWriter:
 
     def _take(self, rows: int) -> pa.Table:
         """The first `rows` waiting rows, no longer waiting. Nothing is copied."""
-        waiting = pa.Table.from_batches(self._waiting, self._settings.parquet.arrow)
+        waiting = pa.Table.from_batches(self._waiting, self._settings.arrow)
         rest = waiting.slice(rows)
         self._waiting = rest.to_batches()
         self._waiting_rows = rest.num_rows
@@ -178,14 +185,14 @@ class BucketWriter:
         return waiting.slice(0, rows)
 
     def _next_path(self) -> str:
-        name = f"{self._settings.prefix}{self._uuid}-{self._names}.{self._settings.parquet.suffix}"
+        name = f"{self._settings.prefix}{self._uuid}-{self._names}.{self._settings.format.suffix}"
         self._names += 1
         return f"{self._folder}/{name}"
 
-    def _described(self, file: ParquetFile, footer: pq.FileMetaData) -> DataFileMeta:
+    def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         first = self._next_sequence
         self._next_sequence += file.rows
-        stats, stats_columns = self._settings.stats.describe(footer, self._observed)
+        stats, stats_columns = self._settings.stats.describe(columns)
         return DataFileMeta(
             file_name=file.path.rpartition("/")[2],
             file_size=file.size,

@@ -1,174 +1,166 @@
-"""One Parquet file on its way to the storage (format.md §7.4).
+"""Parquet files on their way to the storage (format.md §7.4).
 
-The file is what Java Paimon reads: decimals as integers where they fit, timestamps in microseconds,
-NOT NULL columns required, field ids in the schema. Dictionary encoding is switched on for the columns
-where the first rows show that it pays: everywhere, it made files larger and writing slower.
+A file is what Java Paimon reads: decimals as integers where they fit, timestamps in milliseconds or
+microseconds by their precision, TIME adjusted to UTC, NOT NULL columns required, field ids in the schema.
+Dictionary encoding is switched on for the columns where the first rows show that it pays.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.options import (
-    FILE_COMPRESSION,
-    FILE_FORMAT,
-    FILE_SUFFIX_COMPRESSION,
-    ZSTD_LEVEL,
-    Options,
-)
+from paimon_stream.errors import InvalidOption
+from paimon_stream.format.file_format import FileFormat, compression
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats
+from paimon_stream.format.types import DataType
+from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options, boolean, positive, size
 from paimon_stream.storage.base import Storage
+from paimon_stream.write.dictionary import worth_a_dictionary
+from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.output import CountingStream, Output
+from paimon_stream.write.parquet_stats import MICRO_DIGITS, ParquetStats
 
 __all__ = ["ParquetFile", "ParquetSettings"]
 
-_CODECS: Final = {
-    "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none",
-}  # fmt: skip
-_LEAST_SAMPLE_ROWS: Final = 256
-_MOST_SAMPLE_ROWS: Final = 4096
-_DISTINCT_SHARE: Final = 0.4
+_MOST_OPEN_FILES: Final = 64
+_LEVEL: Final = "parquet.compression.codec.zstd.level"
+_PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0", "v2": "2.0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings:
-    """How the Parquet files of a table are written. `suffix` is what their names end with."""
+    """How the Parquet files of a table are written. `dictionary` is None where the rows decide; `more` are
+    further arguments of Arrow's writer."""
 
     arrow: pa.Schema
+    types: tuple[DataType, ...]
     codec: str
     level: int | None
     suffix: str
+    int96: bool
+    dictionary: bool | None
+    more: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def of(cls, arrow: pa.Schema, options: Options) -> ParquetSettings:
-        """The settings that the options ask for.
-
-        Raises `UnsupportedFeature` for other formats than Parquet, and for compressions that either side
-        cannot do (format.md §7.1).
-        """
-        format_ = options.value(FILE_FORMAT).strip().lower()
-        if format_ != "parquet":
-            raise UnsupportedFeature(
-                f"file.format is {format_!r}; only parquet can be written. Set file.format=parquet: readers "
-                "take the format from each file, so a table may hold several.",
-                option=FILE_FORMAT.key,
-            )
-        compression = options.value(FILE_COMPRESSION).strip().lower()
-        if compression not in _CODECS:
-            raise UnsupportedFeature(
-                f"file.compression is {compression!r}; Parquet files are written with {', '.join(_CODECS)}.",
-                option=FILE_COMPRESSION.key,
-            )
-        named = options.value(FILE_SUFFIX_COMPRESSION)
+    def of(cls, schema: TableSchema, options: Options) -> ParquetSettings:
+        """The settings that the options ask for. Raises `InvalidOption`, `UnsupportedFeature`."""
+        codec = compression(options, FileFormat.PARQUET)
+        level = options.value(ZSTD_LEVEL)
+        if not options.is_set(ZSTD_LEVEL):
+            level = _parsed(options, _LEVEL, int, level)
         return cls(
-            arrow=arrow,
-            codec=_CODECS[compression],
-            level=options.value(ZSTD_LEVEL) if compression == "zstd" else None,
-            suffix=f"{compression}.{format_}" if named else format_,
+            arrow=file_schema(schema),
+            types=tuple(one.type for one in schema.fields),
+            codec="none" if codec == "uncompressed" else codec,
+            level=level if codec == "zstd" else None,
+            suffix=f"{codec}.parquet" if options.value(FILE_SUFFIX_COMPRESSION) else "parquet",
+            int96=any(_needs_int96(one.type) for one in schema.fields),
+            dictionary=_parsed(options, "parquet.enable.dictionary", boolean, None),
+            more=tuple(_more(options)),
         )
 
+    @property
+    def most_open(self) -> int:
+        """How many files a task keeps open: a row group is in the storage once it is written."""
+        return _MOST_OPEN_FILES
 
-class _CountingStream:
-    """Passes bytes on to a storage's stream and counts them; closing is the storage's business."""
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> ParquetFile:
+        """Opens a file; see `FileSettings`."""
+        return ParquetFile(self, storage, path, first)
 
-    closed = False
 
-    def __init__(self, inner: BinaryIO) -> None:
-        self.inner: BinaryIO | None = inner
-        self.size = 0
+def _parsed(options: Options, key: str, parse: Any, default: Any) -> Any:
+    raw = options.get(key)
+    if raw is None:
+        return default
+    try:
+        return parse(raw)
+    except (ValueError, KeyError):
+        raise InvalidOption(
+            f"Option {key!r} is {raw!r}, which it cannot be. Set it as parquet-hadoop documents it.",
+            option=key,
+            value=raw,
+        ) from None
 
-    def write(self, data: Any) -> int:
-        if self.inner is not None:
-            self.inner.write(data)
-        self.size += len(data)
-        return len(data)
 
-    def tell(self) -> int:
-        return self.size
+def _more(options: Options) -> Iterator[tuple[str, Any]]:
+    """What `parquet.*` options say that Arrow's writer can do."""
+    for key, argument, parse in (
+        ("parquet.page.size", "data_page_size", size),
+        ("parquet.dictionary.page.size", "dictionary_pagesize_limit", size),
+        ("parquet.page.row.count.limit", "max_rows_per_page", positive),
+        ("parquet.writer.version", "data_page_version", lambda text: _PAGE_VERSIONS[text.strip().lower()]),
+    ):
+        found = _parsed(options, key, parse, None)
+        if found is not None:
+            yield argument, found
 
-    def flush(self) -> None:
-        """Nothing: the end of the storage's context makes all of it durable."""
 
-    def close(self) -> None:
-        """Nothing, for the same reason."""
-
-    def detach(self) -> None:
-        """From now on bytes go nowhere."""
-        self.inner = None
+def _needs_int96(type_: DataType) -> bool:
+    """Whether there is a timestamp of more than 6 digits anywhere in the type: Java reads them as INT96
+    only, and takes any other number for something else without notice."""
+    if type_.is_timestamp:
+        return type_.precision > MICRO_DIGITS
+    inner = [one for one in (type_.key, type_.element) if one is not None]
+    return any(map(_needs_int96, inner)) or any(_needs_int96(one.type) for one in type_.fields)
 
 
 class ParquetFile:
-    """A file that is open for writing. `size` is the bytes written so far, `rows` the rows.
-
-    The name is taken at once. Ends with `close` or `abort`; errors are the storage's.
-    """
+    """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
     def __init__(self, settings: ParquetSettings, storage: Storage, path: str, first: pa.Table) -> None:
         """Opens the file. `first` are rows to choose encodings by; they are not written."""
         self.path = path
         self.rows = 0
         self._footers: list[pq.FileMetaData] = []
-        with ExitStack() as opened:
-            self._sink = _CountingStream(opened.enter_context(storage.open_output(path)))
-            self._writer = pq.ParquetWriter(
-                self._sink,
+        self._stats = ParquetStats(settings.types, settings.arrow, int96=settings.int96)
+        dictionary: Any = settings.dictionary
+        if dictionary is None:
+            dictionary = worth_a_dictionary(first)
+        self._output = Output(storage, path)
+
+        def start(stream: CountingStream) -> pq.ParquetWriter:
+            return pq.ParquetWriter(
+                stream,
                 settings.arrow,
                 compression=settings.codec,
                 compression_level=settings.level,
-                use_dictionary=_worth_a_dictionary(first),
+                use_dictionary=dictionary,
                 store_decimal_as_integer=True,
+                write_time_adjusted_to_utc=True,
+                use_deprecated_int96_timestamps=settings.int96,
                 store_schema=False,
                 metadata_collector=self._footers,
+                **dict(settings.more),
             )
-            self._context = opened.pop_all()
+
+        self._writer = self._output.started_by(start)
 
     @property
     def size(self) -> int:
         """Bytes written so far."""
-        return self._sink.size
+        return self._output.stream.size
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        self._stats.add(rows)
         self.rows += rows.num_rows
 
-    def close(self) -> pq.FileMetaData:
-        """Ends the file and makes it durable; its footer. Where that fails the file is removed."""
-        try:
-            with self._context:
-                self._writer.close()
-        except BaseException:
-            self._forget()
-            raise
-        return self._footers[0]
+    def close(self) -> Sequence[ColumnStats]:
+        """Ends the file; see `FileWriter`."""
+        self._output.finish(self._writer.close, self._forget)
+        return self._stats.columns(self._footers[0])
 
     def abort(self, why: BaseException) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
-        self._forget()
-        try:
-            self._context.__exit__(type(why), why, why.__traceback__)
-        except BaseException as again:
-            if again is not why:
-                raise
+        """Gives the file up; see `FileWriter`."""
+        self._output.abort(why, self._forget)
 
     def _forget(self) -> None:
-        """Keeps Arrow from ending the file by itself when the writer is collected."""
-        self._sink.detach()
         self._writer.is_open = False
-
-
-def _worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns with so few different values, in a sample from both ends, that a dictionary pays."""
-    size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
-    sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
-    return [
-        name
-        for name, column in zip(rows.column_names, sample.columns, strict=True)
-        if not pa.types.is_boolean(column.type)
-        and pc.count_distinct(column, mode="all").as_py() <= _DISTINCT_SHARE * len(column)
-    ]

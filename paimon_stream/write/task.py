@@ -21,7 +21,7 @@ from paimon_stream.options import Options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.columns import ColumnPlan, check_types
+from paimon_stream.write.columns import ColumnPlan
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, Router, split
@@ -34,7 +34,6 @@ _BUFFER_BYTES: Final = 256 * 2**20
 _LEAST_STAGE_BYTES: Final = 4 * 2**20  # splitting is quicker while the rows stay in the processor's cache
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
-_MOST_OPEN_FILES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +107,10 @@ class _Task:
 
     def __init__(self, spec: WriteSpec) -> None:
         table = spec.storage.location
-        check_types(spec.schema, table)
         self.spec = spec
         self.columns = ColumnPlan.of(spec.schema, table)
         self.router = Router(spec.schema, spec.options, table)
-        self.settings = DataFileSettings.of(spec.schema, spec.options)
+        self.settings = DataFileSettings.of(spec.schema, spec.options, table)
         self.layout = Layout.of(spec.schema, spec.options)
         self.writers: list[BucketWriter] = []
         self.open: dict[int, None] = {}  # numbers of writers with an open file, least recently used first
@@ -216,7 +214,7 @@ class _Task:
         self.open.pop(number, None)
         if self.writers[number].is_open:
             self.open[number] = None
-        while len(self.open) > _MOST_OPEN_FILES:
+        while len(self.open) > self.settings.format.most_open:
             oldest = next(iter(self.open))
             del self.open[oldest]
             self.writers[oldest].end_file()

@@ -182,7 +182,7 @@ def compare(table: PaimonTable, file: TableFile, java: dict[str, Any]) -> None:
     assert meta.creation_time is not None
     created = datetime(1970, 1, 1) + timedelta(milliseconds=meta.creation_time)
     assert created == datetime.fromisoformat(java["creationTime"].ljust(23, "0"))
-    fields = table.schema.fields
+    fields = next(one for one in table.schemas() if one.id == meta.schema_id).fields
     stats = stats_of(fields, meta.value_stats, meta.value_stats_cols)
     assert set(stats) == set(java["valueStats"])
     for name, one in stats.items():

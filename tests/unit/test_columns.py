@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.write.columns import ColumnPlan, check_types, conform, file_schema
+from paimon_stream.write.columns import ColumnPlan, conform
+from paimon_stream.write.file_schema import file_schema
 
 
 def table(*columns: tuple[str, str]) -> TableSchema:
@@ -21,27 +22,6 @@ def table(*columns: tuple[str, str]) -> TableSchema:
 
 def written(sql: str, column: pa.Array) -> pa.Array:
     return conform(pa.record_batch({"c": column}), table(("c", sql)), "/w/t").column(0)
-
-
-WRITABLE = "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE STRING BYTES DATE TIMESTAMP(6) DECIMAL(38,18)"
-REFUSED = "TIME(0) CHAR(3) VARCHAR(3) BINARY(3) VARBINARY(3) TIMESTAMP(3) TIMESTAMP(9) ARRAY<INT>"
-
-
-@pytest.mark.parametrize("sql", [*WRITABLE.split(), "TIMESTAMP(6) WITH LOCAL TIME ZONE", "INT NOT NULL"])
-def test_these_types_can_be_written(sql: str) -> None:
-    check_types(table(("c", sql)))
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [*REFUSED.split(), "MAP<INT, INT>", "MULTISET<INT>", "ROW<a INT>", "TIMESTAMP(0) WITH LOCAL TIME ZONE"],
-)
-def test_these_types_are_refused_with_table_and_column(sql: str) -> None:
-    with pytest.raises(UnsupportedFeature) as refused:
-        check_types(table(("fine", "INT"), ("c", sql)), "/w/t")
-    assert refused.value.context["column"] == "c"
-    assert refused.value.context["table"] == "/w/t"
-    assert "/w/t" in refused.value.message
 
 
 def test_a_fitting_batch_is_not_copied() -> None:

@@ -407,8 +407,9 @@ def test_a_read_only_folder_gives_permission_denied_with_the_path(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"file__format": "orc"}, UnsupportedFeature),
+        ({"file__format": "csv"}, UnsupportedFeature),
         ({"file__compression": "brotli"}, UnsupportedFeature),
+        ({"file__compression": "zlib"}, InvalidOption),
         ({"bucket": "-2"}, UnsupportedFeature),
         ({"metadata__stats_mode": "some"}, InvalidOption),
         ({"target_file_size": "big"}, InvalidOption),

@@ -1,0 +1,169 @@
+"""The formats of data files: which there are, how each may be compressed, and what each cannot hold.
+
+Rules: format.md §7.1, §7.5, §7.6. Where Java accepts something and then reads other values back, it is
+refused here (docs/format-notes.md).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.options import FILE_COMPRESSION, FILE_FORMAT, ORC_LTZ_LEGACY, ZSTD_LEVEL, Options
+
+__all__ = ["FileFormat", "check_columns", "compression", "file_format", "warn_of_ignored"]
+
+
+class FileFormat(Enum):
+    """A format of data files; the value is the option's word and the end of file names."""
+
+    PARQUET = "parquet"
+    ORC = "orc"
+    AVRO = "avro"
+
+
+_COMPRESSIONS: Final = {
+    FileFormat.PARQUET: ("zstd", "snappy", "gzip", "lz4", "none", "uncompressed"),
+    FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
+    FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
+}
+# Java writes these with native libraries that are rarely there; without them it cannot read them either.
+_NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",), FileFormat.AVRO: ()}
+# Options of the format's own library that are honoured, without their prefix.
+_HONOURED: Final = {
+    FileFormat.PARQUET: (
+        "page.size",
+        "page.row.count.limit",
+        "dictionary.page.size",
+        "enable.dictionary",
+        "writer.version",
+        "compression.codec.zstd.level",
+    ),
+    FileFormat.ORC: (
+        "stripe.size",
+        "compress.size",
+        "row.index.stride",
+        "dictionary.key.threshold",
+        "compression.strategy",
+        "write.batch-size",
+        "timestamp-ltz.legacy.type",
+    ),
+    FileFormat.AVRO: (),
+}
+_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_AVRO_TIME_DIGITS: Final = 3
+_AVRO_TIMESTAMP_DIGITS: Final = 6
+
+
+def file_format(options: Options) -> FileFormat:
+    """The format that `file.format` names, in any case. Raises `UnsupportedFeature` for any other."""
+    word = options.value(FILE_FORMAT).strip().lower()
+    for one in FileFormat:
+        if word == one.value:
+            return one
+    raise UnsupportedFeature(
+        f"{FILE_FORMAT.key} = {word!r} is a file format that this release does not write. Set it to parquet, "
+        "orc or avro: readers take the format from each file, so a table may hold several.",
+        option=FILE_FORMAT.key,
+        value=word,
+    )
+
+
+def compression(options: Options, format_: FileFormat) -> str:
+    """`file.compression` in lower case.
+
+    Raises `InvalidOption` for one that Java refuses in this format, `UnsupportedFeature` for one that
+    needs native libraries (format.md §7.1).
+    """
+    word = options.value(FILE_COMPRESSION).strip().lower()
+    legal = _COMPRESSIONS[format_]
+    if word in legal:
+        return word
+    native = word in _NATIVE[format_]
+    kind = UnsupportedFeature if native else InvalidOption
+    why = (
+        "needs a native library in every reader" if native else f"is no compression of {format_.value} files"
+    )
+    raise kind(
+        f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}.",
+        option=FILE_COMPRESSION.key,
+        value=word,
+    )
+
+
+def check_columns(
+    format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
+) -> None:
+    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold so that
+    Java reads back what was written. `table` is for the message."""
+    for one in fields:
+        for name, type_ in _inside(one.name, one.type):
+            problem = None
+            if format_ is FileFormat.AVRO:
+                problem = _avro_problem(name, type_)
+            elif format_ is FileFormat.ORC and type_.root is TypeRoot.TIMESTAMP_LTZ:
+                problem = _orc_ltz_problem(options)
+            if problem:
+                raise UnsupportedFeature(
+                    f"Column {one.name!r} of {table or 'the table'} is {one.type}: {problem}.",
+                    table=table,
+                    column=one.name,
+                    type=str(one.type),
+                )
+
+
+def _inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
+    """The type and all types in it, members of ROWs with their names."""
+    yield name, type_
+    for inner in (type_.key, type_.element):
+        if inner is not None:
+            yield from _inside(name, inner)
+    for member in type_.fields:
+        yield from _inside(member.name, member.type)
+
+
+def _avro_problem(name: str, type_: DataType) -> str | None:
+    other = "Set file.format to parquet or orc"
+    if not _AVRO_NAME.fullmatch(name):
+        return f"Avro has names of letters, digits and _ only, {name!r} is none. {other}"
+    if type_.root is TypeRoot.TIME and type_.precision > _AVRO_TIME_DIGITS:
+        return f"Avro files hold TIME up to precision 3. {other}"
+    if type_.is_timestamp and type_.precision > _AVRO_TIMESTAMP_DIGITS:
+        return f"Avro files hold timestamps up to precision 6. {other}"
+    if type_.root is TypeRoot.MULTISET and type_.element is not None and not type_.element.is_string:
+        return f"Java can neither write nor read a MULTISET of other than strings in Avro. {other}"
+    return None
+
+
+def _orc_ltz_problem(options: Options) -> str | None:
+    if not options.value(ORC_LTZ_LEGACY):
+        return None
+    return (
+        "in ORC files Java moves timestamps with local time zone by the time zone of each JVM, unless "
+        f"{ORC_LTZ_LEGACY.key} = false. Set that in the table, or set file.format to parquet"
+    )
+
+
+def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
+    """One warning that names the options of the format's own library (`parquet.*`, `orc.*`) that have no
+    effect here."""
+    honoured = {f"{format_.value}.{name}" for name in _HONOURED[format_]}
+    ignored = sorted(_ignored(options, f"{format_.value}.", honoured))
+    if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:
+        ignored.append(ZSTD_LEVEL.key)
+    if ignored:
+        warnings.warn(
+            f"Options without effect on the {format_.value} files written here: {', '.join(ignored)}.",
+            stacklevel=3,
+        )
+
+
+def _ignored(options: Iterable[str], prefix: str, honoured: set[str]) -> Iterator[str]:
+    for key in options:
+        if key.startswith(prefix) and key.partition("#")[0] not in honoured:
+            yield key

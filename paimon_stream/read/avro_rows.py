@@ -1,0 +1,201 @@
+"""Avro data files, some blocks at a time (format.md §7.6).
+
+Arrow does not read Avro, so here rows pass through Python, a column at a time once they are decoded. Names
+of types and fields in the file may be such as Avro forbids; for reading only their order matters, so the
+decoder sees names of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException
+
+from paimon_stream.errors import CorruptMetadata, FormatError
+from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.read.convert import Chunk, normalize
+
+__all__ = ["read_avro"]
+
+_BROKEN: Final = (
+    EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
+    struct.error, SchemaParseException,
+)  # fmt: skip
+_PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_DECIMAL_BYTES: Final = 16
+_INT: Final = DataType(root=TypeRoot.INT, nullable=False)
+
+
+def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
+    """The columns that the file has of `fields`, its own schema's, by name, in their Arrow types.
+
+    Raises `FormatError`.
+    """
+    try:
+        schema_text, blocks = open_file(source, path)
+        names, schema = _anonymous(schema_text)
+        present = [one for one in fields if one.name in names]
+        keys = [f"f{names.index(one.name)}" for one in present]
+        for records in _batches(blocks, schema, batch_rows):
+            arrays = {
+                one.name: _array([record[key] for record in records], one.type)
+                for key, one in zip(keys, present, strict=True)
+            }
+            yield Chunk(len(records), arrays, normalize)
+    except CorruptMetadata as broken:
+        raise FormatError(broken.message, **broken.context) from None
+
+
+def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Iterator[list[Any]]:
+    """The records of the blocks, about so many at a time."""
+    held: list[Any] = []
+    for block in blocks:
+        if not block.records:
+            continue
+        # A block is what Avro writes for an array of its records, but for the count before and the end after.
+        data = b"".join((zigzag(block.records), block.data, zigzag(0)))
+        stream = io.BytesIO(data)
+        try:
+            held += fastavro.schemaless_reader(stream, schema, None)
+        except _BROKEN as why:
+            raise FormatError(f"a block of it does not fit its schema ({why!r})") from None
+        if stream.tell() != len(data):
+            raise FormatError("a block of it does not fit its schema")
+        while len(held) >= batch_rows:
+            yield held[:batch_rows]
+            held = held[batch_rows:]
+    if held:
+        yield held
+
+
+def _anonymous(text: str) -> tuple[list[str], Any]:
+    """The column names, and the parsed schema of an array of records with fields named f0, f1, …; logical
+    types are left out, so that values come as they are stored."""
+    try:
+        node = json.loads(text)
+        if node["type"] != "record":
+            raise FormatError("its schema is no record")
+        names = [str(one["name"]) for one in node["fields"]]
+        record = _Renaming().of(node)
+        return names, fastavro.parse_schema({"type": "array", "items": record})
+    except _BROKEN as why:
+        raise FormatError(f"its schema is none ({why!r})") from None
+
+
+class _Renaming:
+    """Gives every named type a name of its own, and finds it again where it is used by name."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def of(self, node: Any) -> Any:
+        if isinstance(node, str):
+            return node if node in _PRIMITIVES else self._names[node]
+        if isinstance(node, list):
+            return [self.of(one) for one in node]
+        match node["type"]:
+            case "record":
+                made = self._new(node)
+                fields = [
+                    {"name": f"f{i}", "type": self.of(one["type"])} for i, one in enumerate(node["fields"])
+                ]
+                return {"type": "record", "name": made, "fields": fields}
+            case "array":
+                return {"type": "array", "items": self.of(node["items"])}
+            case "map":
+                return {"type": "map", "values": self.of(node["values"])}
+            case "fixed":
+                return {"type": "fixed", "name": self._new(node), "size": int(node["size"])}
+            case inner:
+                return self.of(inner)
+
+    def _new(self, node: Any) -> str:
+        made = f"r{len(self._names)}"
+        name = str(node["name"])
+        self._names[name] = made
+        if node.get("namespace"):
+            self._names[f"{node['namespace']}.{name}"] = made
+        return made
+
+
+# -- values to arrays -----------------------------------------------------------------------------
+
+
+def _array(values: list[Any], type_: DataType) -> pa.Array:
+    """Values as Avro stores them, in the type's Arrow type."""
+    wanted = arrow_type(type_)
+    try:
+        match type_.root:
+            case TypeRoot.ARRAY:
+                assert type_.element is not None
+                inner = _array(list(chain.from_iterable(one or () for one in values)), type_.element)
+                return _lists(values, wanted, inner)
+            case TypeRoot.MAP | TypeRoot.MULTISET:
+                return _maps(values, type_, wanted)
+            case TypeRoot.ROW:
+                members = [
+                    _array([None if one is None else one[f"f{i}"] for one in values], member.type)
+                    for i, member in enumerate(type_.fields)
+                ]
+                mask = pa.array([one is None for one in values], pa.bool_())
+                return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+            case TypeRoot.DECIMAL:
+                return _decimals(values, wanted)
+            case TypeRoot.DATE | TypeRoot.TIME:
+                return pa.array(values, pa.int32()).view(wanted)
+            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+                return pa.array(values, pa.int64()).view(wanted)
+        return pa.array(values, wanted)
+    except (*_BROKEN, pa.ArrowException) as why:
+        raise FormatError(f"a column of it is no {type_} ({why})") from None
+
+
+def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
+    """A map with text keys is an Avro map, any other an array of records of key and value."""
+    pairs = [_pairs(one) for one in values]
+    flat = list(chain.from_iterable(pairs))
+    key, value = type_.key or type_.element, type_.element if type_.key else _INT
+    assert key is not None and value is not None
+    keys = _array([one for one, _ in flat], key)
+    items = _array([one for _, one in flat], value)
+    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+    return _lists(
+        [None if one is None else many for one, many in zip(values, pairs, strict=True)], wanted, entries
+    )
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    if value is None:
+        return []
+    return list(value.items()) if isinstance(value, dict) else [(one["f0"], one["f1"]) for one in value]
+
+
+def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
+    ends = [0]
+    for one in values:
+        ends.append(ends[-1] + len(one or ()))
+    offsets = pa.array(ends, pa.int32())
+    valid = pa.array([one is not None for one in values], pa.bool_())
+    return pa.Array.from_buffers(
+        wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner]
+    )
+
+
+def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    """Unscaled numbers, the highest byte first and as short as may be, as Arrow's 128 bits."""
+    raw = b"".join(
+        bytes(_DECIMAL_BYTES)
+        if one is None
+        else int.from_bytes(one, "big", signed=True).to_bytes(_DECIMAL_BYTES, "little", signed=True)
+        for one in values
+    )
+    valid = pa.array([one is not None for one in values], pa.bool_())
+    return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], pa.py_buffer(raw)])

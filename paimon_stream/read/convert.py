@@ -1,0 +1,171 @@
+"""Columns as a file has them, as columns of the table: by field id, through nested types, in today's types.
+
+A file has the names and types of the schema it was written under. Each of today's columns, and each
+member of a ROW, is found there by its id: it may have had another name, another place, another type, or
+not have been there, and is NULL then. Java does the same; a column's default value is for rows written
+without it, not for rows of old (tried on 1.4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.read.casts import can_cast, cast, floor_to
+
+__all__ = ["Chunk", "Leaf", "check_evolution", "convert", "normalize", "nothing_but_rows"]
+
+Leaf = Callable[[pa.Array, DataType], pa.Array]
+"""Turns the array a file format gives for a type that is not nested into that type's Arrow type."""
+
+
+class Chunk(NamedTuple):
+    """Some rows as a file has them: how many, the columns found, and what makes values of those."""
+
+    rows: int
+    columns: Mapping[str, pa.Array]
+    leaf: Leaf
+
+
+_INT: Final = DataType(root=TypeRoot.INT, nullable=False)
+
+
+def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
+    """Chunks of at most so many rows without any column."""
+    for start in range(0, rows, batch_rows):
+        yield Chunk(min(batch_rows, rows - start), MappingProxyType({}), normalize)
+
+
+def check_evolution(column: str, source: DataType, target: DataType) -> None:
+    """Raises `UnsupportedFeature` where values of `source` cannot be read as `target`. `column` is for the
+    message."""
+    if source.is_nested != target.is_nested or (source.is_nested and source.root is not target.root):
+        raise _no_way(column, source, target)
+    if not target.is_nested:
+        if not can_cast(source, target):
+            raise _no_way(column, source, target)
+        return
+    for old, new in zip(_parameters(source), _parameters(target), strict=True):
+        check_evolution(column, old, new)
+    for member in target.fields:
+        before = _member(source, member.id)
+        if before is not None:
+            check_evolution(f"{column}.{member.name}", before.type, member.type)
+
+
+def _no_way(column: str, source: DataType, target: DataType) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"Column {column!r} was {source} in files of the table and is {target} now; this release does not "
+        "convert between them. Select other columns, or read with an engine on the JVM.",
+        column=column,
+        type=str(target),
+    )
+
+
+def _parameters(type_: DataType) -> list[DataType]:
+    return [one for one in (type_.key, type_.element) if one is not None]
+
+
+def _member(type_: DataType, id_: int) -> DataField | None:
+    return next((one for one in type_.fields if one.id == id_), None)
+
+
+def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    """The array, whatever Arrow type the file format gives for `source`, in `target`'s Arrow type.
+
+    Raises `FormatError` for an array that is no `source`.
+    """
+    if not target.is_nested:
+        made = cast(leaf(array, source), source, target)
+        wanted = arrow_type(target)
+        return made if made.type.equals(wanted) else made.cast(wanted)
+    if target.root is TypeRoot.ROW:
+        return _row(array, source, target, leaf)
+    if target.root is TypeRoot.ARRAY:
+        return _array(array, source, target, leaf)
+    return _map(array, source, target, leaf)
+
+
+def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise _misfit(array, source)
+    wanted = arrow_type(target)
+    members = []
+    for member in target.fields:
+        before = _member(source, member.id)
+        if before is None:
+            members.append(pa.nulls(len(array), arrow_type(member.type)))
+            continue
+        position = array.type.get_field_index(before.name)
+        if position < 0:
+            raise _misfit(array, source)
+        members.append(convert(array.field(position), before.type, member.type, leaf))
+    mask = array.is_null() if array.null_count else None
+    if not members:
+        return pa.Array.from_buffers(wanted, len(array), [None if mask is None else _validity(array)])
+    return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+
+
+def _validity(array: pa.Array) -> pa.Buffer:
+    bits: pa.Buffer = pc.invert(array.is_null()).buffers()[1]
+    return bits
+
+
+def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    if pa.types.is_large_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
+    if not pa.types.is_list(array.type) or source.element is None or target.element is None:
+        raise _misfit(array, source)
+    values = convert(array.values, source.element, target.element, leaf)
+    return _with_children(array, arrow_type(target), values)
+
+
+def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    wanted = arrow_type(target)
+    if not pa.types.is_map(array.type):
+        raise _misfit(array, source)
+    (old_key, old_value), (new_key, new_value) = _entry(source), _entry(target)
+    keys = convert(array.keys, old_key, new_key, leaf)
+    items = convert(array.items, old_value, new_value, leaf)
+    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+    return _with_children(array, wanted, entries)
+
+
+def _entry(type_: DataType) -> tuple[DataType, DataType]:
+    element = type_.element or _INT
+    return (element, _INT) if type_.root is TypeRoot.MULTISET else (type_.key or _INT, element)
+
+
+def _with_children(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
+    """The same lists over other elements; offsets and NULLs are shared, not copied."""
+    return pa.Array.from_buffers(
+        wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [child]
+    )
+
+
+def _misfit(array: pa.Array, type_: DataType) -> FormatError:
+    return FormatError(f"its schema says {type_}, but it holds {array.type}")
+
+
+def normalize(array: pa.Array, type_: DataType) -> pa.Array:
+    """The `Leaf` for Arrow arrays of any width, unit and encoding that hold values of `type_`.
+
+    Raises `FormatError` for arrays that hold something else.
+    """
+    wanted = arrow_type(type_)
+    if array.type.equals(wanted):
+        return array
+    try:
+        if type_.is_timestamp:
+            return floor_to(array, wanted)
+        if type_.root in (TypeRoot.TIME, TypeRoot.DATE) and pa.types.is_int32(array.type):
+            return array.view(wanted)
+        return array.cast(wanted)
+    except (pa.ArrowException, KeyError, AttributeError, TypeError, ValueError):
+        raise _misfit(array, type_) from None

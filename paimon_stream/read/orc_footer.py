@@ -1,0 +1,285 @@
+"""What an ORC file says of itself: types, stripes, statistics, streams, the writer's time zone.
+
+Arrow reads ORC, but shows none of this, and has only nanoseconds for timestamps, which end in 2262. What
+is here is just enough to tell where timestamps lie (ORC specification v1, https://orc.apache.org/specification).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from paimon_stream.errors import FormatError, UnsupportedFeature
+
+__all__ = ["TIMESTAMP_INSTANT", "OrcFooter", "OrcStripe", "OrcType", "Stream", "StripeFooter"]
+
+TIMESTAMP: Final = 9
+TIMESTAMP_INSTANT: Final = 18
+_MAGIC: Final = b"ORC"
+_TAIL: Final = 256
+_CODECS: Final = {0: "none", 1: "zlib", 2: "snappy", 4: "lz4_raw", 5: "zstd"}
+_CHUNK_HEADER: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrcType:
+    """A type: its kind, the columns below it, and their names if it is a struct."""
+
+    kind: int
+    children: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrcStripe:
+    """Where a stripe is, in bytes, and how many rows it has."""
+
+    offset: int
+    index_length: int
+    data_length: int
+    footer_length: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A stream of a stripe: what it holds, of which column, and where in the file."""
+
+    kind: int
+    column: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripeFooter:
+    """The streams of a stripe, the encoding of each column, and the writer's time zone ("" if unknown)."""
+
+    streams: tuple[Stream, ...]
+    encodings: tuple[int, ...]
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrcFooter:
+    """The types by column number (0 is the row itself), the stripes, and for each timestamp column with
+    statistics its least and greatest value in milliseconds."""
+
+    types: tuple[OrcType, ...]
+    stripes: tuple[OrcStripe, ...]
+    millis: dict[int, tuple[int, int]]
+    codec: str
+
+    @classmethod
+    def read(cls, source: Any) -> OrcFooter:
+        """Reads the tail of a file. Raises `FormatError` for what is no ORC file."""
+        size = source.size()
+        tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
+        if len(tail) < 2 or tail[-1] + 1 > len(tail):
+            raise FormatError("it is cut off")
+        postscript = Message(tail[-1 - tail[-1] : -1])
+        if postscript.data(8000) != _MAGIC:
+            raise FormatError("it does not end like an ORC file")
+        codec = _CODECS.get(postscript.number(2))
+        if codec is None:
+            raise UnsupportedFeature(f"it is compressed with ORC's codec {postscript.number(2)}")
+        length = postscript.number(1)
+        end = size - 1 - tail[-1]
+        if length > end:
+            raise FormatError("it is cut off")
+        footer = Message(decompress(_read_at(source, end - length, length), codec))
+        types = tuple(_type(Message(one)) for one in footer.all(4))
+        if not types or any(child >= len(types) for one in types for child in one.children):
+            raise FormatError("its types contradict each other")
+        return cls(
+            types=types,
+            stripes=tuple(_stripe(Message(one)) for one in footer.all(3)),
+            millis=dict(_statistics(footer)),
+            codec=codec,
+        )
+
+    def columns(self) -> dict[str, int]:
+        """The numbers of the columns of a row, by name."""
+        return dict(zip(self.types[0].names, self.types[0].children, strict=False))
+
+    def is_timestamp(self, column: int) -> bool:
+        """Whether the column is a timestamp of either kind."""
+        return self.types[column].kind in (TIMESTAMP, TIMESTAMP_INSTANT)
+
+    def below(self, column: int) -> Iterator[int]:
+        """A column and all below it."""
+        yield column
+        for child in self.types[column].children:
+            yield from self.below(child) if child > column else ()
+
+    def stripe_footer(self, source: Any, stripe: OrcStripe) -> StripeFooter:
+        """Reads the footer of a stripe. Raises `FormatError`."""
+        start = stripe.offset + stripe.index_length + stripe.data_length
+        message = Message(decompress(_read_at(source, start, stripe.footer_length), self.codec))
+        streams, offset = [], stripe.offset
+        for one in map(Message, message.all(1)):
+            length = one.number(3)
+            streams.append(Stream(kind=one.number(1), column=one.number(2), offset=offset, length=length))
+            offset += length
+        return StripeFooter(
+            streams=tuple(streams),
+            encodings=tuple(Message(one).number(1) for one in message.all(2)),
+            time_zone=message.data(3).decode("utf-8", "replace"),
+        )
+
+    def stream(self, source: Any, stream: Stream) -> bytes:
+        """The content of a stream, decompressed. Raises `FormatError`."""
+        return decompress(_read_at(source, stream.offset, stream.length), self.codec)
+
+
+def _type(message: Message) -> OrcType:
+    names = tuple(one.decode("utf-8", "replace") for one in message.all(3))
+    return OrcType(kind=message.number(1), children=tuple(message.numbers(2)), names=names)
+
+
+def _stripe(message: Message) -> OrcStripe:
+    offset, index, data, footer, rows = (message.number(i) for i in range(1, 6))
+    return OrcStripe(offset=offset, index_length=index, data_length=data, footer_length=footer, rows=rows)
+
+
+def _statistics(footer: Message) -> Iterator[tuple[int, tuple[int, int]]]:
+    for column, one in enumerate(footer.all(7)):
+        of_timestamps = Message(one).data(9)
+        if not of_timestamps:
+            continue
+        ends = Message(of_timestamps)
+        # In the writer's zone (1, 2) or in UTC (3, 4): at most a day apart, which the caller allows for.
+        for low, high in ((3, 4), (1, 2)):
+            if ends.has(low) and ends.has(high):
+                yield column, (zigzag(ends.number(low)), zigzag(ends.number(high)))
+                break
+
+
+def _read_at(source: Any, offset: int, length: int) -> bytes:
+    if offset < 0 or length < 0 or offset + length > source.size():
+        raise FormatError("it is cut off or damaged")
+    source.seek(offset)
+    data: bytes = source.read(length)
+    if len(data) != length:
+        raise FormatError("it is cut off")
+    return data
+
+
+def decompress(data: bytes, codec: str) -> bytes:
+    """The chunks of a stream or footer, each with a header of its length and whether it is compressed."""
+    if codec == "none":
+        return data
+    parts, at = [], 0
+    while at < len(data):
+        header = int.from_bytes(data[at : at + _CHUNK_HEADER], "little")
+        at += _CHUNK_HEADER
+        chunk = data[at : at + (header >> 1)]
+        if len(chunk) != header >> 1:
+            raise FormatError("a chunk in it is cut off")
+        at += header >> 1
+        parts.append(chunk if header & 1 else _decompress(chunk, codec))
+    return b"".join(parts)
+
+
+def _decompress(chunk: bytes, codec: str) -> bytes:
+    try:
+        match codec:
+            case "zlib":
+                return zlib.decompress(chunk, wbits=-15)
+            case "zstd":
+                plain: bytes = pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
+                return plain
+            case "snappy":
+                size = _varint(chunk, 0)[0]
+                if size > 64 * max(len(chunk), 1):
+                    raise FormatError("a chunk claims a size that snappy cannot reach")
+                plain = pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True)
+                return plain
+    except (OSError, ValueError, EOFError, zlib.error, pa.ArrowException):
+        raise FormatError("a chunk in it does not decompress") from None
+    raise UnsupportedFeature(f"its timestamps are compressed with {codec}")
+
+
+def zigzag(number: int) -> int:
+    """A signed number from its unsigned form."""
+    return (number >> 1) ^ -(number & 1)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    made = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise FormatError("a number in it is damaged")
+        byte = data[at]
+        at += 1
+        made |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return made, at
+
+
+class Message:
+    """The fields of a protobuf message by number, as they stand. Raises `FormatError` for what is none."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, data: bytes) -> None:
+        self._fields: dict[int, list[int | bytes]] = {}
+        at = 0
+        while at < len(data):
+            tag, at = _varint(data, at)
+            value: int | bytes
+            match tag & 7:
+                case 0:
+                    value, at = _varint(data, at)
+                case 1 | 5:
+                    width = 8 if tag & 7 == 1 else 4
+                    value, at = data[at : at + width], at + width
+                case 2:
+                    length, at = _varint(data, at)
+                    value, at = data[at : at + length], at + length
+                case _:
+                    raise FormatError("its footer is damaged")
+            if at > len(data):
+                raise FormatError("its footer is cut off")
+            self._fields.setdefault(tag >> 3, []).append(value)
+
+    def has(self, field: int) -> bool:
+        """Whether the field is there."""
+        return field in self._fields
+
+    def number(self, field: int) -> int:
+        """The last value of a number, 0 if there is none."""
+        found = self._fields.get(field, [0])[-1]
+        if not isinstance(found, int):
+            raise FormatError("its footer is damaged")
+        return found
+
+    def data(self, field: int) -> bytes:
+        """The last value of a text or message, empty if there is none."""
+        return self.all(field)[-1] if field in self._fields else b""
+
+    def all(self, field: int) -> Sequence[bytes]:
+        """The values of a repeated text or message."""
+        found = self._fields.get(field, [])
+        made = [one for one in found if isinstance(one, bytes)]
+        if len(made) != len(found):
+            raise FormatError("its footer is damaged")
+        return made
+
+    def numbers(self, field: int) -> list[int]:
+        """The values of a repeated number, packed or not."""
+        made: list[int] = []
+        for one in self._fields.get(field, []):
+            if isinstance(one, int):
+                made.append(one)
+                continue
+            at = 0
+            while at < len(one):
+                value, at = _varint(one, at)
+                made.append(value)
+        return made

@@ -1,0 +1,203 @@
+"""The rows of a scan: one file after the other, each as batches of the columns wanted.
+
+Never more is in memory than what the file format needs to give rows: a row group, a stripe, some blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from paimon_stream.errors import FormatError, NotFound, PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.read.avro_rows import read_avro
+from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
+from paimon_stream.read.orc_rows import read_orc
+from paimon_stream.read.parquet_rows import read_parquet
+from paimon_stream.read.scan import Scan
+from paimon_stream.table.schema import SchemaStore
+
+__all__ = ["BATCH_ROWS", "arrow_schema", "read_batches"]
+
+BATCH_ROWS: Final = 65_536
+"""Rows of a batch, at most."""
+
+_LTZ_LEGACY: Final = "orc.timestamp-ltz.legacy.type"
+_HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
+_NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+_CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
+# What Arrow raises on files that are broken, and on some of them its bindings.
+_BROKEN: Final = (pa.ArrowException, ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError)
+
+
+def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
+    """The Arrow schema of rows with these columns."""
+    return pa.schema([pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields])
+
+
+def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan in batches of at most so many, file by file.
+
+    Raises `NotFound` for a file that is gone, `FormatError` for one that is broken, `UnsupportedFeature` for
+    one of another format or with columns that cannot be converted, `CorruptMetadata`, `StorageError`.
+    """
+    reader = _Reader(scan, batch_rows)
+    for entry in scan.files:
+        yield from reader.file(entry)
+
+
+class _Reader:
+    """Reads the files of one scan."""
+
+    def __init__(self, scan: Scan, batch_rows: int) -> None:
+        self._scan = scan
+        self._batch_rows = batch_rows
+        self._schemas = SchemaStore(scan.table.storage)
+        self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
+        self._arrow = arrow_schema(scan.columns)
+        self._partition_keys = scan.table.schema.partition_keys
+
+    def file(self, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
+        """The rows of one file. Partition columns are taken from the manifest, as Java takes them."""
+        path = self._path(entry)
+        written = self._schema(entry.file.schema_id)
+        values = self._scan.table.layout.partition_values(entry.partition)
+        partition = dict(zip(self._partition_keys, values, strict=True))
+        sources = self._sources(written, partition)
+        rows = 0
+        for chunk in self._chunks(entry, path, written, tuple(sources.values())):
+            rows += chunk.rows
+            with _reading(path, self._scan):
+                batch = self._fitted(chunk, sources, partition)
+            for start in range(0, batch.num_rows, self._batch_rows):
+                yield batch.slice(start, self._batch_rows)
+        if rows != entry.file.row_count:
+            raise FormatError(
+                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
+            )
+
+    def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
+        """The columns to read from a file of that schema, by id."""
+        wanted = {one.id: one for one in self._scan.columns if one.name not in partition}
+        sources = {one.id: one for one in written.fields if one.id in wanted}
+        for id_, one in sources.items():
+            check_evolution(wanted[id_].name, one.type, wanted[id_].type)
+        return sources
+
+    def _schema(self, schema_id: int) -> TableSchema:
+        if schema_id not in self._known:
+            self._known[schema_id] = self._schemas.get(schema_id)
+        return self._known[schema_id]
+
+    def _path(self, entry: ManifestEntry) -> str:
+        return f"{self._scan.table.location}/{self._relative(entry)}"
+
+    def _relative(self, entry: ManifestEntry) -> str:
+        if entry.file.external_path is not None:
+            raise UnsupportedFeature(
+                f"File {entry.file.external_path} of {self._scan.table.location} lies outside of the table, "
+                "where this release does not read. Read the table with an engine that does.",
+                table=self._scan.table.location,
+                path=entry.file.external_path,
+            )
+        return self._scan.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+
+    def _chunks(
+        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField]
+    ) -> Iterator[Chunk]:
+        """The file's own columns, batch by batch."""
+        if not fields:
+            yield from nothing_but_rows(entry.file.row_count, self._batch_rows)
+            return
+        storage = self._scan.table.storage
+        with _reading(path, self._scan), storage.open_input(self._relative(entry)) as source:
+            match _format(entry.file.file_name):
+                case "parquet":
+                    yield from read_parquet(source, path, fields, self._batch_rows)
+                case "orc":
+                    legacy = written.options.get(_LTZ_LEGACY, "true").strip().lower() == "true"
+                    yield from read_orc(source, path, fields, legacy)
+                case "avro":
+                    yield from read_avro(source, path, fields, self._batch_rows)
+                case other:
+                    raise UnsupportedFeature(
+                        f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro. Read the "
+                        "table with an engine that does.",
+                        path=path,
+                    )
+
+    def _fitted(
+        self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]
+    ) -> pa.RecordBatch:
+        columns = []
+        for one in self._scan.columns:
+            source = sources.get(one.id)
+            if one.name in partition:
+                columns.append(_constant(partition[one.name], one.type, chunk.rows))
+            elif source is None or source.name not in chunk.columns:
+                columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
+            else:
+                columns.append(convert(chunk.columns[source.name], source.type, one.type, chunk.leaf))
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+
+def _format(name: str) -> str:
+    """The format by the file's name, never by the table's options (format.md §1.2)."""
+    parts = name.lower().split(".")
+    return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
+
+
+def _constant(value: Any, type_: DataType, rows: int) -> pa.Array:
+    """A column of one value, given in the internal form of `format/binary_row.py`."""
+    wanted = arrow_type(type_)
+    if value is None:
+        return pa.nulls(rows, wanted)
+    match type_.root:
+        case TypeRoot.DATE | TypeRoot.TIME:
+            one = pa.array([value], pa.int32()).view(wanted)
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            one = pa.array([value // _NANOS[wanted.unit]], pa.int64()).view(wanted)
+        case _:
+            one = pa.array([value], wanted)
+    return pa.repeat(one[0], rows)
+
+
+@contextmanager
+def _reading(path: str, scan: Scan) -> Iterator[None]:
+    """Whatever is wrong with a file becomes an error of ours that names it."""
+    try:
+        yield
+    except NotFound:
+        at = "" if scan.snapshot is None else f" of snapshot {scan.snapshot.id}"
+        raise NotFound(
+            f"Data file {path}{at} is missing: the snapshot expired while it was read, or something deleted "
+            "files of the table. Try again; if it stays missing, roll the table back to a snapshot that is "
+            "whole.",
+            path=path,
+        ) from None
+    except (FormatError, UnsupportedFeature) as wrong:
+        if "path" in wrong.context or "column" in wrong.context:
+            raise
+        raise type(wrong)(f"{path} cannot be read: {wrong.message}. {_CURE}", path=path) from None
+    except PaimonStreamError:
+        raise
+    except OSError as failed:
+        if failed.errno:
+            raise Unavailable(
+                f"Cannot read {path}: {failed.strerror or failed}. Check the disk or mount and try again.",
+                path=path,
+            ) from None
+        raise _broken(path, failed) from None
+    except _BROKEN as failed:
+        raise _broken(path, failed) from None
+
+
+def _broken(path: str, failed: Exception) -> FormatError:
+    first = (str(failed).splitlines() or [type(failed).__name__])[0]
+    return FormatError(f"{path} cannot be read: {first.rstrip('.')}. {_CURE}", path=path)

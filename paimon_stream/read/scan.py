@@ -1,0 +1,187 @@
+"""Which snapshot, columns and files a read is about; and what this release does not read, said before it
+begins."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.types import DataField
+from paimon_stream.options import PARTITION_DEFAULT_NAME
+from paimon_stream.table.layout import tag_path
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["Scan", "find_snapshot", "plan_scan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A read that is settled: the schema in force, the columns wanted, the live files in reading order, and
+    the snapshot they are of (None: the table is empty)."""
+
+    table: Table
+    schema: TableSchema
+    columns: tuple[DataField, ...]
+    snapshot: Snapshot | None
+    files: tuple[ManifestEntry, ...]
+
+
+def plan_scan(
+    table: Table,
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    columns: Sequence[str] | None = None,
+    partition: Mapping[str, Any] | str | None = None,
+) -> Scan:
+    """Settles a read. With a snapshot or tag named, columns are those of its schema, as Java has it.
+
+    Raises `UnsupportedFeature` for tables and options this release does not read, `NotFound` for a snapshot
+    or tag there is not, `IncompatibleSchema` for columns, `InvalidData` for partition values,
+    `CorruptMetadata`, `StorageError`.
+    """
+    _check_readable(table)
+    snapshot = find_snapshot(table, snapshot_id, tag)
+    schema = table.schema
+    if snapshot is not None and (snapshot_id is not None or tag is not None):
+        schema = SchemaStore(table.storage).get(snapshot.schema_id)
+    chosen = _columns(table, schema, columns)
+    spec = None
+    if partition is not None:
+        default_name = table.options.value(PARTITION_DEFAULT_NAME)
+        spec = parse_partition(schema.partition_fields, partition, default_name)
+    entries = [] if snapshot is None else _files(table, snapshot, spec)
+    return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries))
+
+
+def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
+    """The snapshot of that id or tag, the newest if neither is given. Raises `NotFound`."""
+    store = SnapshotStore(table.storage)
+    if tag is not None:
+        if snapshot_id is not None:
+            raise IncompatibleSchema("Both a snapshot id and a tag are given. Give one of them.")
+        return _tagged(table, tag)
+    if snapshot_id is None:
+        return store.latest()
+    found = store.find(snapshot_id)
+    if found is None:
+        ids = store.ids()
+        there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
+        raise NotFound(
+            f"{table.location} has no snapshot {snapshot_id}: it has expired, was rolled back, or never was. "
+            f"{there}.",
+            table=table.location,
+            snapshot=snapshot_id,
+        )
+    return found
+
+
+def _tagged(table: Table, tag: str) -> Snapshot:
+    path = tag_path(tag)
+    full = f"{table.location}/{path}"
+    try:
+        return decode_snapshot(table.storage.read(path), full)
+    except NotFound:
+        raise NotFound(
+            f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never was. Look at "
+            "PaimonTable.tags().",
+            table=table.location,
+            tag=tag,
+            path=full,
+        ) from None
+
+
+def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
+    if names is None:
+        return schema.fields
+    if isinstance(names, str) or not names:
+        raise IncompatibleSchema(
+            f"columns is {names!r}. Give a list with at least one column of {table.location}.",
+            table=table.location,
+        )
+    chosen = []
+    for name in names:
+        if name not in schema.field_names:
+            near = difflib.get_close_matches(name, schema.field_names, n=1)
+            hint = (
+                f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
+            )
+            raise IncompatibleSchema(
+                f"{table.location} has no column {name!r} (schema {schema.id}).{hint}",
+                table=table.location,
+                column=name,
+                schema=schema.id,
+            )
+        chosen.append(schema.field(name))
+    if len(set(names)) < len(names):
+        raise IncompatibleSchema(
+            f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
+        )
+    return tuple(chosen)
+
+
+def _files(table: Table, snapshot: Snapshot, spec: PartitionSpec | None) -> list[ManifestEntry]:
+    """The live files, in the order rows are given: that of the manifests, and in fixed buckets that of
+    their sequence numbers (`bucket-append-ordered`)."""
+    manifests = ManifestStore(table.storage, table.options)
+    _check_no_deletions(table, snapshot, manifests)
+    row = None if spec is None else spec.row
+    metas = manifests.base_and_delta(snapshot)
+    entries = live_files(manifests, metas, table.partition_types, None if row is None else [row])
+    if spec is not None and row is None:
+        meant = {
+            one: spec.matches(table.layout.partition_values(one)) for one in {e.partition for e in entries}
+        }
+        entries = [entry for entry in entries if meant[entry.partition]]
+    if any(entry.total_buckets > 0 for entry in entries):
+        entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
+    return entries
+
+
+# -- what is not read -----------------------------------------------------------------------------
+
+
+def _check_readable(table: Table) -> None:
+    if table.schema.primary_keys:
+        raise UnsupportedFeature(
+            f"{table.location} has a primary key ({', '.join(table.schema.primary_keys)}); this release "
+            "reads append tables only. Read it with Spark, Flink or pypaimon.",
+            table=table.location,
+            primary_keys=table.schema.primary_keys,
+        )
+    kinds = (("type", "table"), ("branch", "main"), ("data-evolution.enabled", "false"))
+    for option, normal in kinds:
+        value = table.options.get(option, normal).strip().lower()
+        if value != normal:
+            raise UnsupportedFeature(
+                f"{table.location} has {option} = {value!r}, which this release does not read. Read it with "
+                "an engine that does.",
+                table=table.location,
+                option=option,
+                value=value,
+            )
+
+
+def _check_no_deletions(table: Table, snapshot: Snapshot, manifests: ManifestStore) -> None:
+    """Deletion vectors say which rows of a file are gone; without them deleted rows would come back."""
+    if snapshot.index_manifest is None:
+        return
+    if DELETION_VECTORS in manifests.index_types(snapshot.index_manifest):
+        raise UnsupportedFeature(
+            f"Snapshot {snapshot.id} of {table.location} has deletion vectors, which this release does not "
+            "read. Compact the table with an engine that does, or read it there.",
+            table=table.location,
+            snapshot=snapshot.id,
+        )

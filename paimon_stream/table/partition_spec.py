@@ -1,0 +1,226 @@
+"""Partitions as people name them, `{"dt": "2024-02-29"}` or a folder's path, as values of a partition row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from paimon_stream.errors import IncompatibleSchema, InvalidData
+from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.partition_path import is_blank, unescape
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+
+__all__ = ["PartitionSpec", "parse_partition"]
+
+_EPOCH_DATE: Final = date(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
+_EXACT: Final = Context(prec=76, traps=[Inexact, InvalidOperation])
+_NANOS: Final = 1_000_000_000
+_MICRO: Final = timedelta(microseconds=1)
+_NUMBER: Final = re.compile(r"[+-]?\d+")
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
+_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
+
+
+class _Anything(Enum):
+    """Stands for all values that share the folder of NULL."""
+
+    IN_DEFAULT_FOLDER = "the folder of NULL"
+
+
+class PartitionSpec:
+    """Values of some of the partition columns, in internal form, and which partition rows have them."""
+
+    __slots__ = ("_default_name", "_positions", "_types")
+
+    def __init__(self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str) -> None:
+        self._default_name = default_name
+        self._types = tuple(one.type for one in fields)
+        self._positions = {i: values[one.name] for i, one in enumerate(fields) if one.name in values}
+
+    @property
+    def row(self) -> bytes | None:
+        """The serialized partition row, where there is only one that is meant."""
+        values = self._positions.values()
+        if len(values) < len(self._types) or _Anything.IN_DEFAULT_FOLDER in values:
+            return None
+        return serialize(self._types, [self._positions[i] for i in range(len(self._types))])
+
+    def matches(self, values: Sequence[Any]) -> bool:
+        """Whether a partition with these values (in partition key order) is one of those meant."""
+        return all(self._same(i, values[i], wanted) for i, wanted in self._positions.items())
+
+    def _same(self, position: int, value: Any, wanted: Any) -> bool:
+        if wanted is _Anything.IN_DEFAULT_FOLDER:
+            return value is None or is_blank(value) or value == self._default_name
+        types = [self._types[position]]
+        return serialize(types, [value]) == serialize(types, [wanted])
+
+
+def parse_partition(
+    fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str
+) -> PartitionSpec:
+    """The partitions meant by `{"dt": value, …}` or by a path such as `dt=19782/region=x`.
+
+    A value is what Python has for the column's type, or text as it stands in a folder's name: a DATE is
+    `date(2024, 2, 29)`, `"2024-02-29"` or `"19782"`, times are milliseconds or ISO text (format.md §1.4).
+    None is NULL. `default_name` (`partition.default-name`) in a path means its folder, which NULL shares with
+    empty and blank strings; as a value it is NULL, but for strings, which mean themselves. Columns left out
+    may have any value.
+
+    Raises `IncompatibleSchema` for a name that is no partition column, `InvalidData` for a value that does
+    not fit its column.
+    """
+    spec = _of_path(given, default_name) if isinstance(given, str) else dict(given)
+    columns = {one.name: one for one in fields}
+    unknown = [name for name in spec if name not in columns]
+    if unknown:
+        known = ", ".join(columns) or "none: it is not partitioned"
+        raise IncompatibleSchema(
+            f"{unknown[0]!r} is no partition column. The table's partition columns are: {known}.",
+            column=unknown[0],
+        )
+    values = {name: _value(columns[name], spec[name], default_name) for name in spec}
+    return PartitionSpec(fields, values, default_name)
+
+
+def _of_path(path: str, default_name: str) -> dict[str, Any]:
+    parts = [part.partition("=") for part in path.strip("/").split("/")]
+    if any(not name or not sign for name, sign, _ in parts):
+        raise IncompatibleSchema(f"{path!r} names no partition. Write it like 'dt=2024-02-29/region=x'.")
+    values = {unescape(name): unescape(value) for name, _, value in parts}
+    return {
+        name: _Anything.IN_DEFAULT_FOLDER if value == default_name else value
+        for name, value in values.items()
+    }
+
+
+def _value(one: DataField, given: Any, default_name: str) -> Any:
+    if given is None or (given == default_name and not one.type.is_string):
+        return None
+    if given is _Anything.IN_DEFAULT_FOLDER:
+        return given if one.type.is_string else None
+    try:
+        made = _text_value(one.type, given) if isinstance(given, str) else _typed_value(one.type, given)
+    except (ValueError, OverflowError, ArithmeticError):
+        made = None
+    if made is None or not _in_range(one.type, made):
+        raise InvalidData(
+            f"Partition column {one.name!r} is {one.type}; {given!r} is no value of it. Give a value of that "
+            "type, or the text that stands in the partition's folder name.",
+            column=one.name,
+            value=given,
+        )
+    return made
+
+
+def _in_range(type_: DataType, made: Any) -> bool:
+    bits = _BITS.get(type_.root)
+    return bits is None or -(2 ** (bits - 1)) <= made < 2 ** (bits - 1)
+
+
+def _typed_value(type_: DataType, given: Any) -> Any:
+    """None for a value of another type."""
+    if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
+        given = given.item()
+    match type_.root, given:
+        case TypeRoot.BOOLEAN, bool():
+            return given
+        case _, bool():
+            return None
+        case TypeRoot.TINYINT | TypeRoot.SMALLINT | TypeRoot.INT | TypeRoot.BIGINT, int():
+            return given
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE, int() | float():
+            return _float(type_, float(given))
+        case TypeRoot.DECIMAL, int() | Decimal():
+            return _decimal(type_, Decimal(given))
+        case TypeRoot.DATE, datetime():
+            return None
+        case TypeRoot.DATE, date():
+            return (given - _EPOCH_DATE).days
+        case TypeRoot.TIME, time():
+            return ((given.hour * 60 + given.minute) * 60 + given.second) * 1000 + given.microsecond // 1000
+        case TypeRoot.TIMESTAMP, datetime() if given.tzinfo is None:
+            return (given - _EPOCH) // _MICRO * 1000
+        case TypeRoot.TIMESTAMP_LTZ, datetime() if given.tzinfo is not None:
+            return (given.astimezone(timezone.utc).replace(tzinfo=None) - _EPOCH) // _MICRO * 1000
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ, np.datetime64():
+            return int(given.astype("datetime64[ns]").astype(np.int64))
+    return None
+
+
+def _text_value(type_: DataType, text: str) -> Any:
+    """None, or `ValueError`, for text of another type."""
+    parse = _PARSERS.get(type_.root)
+    return None if parse is None else parse(type_, text)
+
+
+def _boolean(_: DataType, text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _integer(_: DataType, text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _float(type_: DataType, value: float) -> float:
+    return float(np.float32(value)) if type_.root is TypeRoot.FLOAT else value
+
+
+def _decimal(type_: DataType, value: Decimal) -> Decimal | None:
+    made = value.quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
+    return made if len(made.as_tuple().digits) <= max(type_.precision, type_.scale) else None
+
+
+def _date(_: DataType, text: str) -> int | None:
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    return _days(text)
+
+
+def _days(text: str) -> int:
+    return int(np.datetime64(text, "D").astype(np.int64))
+
+
+def _time(_: DataType, text: str) -> int | None:
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    return _nanos_of_day(text) // 1_000_000
+
+
+def _nanos_of_day(text: str) -> int:
+    found = _CLOCK.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    hours, minutes, seconds, fraction = found.groups()
+    whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds or 0)
+    return whole * _NANOS + int((fraction or "0").ljust(9, "0"))
+
+
+def _timestamp(_: DataType, text: str) -> int:
+    day, clock = (*text.replace(" ", "T", 1).split("T", 1), "")[:2]
+    return _days(day) * 86_400 * _NANOS + (_nanos_of_day(clock) if clock else 0)
+
+
+_PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
+    TypeRoot.BOOLEAN: _boolean,
+    TypeRoot.TINYINT: _integer,
+    TypeRoot.SMALLINT: _integer,
+    TypeRoot.INT: _integer,
+    TypeRoot.BIGINT: _integer,
+    TypeRoot.FLOAT: lambda type_, text: _float(type_, float(text)),
+    TypeRoot.DOUBLE: lambda type_, text: float(text),
+    TypeRoot.DECIMAL: lambda type_, text: _decimal(type_, Decimal(text)),
+    TypeRoot.CHAR: lambda type_, text: text,
+    TypeRoot.VARCHAR: lambda type_, text: text,
+    TypeRoot.DATE: _date,
+    TypeRoot.TIME: _time,
+    TypeRoot.TIMESTAMP: _timestamp,
+    TypeRoot.TIMESTAMP_LTZ: _timestamp,
+}

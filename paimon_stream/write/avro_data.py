@@ -1,0 +1,116 @@
+"""Avro data files on their way to the storage (format.md §7.6)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, encode_block, encode_header
+from paimon_stream.format.file_format import FileFormat, compression
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats
+from paimon_stream.format.types import DataField
+from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.storage.base import Storage
+from paimon_stream.write.avro_values import avro_schema, encode_rows
+from paimon_stream.write.output import Output
+from paimon_stream.write.row_stats import RowStats
+
+__all__ = ["AvroDataFile", "AvroSettings"]
+
+_MOST_OPEN_FILES: Final = 64
+_BLOCK_BYTES: Final = 64 * 2**10
+_ROWS_AT_ONCE: Final = 4096
+_SYNC_SIZE: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroSettings:
+    """How the Avro files of a table are written. `wanted` says which columns get statistics."""
+
+    fields: tuple[DataField, ...]
+    wanted: tuple[bool, ...]
+    codec: str
+    level: int
+    suffix: str
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> AvroSettings:
+        """The settings that the options ask for. Raises `InvalidOption`."""
+        codec = compression(options, FileFormat.AVRO)
+        return cls(
+            fields=schema.fields,
+            wanted=wanted,
+            codec=codec,
+            level=options.value(ZSTD_LEVEL),
+            suffix=f"{codec}.avro" if options.value(FILE_SUFFIX_COMPRESSION) else "avro",
+        )
+
+    @property
+    def most_open(self) -> int:
+        """How many files a task keeps open: each holds less than a block in memory."""
+        return _MOST_OPEN_FILES
+
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> AvroDataFile:
+        """Opens a file; see `FileSettings`."""
+        return AvroDataFile(self, storage, path)
+
+    def compressor(self) -> Compressor:
+        """What compresses blocks."""
+        return compressor(self.codec, self.level)
+
+
+class AvroDataFile:
+    """An Avro file that is open for writing; see `FileWriter`."""
+
+    def __init__(self, settings: AvroSettings, storage: Storage, path: str) -> None:
+        """Opens the file and writes its header."""
+        self.path = path
+        self.rows = 0
+        self._fields = settings.fields
+        self._stats = RowStats([one.type for one in settings.fields], settings.wanted)
+        self._codec = settings.compressor()
+        self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        schema = json.dumps(avro_schema(settings.fields), ensure_ascii=False, separators=(",", ":")).encode()
+        header = encode_header(schema, self._codec.codec, self._sync)
+        self._output = Output(storage, path)
+        self._output.started_by(lambda stream: stream.write(header))
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._output.stream.size
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds the rows, in blocks of about 64 KiB."""
+        for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            for row in encode_rows(batch, self._fields):
+                self._waiting.append(row)
+                self._waiting_bytes += len(row)
+                if self._waiting_bytes >= _BLOCK_BYTES:
+                    self._write_block()
+        self._write_block()
+        self._stats.add(rows)
+        self.rows += rows.num_rows
+
+    def _write_block(self) -> None:
+        if self._waiting:
+            data = self._codec.compress(b"".join(self._waiting))
+            self._output.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
+            self._waiting, self._waiting_bytes = [], 0
+
+    def close(self) -> Sequence[ColumnStats]:
+        """Ends the file; see `FileWriter`."""
+        self._output.finish(lambda: None, lambda: None)
+        return self._stats.columns()
+
+    def abort(self, why: BaseException) -> None:
+        """Gives the file up; see `FileWriter`."""
+        self._output.abort(why, lambda: None)

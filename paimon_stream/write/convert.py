@@ -1,0 +1,228 @@
+"""One column of scalars made to fit its type exactly, or refused with its name and the number of rows.
+
+Nothing is converted that could change a value: an error names what to do instead (semantics.md §6.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, ValueTooLong
+from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
+
+__all__ = ["Place", "check_nulls", "convert"]
+
+_WIDE: Final = Context(prec=100)
+_UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+_DAY_MILLIS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where values belong, for messages: the table, the column, and the path inside of it."""
+
+    table: str
+    column: str
+    path: str = ""
+
+    def inside(self, part: str) -> Place:
+        """A member, an element, a key or a value of this place."""
+        return Place(table=self.table, column=self.column, path=f"{self.path}.{part}")
+
+    def __str__(self) -> str:
+        return f"Column {self.column + self.path!r} of {self.table or 'the table'}"
+
+    def context(self, count: int) -> dict[str, Any]:
+        """What an error says of it to a program."""
+        return {"table": self.table, "column": self.column + self.path, "count": count}
+
+
+def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
+    """Raises `NullInNotNull` where the type does not allow the NULLs that are there."""
+    if not type_.nullable and column.null_count:
+        count = column.null_count
+        raise NullInNotNull(
+            f"{place} is NOT NULL, but {count:,} of {len(column):,} rows are NULL there. Filter them out, or "
+            "fill them with coalesce().",
+            **place.context(count),
+        )
+
+
+def convert(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    """The column as `target`, the Arrow type of the scalar type `type_`. One that fits is not copied.
+
+    Raises `IncompatibleSchema` for other types and for values with more digits than theirs,
+    `NumericOverflow` for numbers out of range, `ValueTooLong` for text and bytes beyond the length.
+    """
+    if not column.type.equals(target):
+        column = _converted(column, type_, target, place)
+    if type_.is_timestamp:
+        _check_digits(column, type_, place)
+    elif type_.precision < MAX_LENGTH and (type_.is_string or type_.is_binary):
+        _check_length(column, type_, place)
+    return column
+
+
+def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
+    """TIMESTAMP(p) is held in units of 3, 6 or 9 digits; those beyond p must be zero."""
+    spare = _UNIT_DIGITS[column.type.unit] - type_.precision
+    if spare <= 0:
+        return
+    step = 10**spare
+    values = column.view(pa.int64())
+    changed = _count(pc.not_equal(pc.multiply(pc.divide(values, step), step), values))
+    if changed:
+        raise _other_type(column, type_, place, changed)
+
+
+def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
+    """Lengths are code points of text, and bytes of BINARY."""
+    most = type_.precision
+    if (pc.max(pc.binary_length(column)).as_py() or 0) <= most:
+        return
+    lengths = pc.utf8_length(column) if type_.is_string else pc.binary_length(column)
+    longer = _count(pc.greater(lengths, most))
+    if longer:
+        unit = "characters" if type_.is_string else "bytes"
+        raise ValueTooLong(
+            f"{place} is {type_}; {longer:,} of {len(column):,} values are longer, the longest has "
+            f"{pc.max(lengths).as_py():,} {unit}. Cut them with substring(), or widen the column.",
+            **place.context(longer),
+        )
+
+
+def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    source = column.type
+    if _same_family(source, target):
+        return _cast(column, type_, target, place)
+    if type_.root is TypeRoot.TIME and pa.types.is_integer(source):
+        return _time_of_millis(column, type_, target, place)
+    if _is_exact_number(source) and _is_exact_number(target):
+        outside = _count_outside(column, target)
+        if outside:
+            raise _overflow(column, type_, place, outside)
+        if _scale(source) <= _scale(target):
+            return _cast(_as_decimal(column, target), type_, target, place)
+    raise _other_type(column, type_, place, len(column) - column.null_count)
+
+
+def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    """TIME is an integer in Spark, which has no such type: milliseconds of the day."""
+    beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
+    if beyond:
+        raise _overflow(column, type_, place, beyond)
+    return column.cast(pa.int32()).cast(target)
+
+
+def _overflow(column: pa.Array, type_: DataType, place: Place, outside: int) -> NumericOverflow:
+    return NumericOverflow(
+        f"{place} is {type_}; {outside:,} of {len(column):,} values are out of its range. Widen the column, "
+        "or fix the values.",
+        **place.context(outside),
+    )
+
+
+def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid:
+        raise _other_type(column, type_, place, _count_changed(column, target)) from None
+
+
+def _other_type(column: pa.Array, type_: DataType, place: Place, count: int) -> IncompatibleSchema:
+    return IncompatibleSchema(
+        f"{place} is {type_}; rows bring {column.type}, {count:,} of {len(column):,} values cannot be stored "
+        "without loss. Cast the column first.",
+        **place.context(count),
+        type=str(column.type),
+    )
+
+
+def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a checked cast between the two keeps every value or fails."""
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    if pa.types.is_string(target):
+        return pa.types.is_large_string(source) or _is_view(source, "string_view")
+    if pa.types.is_binary(target):
+        return (
+            pa.types.is_large_binary(source)
+            or pa.types.is_fixed_size_binary(source)
+            or _is_view(source, "binary_view")
+        )
+    if pa.types.is_float64(target):
+        return bool(
+            pa.types.is_float32(source) or (pa.types.is_signed_integer(source) and source.bit_width <= 32)
+        )
+    if pa.types.is_float32(target):
+        return bool(pa.types.is_signed_integer(source) and source.bit_width <= 16)
+    return bool(pa.types.is_time(source) and pa.types.is_time(target))
+
+
+def _is_view(type_: pa.DataType, name: str) -> bool:
+    return str(type_) == name
+
+
+def _is_exact_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
+
+
+def _as_decimal(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """Integers for a decimal column, in a decimal that holds any integer: Arrow refuses the direct way."""
+    widened = pa.types.is_decimal(target) and pa.types.is_integer(column.type)
+    return column.cast(pa.decimal128(20, 0)) if widened else column
+
+
+def _scale(type_: pa.DataType) -> int:
+    return int(type_.scale) if pa.types.is_decimal(type_) else 0
+
+
+def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
+    """The least and the greatest value of an integer or decimal type."""
+    if pa.types.is_decimal(type_):
+        most = Decimal("9" * type_.precision).scaleb(-type_.scale, _WIDE)
+        return most.copy_negate(), most
+    if pa.types.is_signed_integer(type_):
+        return Decimal(-(2 ** (type_.bit_width - 1))), Decimal(2 ** (type_.bit_width - 1) - 1)
+    return Decimal(0), Decimal(2**type_.bit_width - 1)
+
+
+def _count_outside(column: pa.Array, target: pa.DataType) -> int:
+    """How many numbers are beyond the target's range, its fraction digits aside."""
+    least, most = _limits(column.type)
+    low, high = _limits(target)
+    step = Decimal(1).scaleb(-_scale(column.type))
+    low, high = _floored(low, step), _floored(high, step)
+    beyond = 0
+    if least < low:
+        beyond += _count(pc.less(column, _scalar(low, column.type)))
+    if most > high:
+        beyond += _count(pc.greater(column, _scalar(high, column.type)))
+    return beyond
+
+
+def _floored(limit: Decimal, step: Decimal) -> Decimal:
+    """The limit without the digits that the source cannot have, towards zero."""
+    return limit.quantize(step, rounding="ROUND_DOWN", context=_WIDE)
+
+
+def _scalar(value: Decimal, type_: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value if pa.types.is_decimal(type_) else int(value), type_)
+
+
+def _count_changed(column: pa.Array, target: pa.DataType) -> int:
+    """How many values an unchecked cast would change; at least one, as the checked cast failed."""
+    try:
+        back = column.cast(target, safe=False).cast(column.type, safe=False)
+        return max(1, _count(pc.not_equal(back, column)))
+    except pa.ArrowException:
+        return max(1, int(len(column) - column.null_count))
+
+
+def _count(mask: Any) -> int:
+    return int(pc.sum(mask).as_py() or 0)

@@ -1,0 +1,66 @@
+"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+
+__all__ = ["file_schema", "leaf_paths"]
+
+_INNER_IDS: Final = 536870911
+_IDS_PER_FIELD: Final = 1024
+_COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
+
+
+def file_schema(schema: TableSchema) -> pa.Schema:
+    """Columns in table order, NOT NULL ones not nullable, each with its field id; members of ROWs with
+    theirs, elements, keys and values with those derived from the field around them."""
+    return pa.schema([_field(one) for one in schema.fields])
+
+
+def _field(one: DataField) -> pa.Field:
+    return _made(one.name, _type(one.type, one.id, 1), one.type.nullable, one.id)
+
+
+def _made(name: str, type_: pa.DataType, nullable: bool, id_: int) -> pa.Field:
+    return pa.field(name, type_, nullable=nullable, metadata={b"PARQUET:field_id": str(id_).encode()})
+
+
+def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
+    """The type inside the field of that id; `depth` counts ARRAYs, MAPs and MULTISETs below it, from 1."""
+    above = _INNER_IDS + _IDS_PER_FIELD * field + depth
+    match type_:
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return pa.list_(_made("element", _type(element, field, depth + 1), element.nullable, above))
+        case DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
+            return _map(key, value, field, depth)
+        case DataType(root=TypeRoot.MULTISET, element=DataType() as element):
+            return _map(element, _COUNT, field, depth)
+        case DataType(root=TypeRoot.ROW):
+            return pa.struct([_field(one) for one in type_.fields])
+    return arrow_type(type_)
+
+
+def _map(key: DataType, value: DataType, field: int, depth: int) -> pa.DataType:
+    below = _INNER_IDS - _IDS_PER_FIELD * field - depth
+    above = _INNER_IDS + _IDS_PER_FIELD * field + depth
+    return pa.map_(
+        _made("key", _type(key, field, depth + 1), False, below),
+        _made("value", _type(value, field, depth + 1), value.nullable, above),
+    )
+
+
+def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
+    """The columns of a Parquet file that hold a column of this type, by their paths, in file order."""
+    if pa.types.is_map(type_):
+        entries = f"{name}.key_value"
+        return leaf_paths(f"{entries}.key", type_.key_type) + leaf_paths(f"{entries}.value", type_.item_type)
+    if pa.types.is_list(type_):
+        return leaf_paths(f"{name}.list.element", type_.value_type)
+    if pa.types.is_struct(type_):
+        return [path for one in type_ for path in leaf_paths(f"{name}.{one.name}", one.type)]
+    return [name]

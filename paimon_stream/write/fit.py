@@ -1,0 +1,165 @@
+"""Columns of any type made to fit: ARRAY, MAP, MULTISET and ROW are taken apart, fitted and put together.
+
+Only what is alive is looked at: elements of NULL arrays and members of NULL rows are anything in Arrow, and
+are left out. All of it is work on whole columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.errors import IncompatibleSchema
+from paimon_stream.format.types import DataType, TypeRoot
+from paimon_stream.write.convert import Place, check_nulls, convert
+
+__all__ = ["fit"]
+
+_COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
+
+
+def fit(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    """The column as `target`, the Arrow type of `type_`; NULLs on its top level are not judged.
+
+    Raises as `convert`, and `NullInNotNull` for NULL keys, elements, values and members that must not be.
+    """
+    source = column.type
+    if pa.types.is_null(source):
+        return pa.nulls(len(column), target)
+    if pa.types.is_dictionary(source):
+        return fit(column.dictionary_decode(), type_, target, place)
+    if not type_.is_nested:
+        return convert(column, type_, target, place)
+    if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
+        return _fit_row(column, type_, target, place)
+    if type_.root is TypeRoot.ARRAY and _is_list(source):
+        return _fit_array(column, type_, target, place)
+    if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
+        return _fit_map(column, type_, target, place)
+    raise IncompatibleSchema(
+        f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first.",
+        **place.context(len(column) - column.null_count),
+        type=str(source),
+    )
+
+
+def _fit_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
+    made = fit(column, type_, field.type, place)
+    check_nulls(made, type_, place)
+    return made
+
+
+# -- ARRAY, MAP, MULTISET -----------------------------------------------------------------------------
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    )
+
+
+def _fit_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    assert type_.element is not None
+    if not pa.types.is_list(column.type):
+        column = column.cast(pa.list_(column.type.value_field))
+    offsets, alive = _alive(column)
+    elements = _fit_inner(alive(column.values), type_.element, target.value_field, place.inside("element"))
+    return pa.ListArray.from_arrays(offsets, elements, type=target)
+
+
+def _fit_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    assert type_.element is not None
+    key, value = (type_.key, type_.element) if type_.key is not None else (type_.element, _COUNT)
+    offsets, alive = _alive(column)
+    keys = _fit_inner(alive(column.keys), key.with_nullable(False), target.key_field, place.inside("key"))
+    items = _fit_inner(alive(column.items), value, target.item_field, place.inside("value"))
+    return pa.MapArray.from_arrays(offsets, keys, items, type=target)
+
+
+class _Alive:
+    """The part of the children of lists or maps that belongs to rows that are not NULL."""
+
+    __slots__ = ("_keep", "_length", "_start")
+
+    def __init__(self, start: int, length: int, keep: npt.NDArray[np.bool_] | None) -> None:
+        self._start, self._length, self._keep = start, length, keep
+
+    def __call__(self, children: pa.Array) -> pa.Array:
+        part = children.slice(self._start, self._length)
+        return part if self._keep is None else part.filter(pa.array(self._keep))
+
+
+def _alive(column: pa.Array) -> tuple[pa.Array, _Alive]:
+    """New offsets from 0, NULL where the row is, and what takes the elements that they point to."""
+    rows = len(column)
+    if not rows:
+        return pa.array([0], pa.int32()), _Alive(0, 0, None)
+    bounds = np.asarray(column.offsets).astype(np.int64)
+    lengths = np.diff(bounds)
+    start, length, keep = int(bounds[0]), int(bounds[-1] - bounds[0]), None
+    null = np.zeros(rows + 1, bool)
+    if column.null_count:
+        null[:-1] = _flags(column.is_null())
+        if lengths[null[:-1]].any():
+            keep = np.repeat(~null[:-1], lengths)
+            lengths[null[:-1]] = 0
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.array(offsets, mask=null if column.null_count else None), _Alive(start, length, keep)
+
+
+# -- ROW ----------------------------------------------------------------------------------------------
+
+
+def _fit_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+    names = [one.name for one in column.type]
+    wanted = [one.name for one in type_.fields]
+    if sorted(names) != sorted(wanted):
+        raise IncompatibleSchema(
+            f"{place} has the members {', '.join(wanted)}; rows bring {', '.join(names)}. Make the struct "
+            "with these members.",
+            **place.context(len(column) - column.null_count),
+            type=str(column.type),
+        )
+    valid = _flags(column.is_valid()) if column.null_count else None
+    members = []
+    for one, field in zip(type_.fields, target, strict=True):
+        member = column.field(names.index(one.name))
+        if valid is not None:
+            member = member.filter(pa.array(valid))
+        member = _fit_inner(member, one.type, field, place.inside(one.name))
+        members.append(member if valid is None else _spread(member, field, valid))
+    mask = None if valid is None else pa.array(~valid)
+    return pa.StructArray.from_arrays(members, fields=list(target), mask=mask)
+
+
+def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
+    """The members of the rows that are not NULL, at their places among all rows. In between is NULL, or,
+    because writers insist on it for NOT NULL members, anything else."""
+    if not field.nullable and not len(member):
+        return _zeros(field.type, len(valid))
+    places = np.maximum(np.cumsum(valid) - 1, 0)
+    return member.take(pa.array(places, mask=~valid if field.nullable else None))
+
+
+def _zeros(type_: pa.DataType, rows: int) -> pa.Array:
+    """Rows that are not NULL, without any content."""
+    if pa.types.is_struct(type_):
+        return pa.Array.from_buffers(type_, rows, [None], children=[_zeros(one.type, rows) for one in type_])
+    if pa.types.is_map(type_) or pa.types.is_list(type_):
+        offsets = pa.array(np.zeros(rows + 1, np.int32))
+        if pa.types.is_list(type_):
+            return pa.ListArray.from_arrays(offsets, _zeros(type_.value_type, 0), type=type_)
+        keys, items = _zeros(type_.key_type, 0), _zeros(type_.item_type, 0)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=type_)
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return pa.array([b""], pa.binary()).take(pa.array(np.zeros(rows, np.int64))).cast(type_)
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(bytes(rows * type_.bit_width // 8 + 1))])
+
+
+def _flags(column: Any) -> npt.NDArray[np.bool_]:
+    made: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+    return made

@@ -1,0 +1,238 @@
+"""ORC files on their way to the storage (format.md §7.5).
+
+TIME is an int in ORC. Everything else has its own type; CHAR and VARCHAR are strings of the length that
+they have. Arrow's writer holds rows back until a stripe is full, so how large a file is meanwhile is an
+estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc
+
+from paimon_stream.errors import InvalidData, InvalidOption
+from paimon_stream.format.file_format import FileFormat, compression
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats
+from paimon_stream.format.types import DataType
+from paimon_stream.options import FILE_BLOCK_SIZE, FILE_SUFFIX_COMPRESSION, Options, positive, size
+from paimon_stream.storage.base import Storage
+from paimon_stream.write.dictionary import worth_a_dictionary
+from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.leaves import leaves
+from paimon_stream.write.output import Output
+from paimon_stream.write.row_stats import RowStats
+
+__all__ = ["OrcFile", "OrcSettings"]
+
+_MOST_OPEN_FILES: Final = 16
+_STRIPE_BYTES: Final = 64 * 2**20
+_BLOCK_BYTES: Final = 256 * 2**10
+_BLOCK_STEP: Final = 64 * 2**10
+"""Arrow wants compression blocks of a multiple of this."""
+
+_SAMPLE_ROWS: Final = 4096
+_DICTIONARY_SHARE: Final = 0.4
+_LONGEST_BOUND: Final = 1024
+"""Java's ORC keeps no bound of text that is longer, in bytes."""
+
+_PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrcSettings:
+    """How the ORC files of a table are written. `arrow` is the schema as it is in the file, `dictionary`
+    None where the rows decide; `wanted` says which columns get statistics."""
+
+    arrow: pa.Schema
+    types: tuple[DataType, ...]
+    wanted: tuple[bool, ...]
+    codec: str
+    suffix: str
+    timestamps: tuple[int, ...]
+    dictionary: float | None
+    more: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> OrcSettings:
+        """The settings that the options ask for. Raises `InvalidOption`, `UnsupportedFeature`."""
+        codec = compression(options, FileFormat.ORC)
+        return cls(
+            arrow=pa.schema([_in_orc(one) for one in file_schema(schema)]),
+            types=tuple(one.type for one in schema.fields),
+            wanted=wanted,
+            codec="uncompressed" if codec == "none" else codec,
+            suffix=f"{codec}.orc" if options.value(FILE_SUFFIX_COMPRESSION) else "orc",
+            timestamps=tuple(i for i, one in enumerate(schema.fields) if _holds_timestamps(one.type)),
+            dictionary=_parsed(options, "orc.dictionary.key.threshold", float),
+            more=tuple(_more(options)),
+        )
+
+    @property
+    def most_open(self) -> int:
+        """How many files a task keeps open: each holds up to a stripe in memory."""
+        return _MOST_OPEN_FILES
+
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> OrcFile:
+        """Opens a file; see `FileSettings`."""
+        return OrcFile(self, storage, path, first, row_bytes)
+
+    def in_file(self, rows: pa.Table) -> pa.Table:
+        """The rows in the types that the file has. Nothing is copied. Raises `InvalidData` for timestamps
+        that Arrow's writer would spoil."""
+        for i in self.timestamps:
+            for chunk in rows.column(i).chunks:
+                _check_timestamps(self.arrow.names[i], chunk)
+        if rows.schema.equals(self.arrow):
+            return rows
+        columns = [
+            column if column.type.equals(one.type) else _viewed(column, one.type)
+            for column, one in zip(rows.columns, self.arrow, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self.arrow)
+
+    def writer(self, stream: Any, first: pa.Table) -> orc.ORCWriter:
+        """Arrow's writer for a file whose first rows are like these."""
+        threshold = self.dictionary
+        if threshold is None:
+            texts = {name for name, one in zip(first.column_names, self.types, strict=True) if one.is_string}
+            threshold = _DICTIONARY_SHARE if texts & set(worth_a_dictionary(first)) else 0.0
+        return orc.ORCWriter(
+            stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more)
+        )
+
+
+def _holds_timestamps(type_: DataType) -> bool:
+    inner = [one for one in (type_.key, type_.element) if one is not None]
+    inner += [one.type for one in type_.fields]
+    return type_.is_timestamp or any(map(_holds_timestamps, inner))
+
+
+def _check_timestamps(name: str, column: pa.Array) -> None:
+    """Arrow writes fractions of seconds before 1970 as negative ones, on which Java fails."""
+    for path, leaf in leaves(name, column):
+        if not pa.types.is_timestamp(leaf.type):
+            continue
+        values, second = leaf.view(pa.int64()), _PER_SECOND[leaf.type.unit]
+        whole = pc.equal(pc.multiply(pc.divide(values, second), second), values)
+        broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
+        if broken:
+            raise InvalidData(
+                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which "
+                "cannot be written to ORC files so that Java reads them. Cut the fractions off, or set "
+                "file.format to parquet.",
+                column=path,
+                count=broken,
+            )
+
+
+def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
+
+
+def _in_orc(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _orc_type(field.type), nullable=field.nullable)
+
+
+def _orc_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(type_):
+        return pa.int32()
+    if pa.types.is_list(type_):
+        return pa.list_(_in_orc(type_.value_field))
+    if pa.types.is_map(type_):
+        return pa.map_(_in_orc(type_.key_field), _in_orc(type_.item_field))
+    if pa.types.is_struct(type_):
+        return pa.struct([_in_orc(one) for one in type_])
+    return type_
+
+
+def _parsed(options: Options, key: str, parse: Any, default: Any = None) -> Any:
+    raw = options.get(key)
+    if raw is None:
+        return default
+    try:
+        return parse(raw)
+    except (ValueError, KeyError):
+        raise InvalidOption(
+            f"Option {key!r} is {raw!r}, which it cannot be. Set it as ORC documents it.",
+            option=key,
+            value=raw,
+        ) from None
+
+
+def _blocks(text: str) -> int:
+    return max(1, -(-size(text) // _BLOCK_STEP)) * _BLOCK_STEP
+
+
+def _more(options: Options) -> Iterator[tuple[str, Any]]:
+    """What `orc.*` options say that Arrow's writer can do."""
+    block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _STRIPE_BYTES
+    for key, argument, parse, default in (
+        ("orc.stripe.size", "stripe_size", size, max(1, block)),
+        ("orc.compress.size", "compression_block_size", _blocks, _BLOCK_BYTES),
+        ("orc.row.index.stride", "row_index_stride", positive, None),
+        ("orc.write.batch-size", "batch_size", positive, None),
+        ("orc.compression.strategy", "compression_strategy", lambda text: _STRATEGIES[text.lower()], None),
+    ):
+        found = _parsed(options, key, parse, default)
+        if found is not None:
+            yield argument, found
+
+
+class OrcFile:
+    """An ORC file that is open for writing; see `FileWriter`."""
+
+    def __init__(
+        self, settings: OrcSettings, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
+    ) -> None:
+        """Opens the file. `first` are rows to choose encodings by; they are not written."""
+        self.path = path
+        self.rows = 0
+        self._settings = settings
+        self._stats = RowStats(settings.types, settings.wanted)
+        self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes
+        self._output = Output(storage, path)
+        self._writer = self._output.started_by(lambda stream: settings.writer(stream, first))
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, rows that are held back among them by estimate; exact once closed."""
+        written = self._output.stream.size
+        return max(written, int(self.rows * self._row_bytes)) if self._writer.is_open else written
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds the rows to the stripe at hand."""
+        self._writer.write(self._settings.in_file(rows))
+        self._stats.add(rows)
+        self.rows += rows.num_rows
+
+    def close(self) -> Sequence[ColumnStats]:
+        """Ends the file; see `FileWriter`."""
+        self._output.finish(self._writer.close, self._forget)
+        return self._stats.columns(_LONGEST_BOUND)
+
+    def abort(self, why: BaseException) -> None:
+        """Gives the file up; see `FileWriter`."""
+        self._output.abort(why, self._forget)
+
+    def _forget(self) -> None:
+        self._writer.is_open = False
+
+
+def _sampled(settings: OrcSettings, first: pa.Table) -> float:
+    """About how many bytes a row takes."""
+    sample = first.slice(0, _SAMPLE_ROWS)
+    sizes = []
+    for rows in (sample, sample.slice(0, 0)):
+        sink = pa.BufferOutputStream()
+        writer = settings.writer(sink, first)
+        writer.write(settings.in_file(rows))
+        writer.close()
+        sizes.append(sink.getvalue().size)
+    return float(max(1, sizes[0] - sizes[1]) / max(1, sample.num_rows))

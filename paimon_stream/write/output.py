@@ -1,0 +1,126 @@
+"""What the writers of all file formats share: the file in the storage, its end, and giving it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from paimon_stream.format.stats import ColumnStats
+from paimon_stream.storage.base import Storage
+
+__all__ = ["CountingStream", "FileSettings", "FileWriter", "Output"]
+
+
+class FileWriter(Protocol):
+    """A data file that is open for writing. Ends with `close` or `abort`; errors are the storage's.
+
+    `size` is bytes: those written so far, estimated where the format holds rows back, and exact after
+    `close`. `rows` counts rows.
+    """
+
+    path: str
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows."""
+
+    def close(self) -> Sequence[ColumnStats]:
+        """Ends the file and makes it durable; exact statistics of each column, for the wanted ones. Where
+        that fails the file is removed."""
+
+    def abort(self, why: BaseException) -> None:
+        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
+
+
+class FileSettings(Protocol):
+    """How the data files of one table are written. `suffix` is what their names end with; `most_open` is
+    how many may be open at once for the memory they hold."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of file names, without the dot before it."""
+
+    @property
+    def most_open(self) -> int:
+        """How many files a task keeps open."""
+
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
+        """Opens a new file; the name is taken at once. `first` are rows to choose encodings by, they are
+        not written; `row_bytes` is what a row took in an earlier file."""
+
+
+class CountingStream:
+    """Passes bytes on to a storage's stream and counts them; closing is the storage's business."""
+
+    closed = False
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self.inner: BinaryIO | None = inner
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        """Passes the bytes on; how many they were."""
+        if self.inner is not None:
+            self.inner.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """How many bytes there were."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing: the end of the storage's context makes all of it durable."""
+
+    def close(self) -> None:
+        """Nothing, for the same reason."""
+
+
+class Output:
+    """A new file of a storage, and whatever writes into its `stream`.
+
+    `forget` is called before the file is given up: the writer must not touch the stream any more.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        """Creates the file. Raises the storage's errors, `AlreadyExists` among them."""
+        self._context = ExitStack()
+        self.stream = CountingStream(self._context.enter_context(storage.open_output(path)))
+
+    def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
+        """What `start` makes of the stream; where that fails the file is removed."""
+        with ExitStack() as opened:
+            opened.push(self._context.__exit__)
+            made = start(self.stream)
+            opened.pop_all()
+        return made
+
+    def finish(self, end: Callable[[], Any], forget: Callable[[], None]) -> None:
+        """Ends the file by `end` and makes it durable. Where that fails the file is removed."""
+        try:
+            with self._context:
+                end()
+        except BaseException:
+            self._drop(forget)
+            raise
+
+    def abort(self, why: BaseException, forget: Callable[[], None]) -> None:
+        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
+        self._drop(forget)
+        try:
+            self._context.__exit__(type(why), why, why.__traceback__)
+        except BaseException as again:
+            if again is not why:
+                raise
+
+    def _drop(self, forget: Callable[[], None]) -> None:
+        """Keeps Arrow from ending the file by itself when the writer is collected."""
+        self.stream.inner = None
+        forget()

@@ -1,0 +1,246 @@
+"""Reading append tables: columns, partitions, time travel, streaming, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.errors import (
+    FormatError,
+    IncompatibleSchema,
+    InvalidData,
+    NotFound,
+    PaimonStreamError,
+    Unavailable,
+    UnsupportedFeature,
+)
+from paimon_stream.format.schema_json import decode_schema, encode_schema
+from paimon_stream.storage.faults import Fault, FaultyStorage
+from paimon_stream.table.table import load_table
+from paimon_stream.write.task import WriteSpec, write_task
+from tests.readkit import append, batch_of
+
+SCHEMA = [("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT"), ("note", "STRING")]
+FORMATS = ["parquet", "orc", "avro"]
+
+
+def created(
+    path: Path, options: dict[str, str] | None = None, keys: tuple[str, ...] = ("dt", "hr")
+) -> PaimonTable:
+    return PaimonTable.create(str(path / "db.db" / "t"), SCHEMA, partition_keys=keys, options=options)
+
+
+def filled(path: Path, options: dict[str, str] | None = None) -> PaimonTable:
+    table = created(path, options)
+    for batch in range(3):
+        rows = [(batch * 10 + i, "ab"[i % 2], i % 3 or None, f"n{i}") for i in range(10)]
+        append(table, rows, "me", batch)
+    return table
+
+
+def ids(table: pa.Table) -> list[int]:
+    return sorted(table.column("id").to_pylist())
+
+
+def test_a_table_without_snapshots_has_its_columns_and_no_rows(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    assert table.to_arrow().num_rows == 0
+    assert table.to_arrow(columns=["hr", "id"]).schema == pa.schema([("hr", pa.int32()), ("id", pa.int64())])
+    assert list(table.to_batches()) == []
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_columns_and_partitions_are_chosen(tmp_path: Path, file_format: str) -> None:
+    table = filled(tmp_path, {"file.format": file_format})
+    assert ids(table.to_arrow()) == list(range(30))
+    assert ids(table.to_arrow(columns=["id"], partition={"dt": "a"})) == list(range(0, 30, 2))
+    exact = table.to_arrow(partition={"dt": "b", "hr": 1})
+    assert set(exact.column("dt").to_pylist()) == {"b"} and set(exact.column("hr").to_pylist()) == {1}
+    assert ids(exact) == [1, 7, 11, 17, 21, 27]
+    assert ids(table.to_arrow(partition="dt=b/hr=1")) == ids(exact)
+    assert ids(table.to_arrow(partition={"hr": None})) == sorted(
+        b * 10 + i for b in range(3) for i in (0, 3, 6, 9)
+    )
+    only_partition_columns = table.to_arrow(columns=["hr", "dt"])
+    assert only_partition_columns.num_rows == 30
+    assert table.to_arrow(partition={"dt": "c"}).num_rows == 0
+
+
+def test_snapshots_and_tags_are_read_as_they_were(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    assert [table.to_arrow(i).num_rows for i in (1, 2, 3)] == [10, 20, 30]
+    root = Path(table.location)
+    (root / "tag").mkdir()
+    (root / "tag" / "tag-first").write_bytes((root / "snapshot" / "snapshot-1").read_bytes())
+    (root / "snapshot" / "snapshot-1").unlink()
+    assert table.to_arrow(tag="first").num_rows == 10
+    assert list(table.tags()) == ["first"]
+    with pytest.raises(NotFound, match=r"no snapshot 1.*There are 2 to 3"):
+        table.to_arrow(1)
+    with pytest.raises(NotFound, match="no snapshot 99"):
+        table.to_batches(99)
+    with pytest.raises(NotFound, match="no tag 'second'"):
+        table.to_arrow(tag="second")
+    with pytest.raises(IncompatibleSchema, match="Both"):
+        table.to_arrow(2, tag="first")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["idd"], "no column 'idd'.*Did you mean 'id'"),
+        (["zzz"], "Its columns: id, dt, hr, note"),
+        ([], "at least one"),
+        ("id", "Give a list"),
+        (["id", "id"], "named twice"),
+    ],
+)
+def test_columns_that_are_none_are_refused_at_once(tmp_path: Path, columns: Any, message: str) -> None:
+    table = created(tmp_path)
+    with pytest.raises(IncompatibleSchema, match=message):
+        table.to_batches(columns=columns)
+
+
+def test_partitions_that_are_none_are_refused_at_once(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    with pytest.raises(IncompatibleSchema, match="'id' is no partition column"):
+        table.to_batches(partition={"id": 1})
+    with pytest.raises(InvalidData, match="'hr' is INT; 'x' is no value"):
+        table.to_batches(partition={"dt": "a", "hr": "x"})
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_batches_are_small_and_come_file_by_file(tmp_path: Path, file_format: str) -> None:
+    table = created(tmp_path, {"file.format": file_format}, keys=())
+    for batch in range(2):
+        append(table, [(batch * 1000 + i, "x", 1, "y") for i in range(1000)], "me", batch)
+    batches = table.to_batches(columns=["id"], batch_rows=64)
+    assert isinstance(batches, Iterator)
+    first = next(batches)
+    assert first.num_rows <= 64
+    for file in table.files()[1:]:
+        Path(file.path).unlink()
+    with pytest.raises(NotFound, match=r"Data file .* of snapshot 2 is missing"):
+        list(batches)
+
+
+def test_rows_of_fixed_buckets_come_in_the_order_of_their_sequence_numbers(tmp_path: Path) -> None:
+    table = PaimonTable.create(
+        str(tmp_path / "t"),
+        SCHEMA,
+        options={"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "2"},
+    )
+    for batch in range(6):
+        append(table, [(batch, "x", 1, "y")], "me", batch)
+    assert table.to_arrow(columns=["id"]).column(0).to_pylist() == list(range(6))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_missing_file_is_named(tmp_path: Path, file_format: str) -> None:
+    table = filled(tmp_path, {"file.format": file_format})
+    gone = Path(table.files()[0].path)
+    gone.unlink()
+    with pytest.raises(NotFound) as missing:
+        table.to_arrow()
+    assert missing.value.context["path"] == str(gone)
+    assert missing.value.__cause__ is None
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_broken_file_gives_an_error_that_names_it_or_rows(tmp_path: Path, file_format: str) -> None:
+    """Whatever byte is damaged, wherever it is cut off: rows, or an error of ours; never another."""
+    table = created(tmp_path, {"file.format": file_format}, keys=())
+    append(table, [(i, f"dt{i}", i, "text" * i) for i in range(200)], "me", 1)
+    (file,) = table.files()
+    path = Path(file.path)
+    whole = path.read_bytes()
+    chance = random.Random(7)
+    failed = 0
+    for trial in range(150):
+        broken = bytearray(whole)
+        if trial % 3 == 0:
+            del broken[chance.randrange(len(whole)) :]
+        else:
+            for _ in range(1 + trial % 4):
+                broken[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        path.write_bytes(broken)
+        refused = refusal(table)
+        if refused is not None:
+            failed += 1
+            assert isinstance(refused, FormatError | UnsupportedFeature), refused
+            assert str(path) in str(refused)
+            assert refused.__cause__ is None
+            assert refused.__context__ is None or refused.__suppress_context__
+    assert failed > 50
+    path.write_bytes(whole)
+    assert table.to_arrow().num_rows == 200
+
+
+def refusal(table: PaimonTable) -> PaimonStreamError | None:
+    try:
+        table.to_arrow()
+    except PaimonStreamError as refused:
+        return refused
+    return None
+
+
+def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path: Path) -> None:
+    table = created(tmp_path, keys=())
+    append(table, [(1, "a", 1, "x"), (2, "a", 1, "x")], "me", 1)
+    (file,) = table.files()
+    pq.write_table(pq.read_table(file.path).slice(1), file.path)
+    with pytest.raises(FormatError, match="holds 1 rows; its manifest says 2"):
+        table.to_arrow()
+
+
+def test_a_storage_that_fails_is_no_broken_file(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    inner = table._table.storage
+    faulty = FaultyStorage(inner, [Fault(at=1, verb="open_input")])
+    with pytest.raises(Unavailable):
+        PaimonTable(load_table(faulty)).to_arrow()
+
+
+def test_the_format_is_told_by_the_files_name(tmp_path: Path) -> None:
+    table = created(tmp_path, keys=())
+    inner = table._table
+    spec = WriteSpec(storage=inner.storage, schema=inner.schema, options=inner.options)
+    (message,) = write_task(spec, [batch_of(inner.schema, [(1, "a", 1, "x")])]).messages
+    (file,) = message.new_files
+    other = replace(file, file_name=f"{file.file_name}.lance")
+    folder = Path(table.location, "bucket-0")
+    (folder / file.file_name).rename(folder / other.file_name)
+    table.new_commit("me").commit(1, [replace(message, new_files=(other,))])
+    with pytest.raises(UnsupportedFeature, match="'lance' file"):
+        table.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("type", "format-table"), ("branch", "dev"), ("data-evolution.enabled", "true")]
+)
+def test_tables_that_need_more_than_this_are_refused(tmp_path: Path, option: str, value: str) -> None:
+    table = filled(tmp_path)
+    file = Path(table.location, "schema", "schema-0")
+    schema = decode_schema(file.read_bytes(), "schema-0")
+    options = {**schema.options, option: value}
+    object.__setattr__(schema, "options", options)
+    file.write_bytes(encode_schema(schema))
+    with pytest.raises(UnsupportedFeature, match=option):
+        PaimonTable.load(table.location).to_arrow()
+
+
+def test_a_column_the_file_lacks_is_null(tmp_path: Path) -> None:
+    table = created(tmp_path, keys=())
+    append(table, [(1, "a", 1, "x"), (2, "a", 1, "x")], "me", 1)
+    (file,) = table.files()
+    pq.write_table(pq.read_table(file.path).drop_columns(["note"]), file.path)
+    assert table.to_arrow().column("note").to_pylist() == [None, None]
+    assert table.to_arrow(columns=["note"]).num_rows == 2
