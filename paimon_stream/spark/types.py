@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, functions
 from pyspark.sql import types as st
@@ -19,7 +19,9 @@ from paimon_stream.errors import IncompatibleSchema, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 
-__all__ = ["Alignment", "align", "can_up_cast", "project", "spark_type", "to_data_fields"]
+__all__ = ["Alignment", "SparkStruct", "align", "can_up_cast", "project", "spark_type", "to_data_fields"]
+
+SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
     TypeRoot.BOOLEAN: st.BooleanType,
