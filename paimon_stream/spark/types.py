@@ -120,6 +120,12 @@ _WIDTH: Final[Mapping[type[st.DataType], int]] = {
     st.FloatType: 4,
     st.DoubleType: 5,
 }
+# Up-casts of Spark's that round large numbers in silence.
+_ROUNDED: Final = {
+    (st.IntegerType, st.FloatType),
+    (st.LongType, st.FloatType),
+    (st.LongType, st.DoubleType),
+}
 _DIGITS: Final[Mapping[type[st.DataType], int]] = {
     st.ByteType: 3,
     st.ShortType: 5,
@@ -134,9 +140,8 @@ _TEXT_FROM: Final = (
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another.
 
-    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint
-    and binary → string. A whole number into FLOAT or DOUBLE is an up-cast of Spark's, too; whether
-    its values survive is seen where they are written.
+    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint,
+    binary → string, and whole numbers into a FLOAT or DOUBLE that cannot hold all of them.
     """
     match source, target:
         case st.NullType(), _:
@@ -155,6 +160,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             return True
         case _, st.StringType():
             return isinstance(source, _TEXT_FROM)
+    if (type(source), type(target)) in _ROUNDED:
+        return False
     if type(source) in _WIDTH and type(target) in _WIDTH:
         return _WIDTH[type(source)] <= _WIDTH[type(target)]
     return _same(source, target)
