@@ -26,7 +26,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from paimon_stream.spark.types import SparkStruct
 
 __all__ = ["PaimonTable"]
 
@@ -64,7 +64,7 @@ class PaimonTable:
     def create(
         cls,
         location: str,
-        schema: StructType | pa.Schema | Sequence[tuple[str, str]],
+        schema: SparkStruct | pa.Schema | Sequence[tuple[str, str]],
         *,
         partition_keys: Sequence[str] = (),
         primary_keys: Sequence[str] = (),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, functions
 from pyspark.sql import types as st
@@ -19,7 +19,9 @@ from paimon_stream.errors import IncompatibleSchema, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 
-__all__ = ["Alignment", "align", "can_up_cast", "project", "spark_type", "to_data_fields"]
+__all__ = ["Alignment", "SparkStruct", "align", "can_up_cast", "project", "spark_type", "to_data_fields"]
+
+SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
     TypeRoot.BOOLEAN: st.BooleanType,
@@ -118,6 +120,12 @@ _WIDTH: Final[Mapping[type[st.DataType], int]] = {
     st.FloatType: 4,
     st.DoubleType: 5,
 }
+# Up-casts of Spark's that round large numbers in silence.
+_ROUNDED: Final = {
+    (st.IntegerType, st.FloatType),
+    (st.LongType, st.FloatType),
+    (st.LongType, st.DoubleType),
+}
 _DIGITS: Final[Mapping[type[st.DataType], int]] = {
     st.ByteType: 3,
     st.ShortType: 5,
@@ -132,9 +140,8 @@ _TEXT_FROM: Final = (
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another.
 
-    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint
-    and binary → string. A whole number into FLOAT or DOUBLE is an up-cast of Spark's, too; whether
-    its values survive is seen where they are written.
+    These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint,
+    binary → string, and whole numbers into a FLOAT or DOUBLE that cannot hold all of them.
     """
     match source, target:
         case st.NullType(), _:
@@ -153,6 +160,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             return True
         case _, st.StringType():
             return isinstance(source, _TEXT_FROM)
+    if (type(source), type(target)) in _ROUNDED:
+        return False
     if type(source) in _WIDTH and type(target) in _WIDTH:
         return _WIDTH[type(source)] <= _WIDTH[type(target)]
     return _same(source, target)

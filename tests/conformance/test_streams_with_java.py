@@ -133,7 +133,7 @@ def test_java_reads_every_scalar_type_row_by_row_and_bucket_by_bucket(
     job = streams()
     job.create(ALL_SCALARS, partition_keys=partition_keys, options=options)
     rows = [dict(zip(NAMES, values, strict=True)) for values in EXTREMES]
-    rows += [scalar_row(k) for k in range(2, 40)]
+    rows += [scalar_row(k) for k in range(2, 20)]
     feed(job, rows[::2])
     feed(job, rows[1::2])
     job.run()

@@ -46,6 +46,9 @@ REFUSED_UP_CASTS = {
     ("timestamp", "bigint"),
     ("bigint", "timestamp"),
     ("binary", "string"),
+    ("int", "float"),
+    ("bigint", "float"),
+    ("bigint", "double"),
 }
 
 
