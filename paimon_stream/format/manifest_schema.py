@@ -1,10 +1,11 @@
-"""The Avro schemas of manifests and manifest lists, exactly as Java writes them (format.md §4.2–§4.4)."""
+"""The Avro schemas of manifest lists, manifests and index manifests, exactly as Java writes them
+(format.md §4.2–§4.6)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["MANIFEST_LIST_SCHEMA", "MANIFEST_SCHEMA"]
+__all__ = ["INDEX_MANIFEST_SCHEMA", "MANIFEST_LIST_SCHEMA", "MANIFEST_SCHEMA"]
 
 
 def _nullable(type_: Any) -> list[Any]:
@@ -88,3 +89,34 @@ MANIFEST_LIST_SCHEMA: Final = _top_record(
     ("_MAX_ROW_ID", _nullable("long")),
 )
 """The schema of a manifest list, as Java writes it."""
+
+_DELETIONS: Final = _record(
+    "record__DELETIONS_VECTORS_RANGES",
+    ("f0", "string"),
+    ("f1", "int"),
+    ("f2", "int"),
+    ("_CARDINALITY", _nullable("long")),
+)
+_GLOBAL_INDEX: Final = _record(
+    "record__GLOBAL_INDEX",
+    ("_ROW_RANGE_START", "long"),
+    ("_ROW_RANGE_END", "long"),
+    ("_INDEX_FIELD_ID", "int"),
+    ("_EXTRA_FIELD_IDS", _nullable({"type": "array", "items": "int"})),
+    ("_INDEX_META", _nullable("bytes")),
+)
+
+INDEX_MANIFEST_SCHEMA: Final = _top_record(
+    ("_VERSION", "int"),
+    ("_KIND", "int"),
+    ("_PARTITION", "bytes"),
+    ("_BUCKET", "int"),
+    ("_INDEX_TYPE", "string"),
+    ("_FILE_NAME", "string"),
+    ("_FILE_SIZE", "long"),
+    ("_ROW_COUNT", "long"),
+    ("_DELETIONS_VECTORS_RANGES", _nullable({"type": "array", "items": _nullable(_DELETIONS)})),
+    ("_EXTERNAL_PATH", _nullable("string")),
+    ("_GLOBAL_INDEX", _nullable(_GLOBAL_INDEX)),
+)
+"""The schema of an index manifest, as Java writes it."""
