@@ -134,7 +134,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
 
     These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint
     and binary → string. A whole number into FLOAT or DOUBLE is an up-cast of Spark's, too; whether
-    its values survive is seen where they are written.
+    its values survive is seen where they are written. So are NULLs inside of arrays, maps and structs.
     """
     match source, target:
         case st.NullType(), _:
@@ -153,6 +153,16 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             return True
         case _, st.StringType():
             return isinstance(source, _TEXT_FROM)
+        case st.ArrayType(), st.ArrayType():
+            return can_up_cast(source.elementType, target.elementType)
+        case st.MapType(), st.MapType():
+            keys = can_up_cast(source.keyType, target.keyType)
+            return keys and can_up_cast(source.valueType, target.valueType)
+        case st.StructType(), st.StructType():
+            return source.names == target.names and all(
+                can_up_cast(one.dataType, other.dataType)
+                for one, other in zip(source.fields, target.fields, strict=True)
+            )
     if type(source) in _WIDTH and type(target) in _WIDTH:
         return _WIDTH[type(source)] <= _WIDTH[type(target)]
     return _same(source, target)
@@ -179,13 +189,12 @@ def _same(source: st.DataType, target: st.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """How one column of the table is made: from which column of the DataFrame (None: from its default,
-    or NULL), and the Spark type to cast it to (None: as it is)."""
+    """How one column of the table is made: from which column of the DataFrame (None: all NULL, which is
+    where a default comes in when rows are written), and the Spark type to cast it to (None: as it is)."""
 
     target: str
     source: str | None
     cast: st.DataType | None
-    default: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +281,20 @@ def _column(field: DataField, source: st.StructField | None) -> _Column:
     return _Column(
         target=field.name,
         source=None if source is None else source.name,
-        cast=None if as_it_is else target,
-        default=field.default_value if source is None else None,
+        cast=None if as_it_is else _nullable(target),
     )
+
+
+def _nullable(type_: st.DataType) -> st.DataType:
+    """The type with NULLs everywhere: Spark casts to no other, and what may be NULL is checked later."""
+    match type_:
+        case st.ArrayType():
+            return st.ArrayType(_nullable(type_.elementType), True)
+        case st.MapType():
+            return st.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
+        case st.StructType():
+            return st.StructType([st.StructField(f.name, _nullable(f.dataType), True) for f in type_.fields])
+    return type_
 
 
 def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
@@ -283,7 +303,7 @@ def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
 
 
 def _expression(column: _Column) -> Any:
-    made = functions.lit(column.default) if column.source is None else functions.col(_quoted(column.source))
+    made = functions.lit(None) if column.source is None else functions.col(_quoted(column.source))
     if column.cast is not None:
         made = made.cast(column.cast)
     return made.alias(column.target)
