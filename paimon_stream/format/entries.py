@@ -20,6 +20,7 @@ __all__ = [
     "FileSource",
     "GlobalIndexMeta",
     "IndexFileMeta",
+    "IndexManifestEntry",
     "ManifestEntry",
     "ManifestFileMeta",
     "SimpleStats",
@@ -153,6 +154,15 @@ class ManifestEntry:
             file.embedded_file_index,
             file.external_path,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexManifestEntry:
+    """One live index file, as an index manifest records it. `partition` is a serialized row."""
+
+    partition: bytes
+    bucket: int
+    file: IndexFileMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from io import BytesIO
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-import fastavro
-
-from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import (
     AvroBlock,
     Compressor,
     compressor,
     encode_file,
-    read_file,
     zigzag,
 )
+from paimon_stream.format.avro_records import corrupt, read_records
 from paimon_stream.format.entries import (
     DataFileMeta,
     FileKind,
@@ -35,7 +30,7 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
-from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA, misfit
+from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 
 __all__ = [
     "ENTRIES_PER_BLOCK",
@@ -198,9 +193,6 @@ def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
 
 # -- reading --------------------------------------------------------------------------------------
 
-# What fastavro raises on bytes that do not fit their schema.
-_BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
-
 
 def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
     """The entries of a manifest, in order. `path` is for messages.
@@ -209,9 +201,9 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
     """
     shared: dict[Any, Any] = {}
     try:
-        return [_entry(record, shared) for record in _records(data, path, MANIFEST_SCHEMA)]
+        return [_entry(record, shared) for record in read_records(data, path, MANIFEST_SCHEMA, VERSION)]
     except (ValueError, TypeError) as wrong:
-        raise _corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
@@ -220,60 +212,9 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     try:
-        return [_meta(record) for record in _records(data, path, MANIFEST_LIST_SCHEMA)]
+        return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, VERSION)]
     except (ValueError, TypeError) as wrong:
-        raise _corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
-
-
-def _records(data: bytes, path: str, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts.
-
-    A block is read in one call, as the Avro array it nearly is: only the count before and the end mark
-    behind the items are missing.
-    """
-    file = read_file(data, path)
-    try:
-        schema = _array_of(file.schema)
-    except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
-        raise _corrupt(path, len(data), "the Avro schema in its header is not valid") from None
-    problem = misfit(wanted, schema["items"])
-    if problem:
-        raise _corrupt(path, len(data), problem)
-    for count, packed in file.blocks:
-        if not count:
-            continue
-        source = BytesIO(b"".join((zigzag(count), packed, _END)))
-        try:
-            records = fastavro.schemaless_reader(source, schema, None)
-        except _BROKEN:
-            raise _corrupt(path, len(data), "its records do not fit the schema in its header") from None
-        if not isinstance(records, list) or len(records) != count or source.read(1):
-            raise _corrupt(path, len(data), f"a block does not hold the {count} records it claims")
-        for record in records:
-            if not isinstance(record, dict):
-                raise _corrupt(path, len(data), "it does not hold records")
-            if record["_VERSION"] != VERSION:
-                raise UnknownVersion(
-                    f"{path} is of version {record['_VERSION']}; this release reads version {VERSION}. "
-                    "Rewrite the table with a newer Paimon, or upgrade this package.",
-                    path=path,
-                )
-            yield record
-
-
-@lru_cache(maxsize=32)
-def _array_of(text: str) -> Any:
-    """The parsed schema of an array of the file's records, without logical types: values are wanted as
-    they are stored."""
-    return fastavro.parse_schema({"type": "array", "items": _without_logical_types(json.loads(text))})
-
-
-def _without_logical_types(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _without_logical_types(value) for key, value in node.items() if key != "logicalType"}
-    if isinstance(node, list):
-        return [_without_logical_types(one) for one in node]
-    return node
+        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
 
 
 def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:
@@ -342,12 +283,4 @@ def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
         max_level=get("_MAX_LEVEL"),
         min_row_id=get("_MIN_ROW_ID"),
         max_row_id=get("_MAX_ROW_ID"),
-    )
-
-
-def _corrupt(path: str, size: int, why: str) -> CorruptMetadata:
-    return CorruptMetadata(
-        f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
-        "back to a snapshot that does not use it.",
-        path=path,
     )

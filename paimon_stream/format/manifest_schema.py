@@ -1,11 +1,11 @@
-"""The Avro schemas of manifests and manifest lists, exactly as Java writes them (format.md §4.2–§4.4),
-and which others can be read as them."""
+"""The Avro schemas of manifest lists, manifests and index manifests, exactly as Java writes them
+(format.md §4.2–§4.6)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["MANIFEST_LIST_SCHEMA", "MANIFEST_SCHEMA", "misfit"]
+__all__ = ["INDEX_MANIFEST_SCHEMA", "MANIFEST_LIST_SCHEMA", "MANIFEST_SCHEMA"]
 
 
 def _nullable(type_: Any) -> list[Any]:
@@ -90,39 +90,33 @@ MANIFEST_LIST_SCHEMA: Final = _top_record(
 )
 """The schema of a manifest list, as Java writes it."""
 
+_DELETIONS: Final = _record(
+    "record__DELETIONS_VECTORS_RANGES",
+    ("f0", "string"),
+    ("f1", "int"),
+    ("f2", "int"),
+    ("_CARDINALITY", _nullable("long")),
+)
+_GLOBAL_INDEX: Final = _record(
+    "record__GLOBAL_INDEX",
+    ("_ROW_RANGE_START", "long"),
+    ("_ROW_RANGE_END", "long"),
+    ("_INDEX_FIELD_ID", "int"),
+    ("_EXTRA_FIELD_IDS", _nullable({"type": "array", "items": "int"})),
+    ("_INDEX_META", _nullable("bytes")),
+)
 
-def misfit(wanted: Any, found: Any) -> str | None:
-    """What is wrong with a writer schema, None if records of it can be read as `wanted`."""
-    if not isinstance(found, dict) or found.get("type") != "record":
-        return "it does not hold records"
-    present = {one["name"]: one["type"] for one in found["fields"]}
-    for one in wanted["fields"]:
-        name, type_ = one["name"], one["type"]
-        nullable = isinstance(type_, list)
-        if name not in present:
-            if nullable:
-                continue
-            return f"its records have no {name}"
-        branches = present[name] if isinstance(present[name], list) else [present[name]]
-        values = [branch for branch in branches if branch != "null"]
-        if len(values) != 1 or (len(branches) > 1 and not nullable):
-            return f"its field {name} is of another type"
-        core = type_[1] if nullable else type_
-        if isinstance(core, dict) and core["type"] == "record":
-            inner = misfit(core, values[0])
-            if inner:
-                return f"in {name}, {inner}"
-        elif _family(core) != _family(values[0]):
-            return f"its field {name} is of another type"
-    return None
-
-
-def _family(type_: Any) -> Any:
-    """Types that read as the same Python values."""
-    if isinstance(type_, dict):
-        if type_["type"] == "array":
-            items = type_["items"]
-            branches = items if isinstance(items, list) else [items]
-            return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
-        return _family(type_["type"])
-    return "long" if type_ == "int" else type_
+INDEX_MANIFEST_SCHEMA: Final = _top_record(
+    ("_VERSION", "int"),
+    ("_KIND", "int"),
+    ("_PARTITION", "bytes"),
+    ("_BUCKET", "int"),
+    ("_INDEX_TYPE", "string"),
+    ("_FILE_NAME", "string"),
+    ("_FILE_SIZE", "long"),
+    ("_ROW_COUNT", "long"),
+    ("_DELETIONS_VECTORS_RANGES", _nullable({"type": "array", "items": _nullable(_DELETIONS)})),
+    ("_EXTERNAL_PATH", _nullable("string")),
+    ("_GLOBAL_INDEX", _nullable(_GLOBAL_INDEX)),
+)
+"""The schema of an index manifest, as Java writes it."""

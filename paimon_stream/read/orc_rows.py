@@ -15,6 +15,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.read.convert import Chunk, Leaf, normalize
 from paimon_stream.read.orc_footer import OrcFooter, OrcStripe, StripeFooter
 from paimon_stream.read.orc_timestamps import read_timestamps
+from paimon_stream.read.zones import is_utc, wall_clock
 
 __all__ = ["read_orc"]
 
@@ -22,7 +23,6 @@ _DAY_MILLIS: Final = 86_400_000
 # What Arrow's nanoseconds can hold, in milliseconds, less two days for time zones.
 _FIRST_MILLIS: Final = -(2**63) // 1_000_000 + 2 * _DAY_MILLIS
 _LAST_MILLIS: Final = (2**63 - 1) // 1_000_000 - 2 * _DAY_MILLIS
-_UTC: Final = {"", "UTC", "GMT", "Etc/UTC", "Z"}
 _MICROS: Final = 6
 
 
@@ -99,8 +99,8 @@ def _leaf(zone: str) -> Leaf:
         made = normalize(array, type_)
         if type_.root is TypeRoot.CHAR:
             return pc.utf8_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
-        if type_.root is TypeRoot.TIMESTAMP_LTZ and zone not in _UTC:
-            return pc.local_timestamp(made.cast(pa.timestamp(made.type.unit, zone))).view(made.type)
+        if type_.root is TypeRoot.TIMESTAMP_LTZ and not is_utc(zone):
+            return wall_clock(made, zone).view(made.type)
         return made
 
     return leaf

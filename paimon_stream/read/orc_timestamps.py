@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter, zigzag
+from paimon_stream.read.zones import is_utc, offsets
 
 __all__ = ["decode_run_lengths", "read_timestamps"]
 
@@ -59,12 +60,12 @@ def read_timestamps(
     seconds = decode_run_lengths(plain[_DATA], count, signed=True)
     nanos = _nanos(decode_run_lengths(plain[_SECONDARY], count, signed=False))
     instant = footer.types[column].kind == TIMESTAMP_INSTANT
-    zone = "UTC" if instant else stripe_footer.time_zone or "UTC"
-    seconds = seconds + _base(zone)
+    zone = "UTC" if instant else stripe_footer.time_zone
+    seconds = seconds + (_EPOCH_2015 if is_utc(zone) else _base(zone))
     # The writer cuts seconds towards zero, so one is missing before 1970 where there is a fraction.
     seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
-    if zone not in ("UTC", "GMT", "Etc/UTC"):
-        seconds = _local(seconds, zone)
+    if not is_utc(zone):
+        seconds = seconds + offsets(seconds, zone)
     if nanoseconds and bool(((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)).any()):
         raise OverflowError("nanoseconds end in 2262")
     moments = seconds * _BILLION + nanos if nanoseconds else seconds * _MILLION + nanos // 1000
@@ -80,12 +81,6 @@ def _base(zone: str) -> int:
     """2015-01-01T00:00 in the writer's zone, from which seconds count, in epoch seconds."""
     local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
     return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
-
-
-def _local(seconds: Longs, zone: str) -> Longs:
-    moments = pa.array(seconds).view(pa.timestamp("s", zone))
-    made: Longs = pc.local_timestamp(moments).view(pa.int64()).to_numpy()
-    return made
 
 
 def _nanos(values: Longs) -> Longs:

@@ -178,7 +178,8 @@ def _check_no_deletions(table: Table, snapshot: Snapshot, manifests: ManifestSto
     """Deletion vectors say which rows of a file are gone; without them deleted rows would come back."""
     if snapshot.index_manifest is None:
         return
-    if DELETION_VECTORS in manifests.index_types(snapshot.index_manifest):
+    entries = manifests.index_entries(snapshot.index_manifest)
+    if any(entry.file.index_type == DELETION_VECTORS for entry in entries):
         raise UnsupportedFeature(
             f"Snapshot {snapshot.id} of {table.location} has deletion vectors, which this release does not "
             "read. Compact the table with an engine that does, or read it there.",

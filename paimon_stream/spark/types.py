@@ -141,7 +141,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another.
 
     These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint,
-    binary → string, and whole numbers into a FLOAT or DOUBLE that cannot hold all of them.
+    binary → string, and whole numbers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside of
+    arrays, maps and structs are judged where the rows are written.
     """
     match source, target:
         case st.NullType(), _:
@@ -160,6 +161,16 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             return True
         case _, st.StringType():
             return isinstance(source, _TEXT_FROM)
+        case st.ArrayType(), st.ArrayType():
+            return can_up_cast(source.elementType, target.elementType)
+        case st.MapType(), st.MapType():
+            keys = can_up_cast(source.keyType, target.keyType)
+            return keys and can_up_cast(source.valueType, target.valueType)
+        case st.StructType(), st.StructType():
+            return source.names == target.names and all(
+                can_up_cast(one.dataType, other.dataType)
+                for one, other in zip(source.fields, target.fields, strict=True)
+            )
     if (type(source), type(target)) in _ROUNDED:
         return False
     if type(source) in _WIDTH and type(target) in _WIDTH:
@@ -188,13 +199,12 @@ def _same(source: st.DataType, target: st.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """How one column of the table is made: from which column of the DataFrame (None: from its default,
-    or NULL), and the Spark type to cast it to (None: as it is)."""
+    """How one column of the table is made: from which column of the DataFrame (None: all NULL, which is
+    where a default comes in when rows are written), and the Spark type to cast it to (None: as it is)."""
 
     target: str
     source: str | None
     cast: st.DataType | None
-    default: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,9 +291,20 @@ def _column(field: DataField, source: st.StructField | None) -> _Column:
     return _Column(
         target=field.name,
         source=None if source is None else source.name,
-        cast=None if as_it_is else target,
-        default=field.default_value if source is None else None,
+        cast=None if as_it_is else _nullable(target),
     )
+
+
+def _nullable(type_: st.DataType) -> st.DataType:
+    """The type with NULLs everywhere: Spark casts to no other, and what may be NULL is checked later."""
+    match type_:
+        case st.ArrayType():
+            return st.ArrayType(_nullable(type_.elementType), True)
+        case st.MapType():
+            return st.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
+        case st.StructType():
+            return st.StructType([st.StructField(f.name, _nullable(f.dataType), True) for f in type_.fields])
+    return type_
 
 
 def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
@@ -292,7 +313,7 @@ def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
 
 
 def _expression(column: _Column) -> Any:
-    made = functions.lit(column.default) if column.source is None else functions.col(_quoted(column.source))
+    made = functions.lit(None) if column.source is None else functions.col(_quoted(column.source))
     if column.cast is not None:
         made = made.cast(column.cast)
     return made.alias(column.target)

@@ -18,6 +18,7 @@ from paimon_stream.options import (
     check_table_options,
     table_options,
 )
+from paimon_stream.table.option_rules import check_possible
 
 __all__ = ["check_buckets", "first_schema"]
 
@@ -67,6 +68,7 @@ def first_schema(
     )
     check_table_options(stored)
     check_buckets(schema, Options(stored))
+    check_possible(schema, Options(stored))
     return schema
 
 

@@ -8,8 +8,14 @@ from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import AvroBlock, compressor
-from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.index_manifest import decode_index_types
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileKind,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+)
+from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import (
     ENTRIES_PER_BLOCK,
     decode_manifest,
@@ -81,13 +87,13 @@ class ManifestStore:
             )
         return entries
 
-    def index_types(self, name: str) -> frozenset[str]:
-        """The types of the index files that an index manifest lists: `HASH`, `DELETION_VECTORS`, others.
+    def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
+        """The live index files of a snapshot, which its index manifest of that name lists.
 
         Raises as `read_list` does.
         """
         data, path = self._read(name, None)
-        return decode_index_types(data, path)
+        return decode_index_manifest(data, path)
 
     def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
         path = f"{self._storage.location}/{manifest_path(name)}"

@@ -21,6 +21,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.creation import check_buckets, first_schema
 from paimon_stream.table.layout import Layout
+from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
 __all__ = ["Table", "check_writable", "create_table", "load_table"]
@@ -52,7 +53,8 @@ class Table:
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
     """The table at the storage's root, with its newest schema.
 
-    Raises `NotFound` where there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    Raises `NotFound` where there is none, `InvalidOption` for overrides of what holds for all writers,
+    `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
     return _table(storage, SchemaStore(storage).latest(), overrides)
 
@@ -88,6 +90,7 @@ def create_table(
 
 
 def _table(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None) -> Table:
+    check_overrides(storage.location, schema.options, overrides or {})
     options = Options(schema.options, overrides)
     return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
 

@@ -103,7 +103,8 @@ class AvroDataFile:
     def _write_block(self) -> None:
         if self._waiting:
             data = self._codec.compress(b"".join(self._waiting))
-            self._output.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
+            with self._output.checked():
+                self._output.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
             self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> Sequence[ColumnStats]:

@@ -208,7 +208,9 @@ class OrcFile:
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows to the stripe at hand."""
-        self._writer.write(self._settings.in_file(rows))
+        stored = self._settings.in_file(rows)
+        with self._output.checked():
+            self._writer.write(stored)
         self._stats.add(rows)
         self.rows += rows.num_rows
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
@@ -57,18 +57,26 @@ class FileSettings(Protocol):
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them; closing is the storage's business."""
+    """Passes bytes on to a storage's stream and counts them; closing is the storage's business.
+
+    An error of the storage is kept in `failure`, and nothing is passed on any more. It is not raised here:
+    Arrow's ORC writer ends the whole process over an error of its stream.
+    """
 
     closed = False
 
     def __init__(self, inner: BinaryIO) -> None:
         self.inner: BinaryIO | None = inner
         self.size = 0
+        self.failure: BaseException | None = None
 
     def write(self, data: Any) -> int:
         """Passes the bytes on; how many they were."""
         if self.inner is not None:
-            self.inner.write(data)
+            try:
+                self.inner.write(data)
+            except BaseException as why:  # noqa: BLE001 – raised in `checked`
+                self.inner, self.failure = None, why
         self.size += len(data)
         return len(data)
 
@@ -98,14 +106,24 @@ class Output:
         """What `start` makes of the stream; where that fails the file is removed."""
         with ExitStack() as opened:
             opened.push(self._context.__exit__)
-            made = start(self.stream)
+            with self.checked():
+                made = start(self.stream)
             opened.pop_all()
         return made
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Around whatever writes: raises the storage's error that the stream kept."""
+        try:
+            yield
+        finally:
+            if self.stream.failure is not None:
+                raise self.stream.failure from None
 
     def finish(self, end: Callable[[], Any], forget: Callable[[], None]) -> None:
         """Ends the file by `end` and makes it durable. Where that fails the file is removed."""
         try:
-            with self._context:
+            with self._context, self.checked():
                 end()
         except BaseException:
             self._drop(forget)

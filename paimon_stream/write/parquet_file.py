@@ -149,7 +149,8 @@ class ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
-        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        with self._output.checked():
+            self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         self._stats.add(rows)
         self.rows += rows.num_rows
 

@@ -170,12 +170,12 @@ def _files(files: list[dict[str, Any]]) -> list[str]:
 
 
 def _without_quirks_of_orc(column: dict[str, Any]) -> None:
-    """Java's ORC pads CHAR in bounds, too, and has NaN for both bounds of a column with a NaN; ours has a least
-    value there, which is a bound that prunes right."""
+    """Java's ORC pads CHAR in bounds, too, and has NaN for both bounds of a column with a NaN; ours has the
+    least number there, which is a bound that prunes right."""
     if isinstance(column["min"], str):
         column["min"] = column["min"].rstrip(" ")
-    if column["max"] != column["max"]:
-        column["min"] = column["max"]
+    if str(column["max"]).lower() == "nan":
+        column["min"] = "NaN"
 
 
 def _snapshots(snapshots: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as st
@@ -15,6 +16,7 @@ from paimon_stream.errors import IncompatibleSchema, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.types import align, can_up_cast, project, spark_type, to_data_fields
+from paimon_stream.write.columns import conform
 
 SCALARS: tuple[tuple[st.DataType, str], ...] = (
     (st.BooleanType(), "BOOLEAN"),
@@ -131,7 +133,9 @@ def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_sessi
     ]
 
 
-def test_a_column_with_a_default_gets_it_when_the_frame_lacks_it(spark_session: SparkSession) -> None:
+def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(
+    spark_session: SparkSession,
+) -> None:
     fields = (
         DataField(id=0, name="a", type=parse_type("INT")),
         DataField(id=1, name="b", type=parse_type("INT NOT NULL"), default_value="7"),
@@ -139,7 +143,19 @@ def test_a_column_with_a_default_gets_it_when_the_frame_lacks_it(spark_session: 
     schema = TableSchema(id=0, fields=fields, highest_field_id=1)
     frame = spark_session.createDataFrame([(1,)], "a int")
     made = project(frame, align(frame.schema, schema, case_sensitive=False, location="t"))
-    assert made.collect() == [Row(a=1, b=7)]
+    assert made.collect() == [Row(a=1, b=None)]
+    batch = pa.record_batch({"a": pa.array([1], pa.int32()), "b": pa.nulls(1, pa.int32())})
+    assert conform(batch, schema).to_pylist() == [{"a": 1, "b": 7}]
+
+
+def test_nested_columns_are_up_cast_part_by_part() -> None:
+    def array(element: st.DataType) -> st.DataType:
+        return st.ArrayType(st.MapType(st.IntegerType(), struct(a=element)))
+
+    assert can_up_cast(array(st.IntegerType()), array(st.LongType()))
+    assert not can_up_cast(array(st.LongType()), array(st.IntegerType()))
+    assert not can_up_cast(struct(a=st.IntegerType()), struct(b=st.IntegerType()))
+    assert not can_up_cast(st.ArrayType(st.IntegerType()), st.IntegerType())
 
 
 def test_with_case_sensitivity_another_case_is_another_column() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import gc
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -244,3 +246,91 @@ def test_a_column_the_file_lacks_is_null(tmp_path: Path) -> None:
     pq.write_table(pq.read_table(file.path).drop_columns(["note"]), file.path)
     assert table.to_arrow().column("note").to_pylist() == [None, None]
     assert table.to_arrow(columns=["note"]).num_rows == 2
+
+
+# -- INT96 ----------------------------------------------------------------------------------------
+
+MOMENTS = [
+    dt.datetime(1, 1, 1),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    None,
+    dt.datetime(1970, 1, 1),
+    dt.datetime(2300, 7, 1, 12, 0, 0, 7),
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999_999),
+]
+
+
+def int96_table(path: Path) -> PaimonTable:
+    """A table whose file has INT96 for every timestamp, as some engines write them."""
+    schema = [
+        ("k", "INT"),
+        ("six", "TIMESTAMP(6)"),
+        ("three", "TIMESTAMP(3)"),
+        ("ltz", "TIMESTAMP_LTZ(6)"),
+        ("nested", "ARRAY<ROW<at TIMESTAMP(6)>>"),
+        ("nine", "TIMESTAMP(9)"),
+    ]
+    table = PaimonTable.create(str(path / "t"), schema)
+    rows = [
+        (
+            i,
+            one,
+            one and one.replace(microsecond=one.microsecond // 1000 * 1000),
+            one and one.replace(tzinfo=dt.timezone.utc),
+            [{"at": one}, None],
+            i * 10**18 - 1,
+        )
+        for i, one in enumerate(MOMENTS)
+    ]
+    append(table, rows, "me", 1)
+    (file,) = table.files()
+    pq.write_table(table.to_arrow(), file.path, use_deprecated_int96_timestamps=True)
+    written = pq.ParquetFile(file.path).schema
+    assert {written.column(i).physical_type for i in range(1, 6)} == {"INT96"}
+    return table
+
+
+def test_int96_holds_any_date_where_microseconds_are_wanted(tmp_path: Path) -> None:
+    read = int96_table(tmp_path).to_arrow()
+    assert read.column("six").to_pylist() == MOMENTS
+    assert [one and one.replace(tzinfo=None) for one in read.column("ltz").to_pylist()] == MOMENTS
+    assert [one[0]["at"] for one in read.column("nested").to_pylist()] == MOMENTS
+    assert [one[1] for one in read.column("nested").to_pylist()] == [None] * len(MOMENTS)
+    assert read.column("three").to_pylist()[-1] == dt.datetime(9999, 12, 31, 23, 59, 59, 999_000)
+    assert read.column("nine").cast(pa.int64()).to_pylist() == [i * 10**18 - 1 for i in range(len(MOMENTS))]
+
+
+def test_a_broken_file_with_int96_is_named(tmp_path: Path) -> None:
+    table = int96_table(tmp_path)
+    path = Path(table.files()[0].path)
+    whole = path.read_bytes()
+    chance = random.Random(11)
+    failed = 0
+    for _ in range(100):
+        broken = bytearray(whole)
+        broken[chance.randrange(len(whole) // 2, len(whole))] ^= 1 << chance.randrange(8)
+        path.write_bytes(broken)
+        refused = refusal(table)
+        if refused is not None:
+            failed += 1
+            assert isinstance(refused, FormatError | UnsupportedFeature), refused
+            assert str(path) in str(refused)
+    assert failed > 20
+
+
+def test_rows_pass_through_in_bounded_memory(tmp_path: Path) -> None:
+    """Ten files of many row groups: what Arrow holds at a time is a part of one of them."""
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("k", "BIGINT"), ("s", "STRING")], options={"file.block-size": "1 mb"}
+    )
+    rows = [(i, f"{i:0100d}") for i in range(20_000)]
+    for batch in range(10):
+        append(table, rows, "me", batch)
+    del rows
+    gc.collect()
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+    for one in table.to_batches(batch_rows=1000):
+        count += one.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert count == 200_000
+    assert most < 12 * 2**20  # the rows are 21 MB, one file of them 2 MB

@@ -1,0 +1,126 @@
+"""Records of metadata files as dicts, whichever schema their writer gave them (format.md §4.1).
+
+Fields are found by name: unknown ones are skipped, nullable ones that are not there are absent from the
+dict, and a file without a field that is needed is refused before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+
+from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.avro_file import read_file, zigzag
+
+__all__ = ["corrupt", "read_records"]
+
+_END: Final = zigzag(0)
+# What fastavro raises on bytes that do not fit their schema.
+_BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
+
+
+def read_records(
+    data: bytes, path: str, wanted: Mapping[str, Any], version: int
+) -> Iterator[Mapping[str, Any]]:
+    """The records of all blocks as dicts; `wanted` is the schema they are to be read as, `version` what
+    `_VERSION` must say. `path` is for messages.
+
+    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+
+    A block is read in one call, as the Avro array it nearly is: only the count before and the end mark
+    behind the items are missing.
+    """
+    file = read_file(data, path)
+    try:
+        schema = _array_of(file.schema)
+    except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
+        raise corrupt(path, len(data), "the Avro schema in its header is not valid") from None
+    problem = _misfit(wanted, schema["items"])
+    if problem:
+        raise corrupt(path, len(data), problem)
+    for count, packed in file.blocks:
+        if not count:
+            continue
+        source = BytesIO(b"".join((zigzag(count), packed, _END)))
+        try:
+            records = fastavro.schemaless_reader(source, schema, None)
+        except _BROKEN:
+            raise corrupt(path, len(data), "its records do not fit the schema in its header") from None
+        if not isinstance(records, list) or len(records) != count or source.read(1):
+            raise corrupt(path, len(data), f"a block does not hold the {count} records it claims")
+        for record in records:
+            if not isinstance(record, dict):
+                raise corrupt(path, len(data), "it does not hold records")
+            if record["_VERSION"] != version:
+                raise UnknownVersion(
+                    f"{path} is of version {record['_VERSION']}; this release reads version {version}. "
+                    "Rewrite the table with a newer Paimon, or upgrade this package.",
+                    path=path,
+                )
+            yield record
+
+
+@lru_cache(maxsize=32)
+def _array_of(text: str) -> Any:
+    """The parsed schema of an array of the file's records, without logical types: values are wanted as
+    they are stored."""
+    return fastavro.parse_schema({"type": "array", "items": _without_logical_types(json.loads(text))})
+
+
+def _without_logical_types(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_logical_types(value) for key, value in node.items() if key != "logicalType"}
+    if isinstance(node, list):
+        return [_without_logical_types(one) for one in node]
+    return node
+
+
+def _misfit(wanted: Any, found: Any) -> str | None:
+    """What is wrong with a writer schema, None if records of it can be read as `wanted`."""
+    if not isinstance(found, dict) or found.get("type") != "record":
+        return "it does not hold records"
+    present = {one["name"]: one["type"] for one in found["fields"]}
+    for one in wanted["fields"]:
+        name, type_ = one["name"], one["type"]
+        nullable = isinstance(type_, list)
+        if name not in present:
+            if nullable:
+                continue
+            return f"its records have no {name}"
+        branches = present[name] if isinstance(present[name], list) else [present[name]]
+        values = [branch for branch in branches if branch != "null"]
+        if len(values) != 1 or (len(branches) > 1 and not nullable):
+            return f"its field {name} is of another type"
+        core = type_[1] if nullable else type_
+        if isinstance(core, dict) and core["type"] == "record":
+            inner = _misfit(core, values[0])
+            if inner:
+                return f"in {name}, {inner}"
+        elif _family(core) != _family(values[0]):
+            return f"its field {name} is of another type"
+    return None
+
+
+def _family(type_: Any) -> Any:
+    """Types that read as the same Python values."""
+    if isinstance(type_, dict):
+        if type_["type"] == "array":
+            items = type_["items"]
+            branches = items if isinstance(items, list) else [items]
+            return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
+        return _family(type_["type"])
+    return "long" if type_ == "int" else type_
+
+
+def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
+    """The error of a metadata file of `size` bytes that cannot be read."""
+    return CorruptMetadata(
+        f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
+        "back to a snapshot that does not use it.",
+        path=path,
+    )
