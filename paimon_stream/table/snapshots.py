@@ -28,6 +28,7 @@ _PREFIX: Final = "snapshot-"
 _PARSE_ATTEMPTS: Final = 10
 _PARSE_WAIT_SECONDS: Final = 0.2
 _LATEST_ATTEMPTS: Final = 10
+_HINT_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +168,22 @@ class SnapshotStore:
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
 
-        Returns whether it did. Raises `StorageError`; a failure harms nobody.
+        Returns whether it did. Whoever is paused between looking and writing writes too late: so it looks
+        once more afterwards, and points to the newest then. Raises `StorageError`; a failure harms nobody.
         """
         if not self._exists(snapshot_id) or self._exists(snapshot_id + 1):
             return False
         present = self._hint(LATEST_HINT)
         if present is not None and present > snapshot_id and self._exists(present):
             return False
-        self._storage.write(LATEST_HINT, str(snapshot_id).encode())
+        for _ in range(_HINT_ATTEMPTS):
+            self._storage.write(LATEST_HINT, str(snapshot_id).encode())
+            if self._exists(snapshot_id) and not self._exists(snapshot_id + 1):
+                break
+            ids = self.ids()
+            if not ids:
+                break
+            snapshot_id = ids[-1]
         return True
 
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:

@@ -560,7 +560,7 @@ def test_a_commit_on_top_of_our_own_snapshot_costs_so_many_operations() -> None:
         committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
     verbs = [verb for verb, _ in storage.operations[before:]]
     assert (verbs.count("write"), verbs.count("put_if_absent"), verbs.count("list_files")) == (4, 1, 2)
-    assert len(verbs) <= 17
+    assert len(verbs) <= 19
 
 
 # -- failures ------------------------------------------------------------------------------------------
@@ -599,6 +599,25 @@ def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(caplog: pytest.L
     outcome = bench.committer(storage).commit(bench.request(0, [bench.message("a")]))
     assert isinstance(outcome, Published)
     assert "LATEST hint" in caplog.text
+
+
+def test_a_hint_written_too_late_is_put_right_at_once() -> None:
+    bench = Bench()
+
+    class Slow(FaultyStorage):
+        """Before the hint is written, others commit and expire the snapshot it points to."""
+
+        def write(self, path: str, data: bytes) -> None:
+            if path == "snapshot/LATEST" and bench.snapshots.ids() == [1]:
+                for number in range(3):
+                    commit(bench, number, f"o{number}", user="you")
+                bench.expire(3)
+            super().write(path, data)
+
+    outcome = bench.committer(Slow(bench.storage)).commit(bench.request(0, [bench.message("mine")]))
+    assert isinstance(outcome, Published)
+    assert bench.snapshots.ids() == [4]
+    assert bench.storage.read("snapshot/LATEST") == b"4"
 
 
 def test_a_failed_commit_does_not_mislead_the_next_one_of_the_same_committer() -> None:
