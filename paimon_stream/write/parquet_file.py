@@ -1,12 +1,14 @@
 """Parquet files on their way to the storage (format.md §7.4).
 
-A file is what Java Paimon reads: decimals as integers where they fit, timestamps in milliseconds or
-microseconds by their precision, TIME adjusted to UTC, NOT NULL columns required, field ids in the schema.
+A file is what Java Paimon writes: decimals as integers where they fit, timestamps in milliseconds or
+microseconds by their precision, TIME adjusted to UTC (where Arrow is new enough; readers do not mind), NOT
+NULL columns required, field ids in the schema.
 Dictionary encoding is switched on for the columns where the first rows show that it pays.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +32,8 @@ __all__ = ["ParquetFile", "ParquetSettings"]
 
 _MOST_OPEN_FILES: Final = 64
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
+_KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
+_UTC_TIME: Final = "write_time_adjusted_to_utc"
 _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0", "v2": "2.0"}
 
 
@@ -90,7 +94,9 @@ def _parsed(options: Options, key: str, parse: Any, default: Any) -> Any:
 
 
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
-    """What `parquet.*` options say that Arrow's writer can do."""
+    """What `parquet.*` options say that Arrow's writer can do, in this version of it."""
+    if _UTC_TIME in _KNOWN_TO_ARROW:
+        yield _UTC_TIME, True
     for key, argument, parse in (
         ("parquet.page.size", "data_page_size", size),
         ("parquet.dictionary.page.size", "dictionary_pagesize_limit", size),
@@ -98,7 +104,7 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("parquet.writer.version", "data_page_version", lambda text: _PAGE_VERSIONS[text.strip().lower()]),
     ):
         found = _parsed(options, key, parse, None)
-        if found is not None:
+        if found is not None and argument in _KNOWN_TO_ARROW:
             yield argument, found
 
 
@@ -133,7 +139,6 @@ class ParquetFile:
                 compression_level=settings.level,
                 use_dictionary=dictionary,
                 store_decimal_as_integer=True,
-                write_time_adjusted_to_utc=True,
                 use_deprecated_int96_timestamps=settings.int96,
                 store_schema=False,
                 metadata_collector=self._footers,
