@@ -111,7 +111,7 @@ def test_fine_timestamps_before_1970_are_the_day_and_its_time_or_refused() -> No
     spec = spec_of(MemoryStorage(), {"a": "TIMESTAMP(9)"}, file__compression="none")
     batch = pa.record_batch({"a": pa.array([-1, -5_000_000_000], pa.timestamp("ns"))})
     if not _int96_is_right():
-        with pytest.raises(InvalidData, match="2 timestamps before 1970 .* newer pyarrow"):
+        with pytest.raises(InvalidData, match=r"2 timestamps before 1970 .* newer pyarrow"):
             write_task(spec, [batch])
         return
     (file,) = write_task(spec, [batch]).messages[0].new_files
