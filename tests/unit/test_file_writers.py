@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import struct
 from collections.abc import Iterator
 from types import MappingProxyType
 
@@ -24,6 +25,7 @@ from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.write.parquet_file import _int96_is_right
 from paimon_stream.write.task import WriteSpec, write_task
 
 FORMATS = ("parquet", "orc", "avro")
@@ -103,6 +105,19 @@ def test_fractions_of_seconds_before_1970_are_refused_in_orc() -> None:
     with pytest.raises(InvalidData, match="before 1970") as refused:
         write_task(spec_of(MemoryStorage(), {"a": "ARRAY<TIMESTAMP(6)>"}, file__format="orc"), [broken])
     assert refused.value.context["count"] == 2
+
+
+def test_fine_timestamps_before_1970_are_the_day_and_its_time_or_refused() -> None:
+    spec = spec_of(MemoryStorage(), {"a": "TIMESTAMP(9)"}, file__compression="none")
+    batch = pa.record_batch({"a": pa.array([-1, -5_000_000_000], pa.timestamp("ns"))})
+    if not _int96_is_right():
+        with pytest.raises(InvalidData, match=r"2 timestamps before 1970 .* newer pyarrow"):
+            write_task(spec, [batch])
+        return
+    (file,) = write_task(spec, [batch]).messages[0].new_files
+    data = spec.storage.read(f"bucket-0/{file.file_name}")
+    for nanos in (86_400 * 10**9 - 1, 86_395 * 10**9):
+        assert struct.pack("<qi", nanos, 2_440_587) in data
 
 
 def test_other_libraries_read_every_format() -> None:
