@@ -7,7 +7,8 @@
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make lint types layers examples bench clean
 #
-# PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for.
+# PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
+# JOBS=2 processes; TESTS=… picks some.
 
 SHELL := /bin/sh
 .SUFFIXES:
@@ -25,6 +26,8 @@ PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.versi
 JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
+JOBS ?= 2
+PYTEST = python -m pytest -n $(JOBS) --dist loadfile
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
@@ -47,7 +50,7 @@ help:
 	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
 
 .venv-lowest/.ready: pyproject.toml
-	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest hypothesis mmh3,3.10 or 3.11,PYTHON_LOWEST)
+	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest pytest-xdist hypothesis mmh3,3.10 or 3.11,PYTHON_LOWEST)
 
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml
@@ -68,13 +71,13 @@ demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
 
 test: java .venv/.ready jar
-	$(VENV)/python -m pytest $(TESTS)
+	$(VENV)/$(PYTEST) $(TESTS)
 
 test-spark35: java .venv-spark35/.ready jar
-	.venv-spark35/bin/python -m pytest $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)
+	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/python -m pytest $(or $(TESTS),$(LOWEST))
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
 
 lint: .venv/.ready
 	$(VENV)/ruff check .
