@@ -27,7 +27,7 @@ JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
 JOBS ?= 2
-PYTEST = python -m pytest -n $(JOBS) --dist loadfile
+PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.

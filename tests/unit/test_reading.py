@@ -27,6 +27,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.table.table import load_table
+from paimon_stream.write.parquet_file import _int96_is_right
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.readkit import append, batch_of
 
@@ -156,7 +157,20 @@ def test_a_missing_file_is_named(tmp_path: Path, file_format: str) -> None:
     assert missing.value.__cause__ is None
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_orc_file_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """Cut off only: some releases of Arrow end the process over other damage in an ORC file."""
+    table = created(tmp_path, {"file.format": "orc"}, keys=())
+    append(table, [(i, f"dt{i}", i, "text" * i) for i in range(200)], "me", 1)
+    path = Path(table.files()[0].path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:length])
+        refused = refusal(table)
+        assert isinstance(refused, FormatError), length
+        assert str(path) in str(refused)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro"])
 def test_a_broken_file_gives_an_error_that_names_it_or_rows(tmp_path: Path, file_format: str) -> None:
     """Whatever byte is damaged, wherever it is cut off: rows, or an error of ours; never another."""
     table = created(tmp_path, {"file.format": file_format}, keys=())
@@ -262,6 +276,8 @@ MOMENTS = [
 
 def int96_table(path: Path) -> PaimonTable:
     """A table whose file has INT96 for every timestamp, as some engines write them."""
+    if not _int96_is_right():
+        pytest.skip(f"pyarrow {pa.__version__} spoils INT96 before 1970, so it cannot make the file")
     schema = [
         ("k", "INT"),
         ("six", "TIMESTAMP(6)"),
