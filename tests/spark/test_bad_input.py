@@ -232,14 +232,12 @@ def test_a_sink_option_is_refused_as_a_table_option(job: Job) -> None:
 PLAIN = [("id", "BIGINT"), ("day", "STRING")]
 UNWRITABLE = {
     "a primary key": ([("id", "BIGINT NOT NULL"), ("day", "STRING")], ["id"], {"bucket": "1"}, "primary key"),
-    "orc files": (PLAIN, [], {"file.format": "orc"}, "file.format"),
-    "avro files": (PLAIN, [], {"file.format": "avro"}, "file.format"),
-    "a list": ([("id", "BIGINT"), ("day", "ARRAY<STRING>")], [], {}, "'day'"),
-    "a map": ([("id", "BIGINT"), ("day", "MAP<STRING, INT>")], [], {}, "'day'"),
-    "a row": ([("id", "BIGINT"), ("day", "ROW<a INT>")], [], {}, "'day'"),
-    "a time": ([("id", "BIGINT"), ("day", "TIME(3)")], [], {}, "'day'"),
-    "a limited text": ([("id", "BIGINT"), ("day", "VARCHAR(5)")], [], {}, "'day'"),
-    "milliseconds": ([("id", "BIGINT"), ("day", "TIMESTAMP(3)")], [], {}, "'day'"),
+    "local times in orc": (
+        [("id", "BIGINT"), ("day", "STRING"), ("at", "TIMESTAMP(6) WITH LOCAL TIME ZONE")],
+        [],
+        {"file.format": "orc"},
+        "orc.timestamp-ltz.legacy.type",
+    ),
     "row tracking": (PLAIN, [], {"row-tracking.enabled": "true"}, "row-tracking.enabled"),
     "deletion vectors": (PLAIN, [], {"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
 }
