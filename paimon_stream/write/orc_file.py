@@ -14,7 +14,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import orc
 
-from paimon_stream.errors import InvalidOption
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -24,7 +23,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import file_schema
 from paimon_stream.write.old_times import check_old_times, holds_timestamps
-from paimon_stream.write.output import Output
+from paimon_stream.write.output import Output, format_option
 from paimon_stream.write.row_stats import RowStats
 
 __all__ = ["OrcFile", "OrcSettings"]
@@ -72,7 +71,7 @@ class OrcSettings:
             codec="uncompressed" if codec == "none" else codec,
             suffix=f"{codec}.orc" if options.value(FILE_SUFFIX_COMPRESSION) else "orc",
             timestamps=tuple(i for i, one in enumerate(schema.fields) if holds_timestamps(one.type)),
-            dictionary=_parsed(options, "orc.dictionary.key.threshold", float),
+            dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
             more=tuple(_more(options)),
         )
 
@@ -130,20 +129,6 @@ def _orc_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _parsed(options: Options, key: str, parse: Any, default: Any = None) -> Any:
-    raw = options.get(key)
-    if raw is None:
-        return default
-    try:
-        return parse(raw)
-    except (ValueError, KeyError):
-        raise InvalidOption(
-            f"Option {key!r} is {raw!r}, which it cannot be. Set it as ORC documents it.",
-            option=key,
-            value=raw,
-        ) from None
-
-
 def _blocks(text: str) -> int:
     return max(1, -(-size(text) // _BLOCK_STEP)) * _BLOCK_STEP
 
@@ -158,7 +143,7 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("orc.write.batch-size", "batch_size", positive, None),
         ("orc.compression.strategy", "compression_strategy", lambda text: _STRATEGIES[text.lower()], None),
     ):
-        found = _parsed(options, key, parse, default)
+        found = format_option(options, key, parse, "ORC", default)
         if found is not None:
             yield argument, found
 

@@ -8,10 +8,12 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from paimon_stream.errors import InvalidOption
 from paimon_stream.format.stats import ColumnStats
+from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
 
-__all__ = ["CountingStream", "FileSettings", "FileWriter", "Output"]
+__all__ = ["CountingStream", "FileSettings", "FileWriter", "Output", "format_option"]
 
 
 class FileWriter(Protocol):
@@ -142,3 +144,21 @@ class Output:
         """Keeps Arrow from ending the file by itself when the writer is collected."""
         self.stream.inner = None
         forget()
+
+
+def format_option(
+    options: Options, key: str, parse: Callable[[str], Any], documented_by: str, default: Any = None
+) -> Any:
+    """The value of an option that is a file format's own, such as `parquet.…`; the default where it is not
+    set. Raises `InvalidOption` for a text that `parse` refuses."""
+    raw = options.get(key)
+    if raw is None:
+        return default
+    try:
+        return parse(raw)
+    except (ValueError, KeyError):
+        raise InvalidOption(
+            f"Option {key!r} is {raw!r}, which it cannot be. Set it as {documented_by} documents it.",
+            option=key,
+            value=raw,
+        ) from None

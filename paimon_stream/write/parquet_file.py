@@ -19,7 +19,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paimon_stream.errors import InvalidOption
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -29,7 +28,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import file_schema
 from paimon_stream.write.old_times import check_old_times, holds_timestamps
-from paimon_stream.write.output import CountingStream, Output
+from paimon_stream.write.output import CountingStream, Output, format_option
 from paimon_stream.write.parquet_stats import MICRO_DIGITS, ParquetStats
 
 __all__ = ["ParquetFile", "ParquetSettings"]
@@ -70,7 +69,7 @@ class ParquetSettings:
         spoiled = [i for i, one in enumerate(schema.fields) if int96 and holds_timestamps(one.type)]
         level = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
-            level = _parsed(options, _LEVEL, int, level)
+            level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
         return cls(
             arrow=file_schema(schema),
             types=tuple(one.type for one in schema.fields),
@@ -79,7 +78,7 @@ class ParquetSettings:
             suffix=f"{codec}.parquet" if options.value(FILE_SUFFIX_COMPRESSION) else "parquet",
             int96=int96,
             spoiled=() if _int96_is_right() else tuple(spoiled),
-            dictionary=_parsed(options, "parquet.enable.dictionary", boolean, None),
+            dictionary=format_option(options, "parquet.enable.dictionary", boolean, "parquet-hadoop"),
             more=tuple(_more(options)),
         )
 
@@ -93,20 +92,6 @@ class ParquetSettings:
         return ParquetFile(self, storage, path, first)
 
 
-def _parsed(options: Options, key: str, parse: Any, default: Any) -> Any:
-    raw = options.get(key)
-    if raw is None:
-        return default
-    try:
-        return parse(raw)
-    except (ValueError, KeyError):
-        raise InvalidOption(
-            f"Option {key!r} is {raw!r}, which it cannot be. Set it as parquet-hadoop documents it.",
-            option=key,
-            value=raw,
-        ) from None
-
-
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
     """What `parquet.*` options say that Arrow's writer can do, in this version of it."""
     if _UTC_TIME in _KNOWN_TO_ARROW:
@@ -117,7 +102,7 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
         ("parquet.page.row.count.limit", "max_rows_per_page", positive),
         ("parquet.writer.version", "data_page_version", lambda text: _PAGE_VERSIONS[text.strip().lower()]),
     ):
-        found = _parsed(options, key, parse, None)
+        found = format_option(options, key, parse, "parquet-hadoop")
         if found is not None and argument in _KNOWN_TO_ARROW:
             yield argument, found
 
