@@ -1,0 +1,1 @@
+"""Merging rows of one key into one: the engines of primary-key tables, in memory, without storage."""

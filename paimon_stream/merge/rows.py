@@ -1,0 +1,82 @@
+"""`merge_rows`: many rows to one row per key, by the same rules at every flush, read and compaction.
+
+A key that has one row only keeps it as it is: the engine is not asked, whatever the row's kind (Java's
+ReducerMergeFunctionWrapper). A row of several has the sequence number of the last one that counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.merge.order import Ints
+from paimon_stream.merge.runs import Runs, sorted_runs
+from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
+
+__all__ = ["merge_rows", "sort_rows"]
+
+
+def merge_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool) -> pa.Table:
+    """One row per key, sorted by key, of rows of one bucket in any order.
+
+    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND`, and of the table's columns at least those
+    `spec.needed` names; the result has the same columns. Columns that are not the table's are taken from the
+    row that counted last. Of two rows with equal sequence numbers the one given *first* counts as the newer.
+
+    With `keep_deletes`, a key whose result is a -U or -D stays as such a row (a flush, and a compaction
+    above older levels); without, it is left out (a read, and a compaction into the last level).
+
+    Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
+    """
+    table = _one_chunk(rows)
+    runs = sorted_runs(spec, table)
+    if not len(runs.order):
+        return table
+    merged = _taken(spec, table, runs)
+    if keep_deletes:
+        return merged
+    kinds = merged.column(KIND).combine_chunks().to_numpy(zero_copy_only=False)
+    adds = (kinds == 0) | (kinds == 2)
+    return merged if adds.all() else merged.filter(pa.array(adds))
+
+
+def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+    """All rows in merge order, none merged: what a changelog file of `changelog-producer = input` holds."""
+    table = _one_chunk(rows)
+    return table.take(pa.array(sorted_runs(spec, table).order))
+
+
+def _one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+    return table.combine_chunks()
+
+
+def _taken(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
+    if len(runs.starts) == len(runs.order):
+        return table.take(pa.array(runs.order))
+    if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
+        raise UnsupportedFeature(f"{spec.table} has the merge engine {spec.engine}.", table=spec.table)
+    chosen = _first_rows(spec, runs) if spec.engine == FIRST_ROW else _last_rows(spec, runs)
+    return table.take(pa.array(runs.order[chosen[chosen >= 0]]))
+
+
+def _last_rows(spec: MergeSpec, runs: Runs) -> Ints:
+    """Deduplicate: of each key its last row."""
+    if not spec.ignore_delete or not runs.retracts.any():
+        return runs.ends - 1
+    found = runs.last(~runs.retracts)
+    return np.where(runs.sizes == 1, runs.starts, found)
+
+
+def _first_rows(spec: MergeSpec, runs: Runs) -> Ints:
+    several = runs.sizes > 1
+    if not spec.ignore_delete and (runs.retracts & several[runs.run_of]).any():
+        raise InvalidData(
+            f"{spec.table} has the merge engine first-row and got -U or -D rows, which it does not accept. "
+            "Filter them out, or set the option ignore-delete.",
+            table=spec.table,
+        )
+    return np.where(several, runs.first(~runs.retracts), runs.starts)

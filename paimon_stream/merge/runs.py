@@ -1,0 +1,115 @@
+"""Rows in merge order: by key, then by the sequence fields, then by sequence number.
+
+Of rows that are equal in all of these the one given first comes last, and so wins: the file committed earlier
+does, as in Java (semantics.md §6.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.merge.order import Flags, Ints, flat, run_starts, sort_columns
+from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+
+__all__ = ["Runs", "sorted_runs"]
+
+_UPDATE_BEFORE = 1
+_DELETE = 3
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Rows of a table in merge order. `order` are positions in the table, `starts` where in `order` the rows
+    of each key begin, `kinds` the row kinds along `order`."""
+
+    order: Ints
+    starts: Ints
+    kinds: npt.NDArray[np.int8]
+
+    @cached_property
+    def ends(self) -> Ints:
+        """Behind the last row of each key, in `order`."""
+        return np.append(self.starts[1:], len(self.order))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """How many rows each key has."""
+        made: Ints = self.ends - self.starts
+        return made
+
+    @cached_property
+    def run_of(self) -> Ints:
+        """Along `order`, the position in `starts` of each row's key."""
+        return np.repeat(np.arange(len(self.starts)), self.sizes)
+
+    @cached_property
+    def retracts(self) -> Flags:
+        """Along `order`, whether a row is -U or -D."""
+        made: Flags = (self.kinds == _UPDATE_BEFORE) | (self.kinds == _DELETE)
+        return made
+
+    @cached_property
+    def deletes(self) -> Flags:
+        """Along `order`, whether a row is -D."""
+        made: Flags = self.kinds == _DELETE
+        return made
+
+    def last(self, wanted: Flags) -> Ints:
+        """Of each key the last place along `order` where `wanted` holds, -1 where it never does."""
+        made: Ints = np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
+        return made
+
+    def first(self, wanted: Flags) -> Ints:
+        """Of each key the first place along `order` where `wanted` holds, -1 where it never does."""
+        rows = len(wanted)
+        found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
+        return np.where(found == rows, -1, found)
+
+    def select(self, wanted: Flags) -> Runs:
+        """The rows where `wanted` holds along `order`; keys without any are gone."""
+        order, run_of = self.order[wanted], self.run_of[wanted]
+        starts = run_starts([run_of]) if len(run_of) else np.zeros(0, np.int64)
+        return Runs(order, starts, self.kinds[wanted])
+
+
+def sorted_runs(spec: MergeSpec, table: pa.Table) -> Runs:
+    """The rows of a table of one bucket in merge order."""
+    keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
+    newest = [
+        part
+        for name in spec.sequence_fields
+        for part in sort_columns(flat(table.column(name)), descending=spec.descending)
+    ]
+    sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
+    order = _order([*keys, *newest], sequence)
+    starts = run_starts([part[order] for part in keys])
+    if len(starts) < len(order):
+        order = _older_last(order, [*keys, *newest, sequence])
+    kinds = flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
+    return Runs(order, starts, kinds)
+
+
+def _order(parts: list[npt.NDArray], sequence: Ints) -> Ints:
+    """Stable, so that sequence numbers that ascend already need no sorting."""
+    rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
+    columns = parts if rising else [*parts, sequence]
+    if len(columns) == 1:
+        return np.argsort(columns[0], kind="stable")
+    return np.lexsort(columns[::-1])
+
+
+def _older_last(order: Ints, parts: list[npt.NDArray]) -> Ints:
+    """Turns rows around that are equal in everything."""
+    same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for part in parts:
+        ordered = part[order]
+        same &= ordered[1:] == ordered[:-1]
+        if not same.any():
+            return order
+    tied = np.concatenate(([0], np.cumsum(~same)))
+    return order[np.lexsort((-np.arange(len(order)), tied))]

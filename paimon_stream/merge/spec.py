@@ -1,0 +1,340 @@
+"""How rows of one key are merged: what a table's options say, checked once (semantics.md §6.5).
+
+A `MergeSpec` names the key, what orders rows of one key, and what each column becomes. Options that
+contradict each other and functions that this release does not have are refused here, before any row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.options import Options
+
+__all__ = [
+    "AGGREGATION",
+    "DEDUPLICATE",
+    "FIRST_ROW",
+    "KIND",
+    "PARTIAL_UPDATE",
+    "SEQUENCE",
+    "ColumnRule",
+    "MergeSpec",
+    "SequenceGroup",
+]
+
+SEQUENCE: Final = "_SEQUENCE_NUMBER"
+"""The column of sequence numbers, BIGINT: among rows of one key the larger is the newer."""
+
+KIND: Final = "_VALUE_KIND"
+"""The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
+
+DEDUPLICATE: Final = "deduplicate"
+PARTIAL_UPDATE: Final = "partial-update"
+AGGREGATION: Final = "aggregation"
+FIRST_ROW: Final = "first-row"
+
+_FUNCTIONS: Final = (
+    "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
+    "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
+)  # fmt: skip
+_LAST_NON_NULL: Final = "last_non_null_value"
+_NUMERIC: Final = {
+    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
+    TypeRoot.DECIMAL,
+}  # fmt: skip
+_FIELDS: Final = "fields."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRule:
+    """What a column becomes: `function` is one of Java's names, or `key`, or `non_null` (each value that is
+    not NULL replaces the one before), or `of_group` (the value of the row that the sequence group takes).
+    `group` is the position of its sequence group, None for none."""
+
+    function: str
+    ignore_retract: bool = False
+    distinct: bool = False
+    delimiter: str = ","
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceGroup:
+    """Columns of a partial update that only a row with no smaller values in `ordering` may change;
+    `deletes` says that a -D of the group deletes the row."""
+
+    ordering: tuple[str, ...]
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSpec:
+    """What `merge_rows` has to know. Made by `MergeSpec.of`.
+
+    `keys` are the key columns in key order (without the partition columns), `sequence_fields` the columns
+    of `sequence.field`. `rules` has every column but those of the engines deduplicate and first-row, which
+    take rows whole.
+    """
+
+    table: str
+    engine: str
+    keys: tuple[str, ...]
+    sequence_fields: tuple[str, ...] = ()
+    descending: bool = False
+    ignore_delete: bool = False
+    remove_on_delete: bool = False
+    rules: Mapping[str, ColumnRule]
+    groups: tuple[SequenceGroup, ...] = ()
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> MergeSpec:
+        """The spec of a table with these options; `table` is for messages.
+
+        Raises `InvalidOption` for options that contradict each other or the columns, `UnsupportedFeature` for
+        an engine or function that this release does not have.
+        """
+        return _Reading(schema, options, table).spec()
+
+    def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """These columns, and behind them those without which they cannot be merged: keys, what orders
+        rows, and what orders the columns' sequence groups."""
+        wanted = dict.fromkeys(columns)
+        wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
+        groups = {rule.group for name in wanted if (rule := self.rules.get(name)) and rule.group is not None}
+        groups |= {position for position, group in enumerate(self.groups) if group.deletes}
+        for position in sorted(groups):
+            wanted |= dict.fromkeys(self.groups[position].ordering)
+        return tuple(wanted)
+
+
+class _Reading:
+    """Reads the options of one table."""
+
+    def __init__(self, schema: TableSchema, options: Options, table: str) -> None:
+        self._schema = schema
+        self._options = options
+        self._table = table
+        self._names = {name.lower(): name for name in schema.field_names}
+
+    def spec(self) -> MergeSpec:
+        engine = self._text("merge-engine", DEDUPLICATE).lower()
+        if engine not in (DEDUPLICATE, PARTIAL_UPDATE, AGGREGATION, FIRST_ROW):
+            raise InvalidOption(
+                f"Option 'merge-engine' of {self._table} is {engine!r}. Paimon has deduplicate, "
+                "partial-update, aggregation and first-row.",
+                option="merge-engine",
+                value=engine,
+                table=self._table,
+            )
+        sequence = self._sequence_fields(engine)
+        order = self._text("sequence.field.sort-order", "ascending").lower()
+        ignore_delete = self._ignore_delete(engine)
+        groups: tuple[SequenceGroup, ...] = ()
+        rules: dict[str, ColumnRule] = {}
+        remove = False
+        if engine == PARTIAL_UPDATE:
+            remove = self._is_on("partial-update.remove-record-on-delete")
+            groups, rules = self._partial_update(remove, ignore_delete)
+        elif engine == AGGREGATION:
+            remove = self._is_on("aggregation.remove-record-on-delete")
+            rules = self._aggregation(sequence, remove)
+        return MergeSpec(
+            table=self._table,
+            engine=engine,
+            keys=self._schema.trimmed_primary_keys,
+            sequence_fields=sequence,
+            descending=order == "descending",
+            ignore_delete=ignore_delete,
+            remove_on_delete=remove,
+            rules=rules,
+            groups=groups,
+        )
+
+    # -- single options ----------------------------------------------------------------------------
+
+    def _text(self, key: str, default: str) -> str:
+        return self._options.get(key, default).strip()
+
+    def _is_on(self, key: str) -> bool:
+        return self._text(key, "false").lower() == "true"
+
+    def _ignore_delete(self, engine: str) -> bool:
+        older = ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete")
+        for key in ("ignore-delete", *older):
+            if key in self._options:
+                return self._is_on(key)
+        return False
+
+    def _sequence_fields(self, engine: str) -> tuple[str, ...]:
+        names = self._columns("sequence.field", self._text("sequence.field", ""))
+        if names and engine == FIRST_ROW:
+            raise self._wrong("sequence.field", "does not go with the merge engine first-row")
+        if len(set(names)) < len(names):
+            raise self._wrong("sequence.field", "names a column twice")
+        for name in names:
+            if self._schema.field(name).type.is_nested:
+                raise self._wrong("sequence.field", f"names {name!r}, whose values cannot be ordered")
+            if self._option_of(name, "aggregate-function") is not None:
+                raise self._wrong(
+                    "sequence.field", f"names {name!r}, which has an aggregate function at the same time"
+                )
+        return names
+
+    def _columns(self, option: str, text: str) -> tuple[str, ...]:
+        """The columns that an option names, regardless of case, for keys of options have lost theirs."""
+        found = []
+        for name in filter(None, (part.strip() for part in text.split(","))):
+            if name not in self._schema.field_names and name.lower() not in self._names:
+                raise self._wrong(option, f"names {name!r}, which is no column")
+            found.append(name if name in self._schema.field_names else self._names[name.lower()])
+        return tuple(found)
+
+    def _option_of(self, column: str, what: str) -> str | None:
+        found = self._options.get(f"{_FIELDS}{column}.{what}")
+        return None if found is None else found.strip()
+
+    def _wrong(self, option: str, why: str) -> InvalidOption:
+        value = self._options.get(option, "")
+        return InvalidOption(
+            f"Option {option!r} of {self._table} is {value!r}: it {why}. Correct it, or leave it out.",
+            option=option,
+            value=value,
+            table=self._table,
+        )
+
+    # -- aggregation -------------------------------------------------------------------------------
+
+    def _aggregation(self, sequence: Sequence[str], remove: bool) -> dict[str, ColumnRule]:
+        default = self._options.get("fields.default-aggregate-function")
+        rules = {}
+        for one in self._schema.fields:
+            if one.name in sequence:
+                rules[one.name] = ColumnRule(function="last_value")
+            elif one.name in self._schema.primary_keys:
+                rules[one.name] = ColumnRule(function="key")
+            else:
+                own = self._option_of(one.name, "aggregate-function")
+                rules[one.name] = self._rule(one, own or default or _LAST_NON_NULL, None)
+            if remove and rules[one.name].ignore_retract:
+                raise self._wrong(
+                    f"fields.{one.name}.ignore-retract",
+                    "does not go with aggregation.remove-record-on-delete",
+                )
+        return rules
+
+    def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
+        function = function.strip()
+        if function not in _FUNCTIONS:
+            raise UnsupportedFeature(
+                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
+                f"this release does not have. It has {', '.join(_FUNCTIONS)}. Use an engine on the JVM, or change "
+                "the function.",
+                table=self._table,
+                column=column.name,
+                function=function,
+            )
+        if not _fits(function, column.type):
+            raise InvalidOption(
+                f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function "
+                f"{function!r} does not take. Change the function or the type.",
+                table=self._table,
+                column=column.name,
+                function=function,
+            )
+        own = f"{_FIELDS}{column.name}."
+        return ColumnRule(
+            function=function,
+            ignore_retract=self._is_on(own + "ignore-retract"),
+            distinct=self._is_on(own + "distinct"),
+            delimiter=self._options.get(own + "list-agg-delimiter", ","),
+            group=group,
+        )
+
+    # -- partial update ----------------------------------------------------------------------------
+
+    def _partial_update(
+        self, remove: bool, ignore_delete: bool
+    ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
+        groups, member_of = self._groups()
+        ordering = {name for group in groups for name in group.ordering}
+        on_group = "partial-update.remove-record-on-sequence-group"
+        deleting = self._columns(on_group, self._text(on_group, ""))
+        if remove and ignore_delete:
+            raise self._wrong("ignore-delete", "does not go with partial-update.remove-record-on-delete")
+        if deleting and ignore_delete:
+            raise self._wrong("ignore-delete", f"does not go with {on_group}")
+        if remove and groups:
+            raise self._wrong(
+                "partial-update.remove-record-on-delete", "does not go with sequence groups of columns"
+            )
+        if not set(deleting) <= ordering:
+            raise self._wrong(on_group, "names a column that orders no sequence group")
+        default = self._options.get("fields.default-aggregate-function")
+        rules = {}
+        for one in self._schema.fields:
+            group = member_of.get(one.name)
+            function = self._option_of(one.name, "aggregate-function") or default
+            if one.name in ordering:
+                rules[one.name] = ColumnRule(function="of_group", group=group)
+            elif one.name in self._schema.primary_keys:
+                rules[one.name] = ColumnRule(function="key", group=group)
+            elif function is None:
+                rules[one.name] = ColumnRule(
+                    function="non_null" if group is None else "last_value", group=group
+                )
+            else:
+                if group is None and function.strip() != _LAST_NON_NULL:
+                    raise self._wrong(
+                        f"fields.{one.name}.aggregate-function"
+                        if self._option_of(one.name, "aggregate-function")
+                        else "fields.default-aggregate-function",
+                        f"needs a sequence group that has the column {one.name!r}",
+                    )
+                rules[one.name] = self._rule(one, function, group)
+        made = tuple(
+            SequenceGroup(ordering=group.ordering, deletes=any(name in deleting for name in group.ordering))
+            for group in groups
+        )
+        return made, rules
+
+    def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
+        """The sequence groups, and which group a column is in."""
+        groups: list[SequenceGroup] = []
+        member_of: dict[str, int] = {}
+        for key in sorted(self._options):
+            if not (key.startswith(_FIELDS) and key.endswith(".sequence-group")):
+                continue
+            ordering = self._columns(key, key[len(_FIELDS) : -len(".sequence-group")])
+            for name in ordering:
+                if self._schema.field(name).type.is_nested:
+                    raise self._wrong(key, f"is ordered by {name!r}, whose values cannot be ordered")
+            for name in (*self._columns(key, self._options[key]), *ordering):
+                if member_of.get(name, len(groups)) != len(groups):
+                    raise self._wrong(key, f"names {name!r}, which is in another sequence group")
+                if name in self._schema.primary_keys:
+                    raise self._wrong(key, f"names {name!r}, which is in the primary key")
+                member_of[name] = len(groups)
+            groups.append(SequenceGroup(ordering=ordering))
+        return groups, member_of
+
+
+def _fits(function: str, type_: DataType) -> bool:
+    match function:
+        case "sum" | "product":
+            return type_.root in _NUMERIC
+        case "max" | "min":
+            return not type_.is_nested and type_.root is not TypeRoot.BOOLEAN
+        case "bool_and" | "bool_or":
+            return type_.root is TypeRoot.BOOLEAN
+        case "listagg":
+            return type_.root is TypeRoot.VARCHAR and type_.precision == MAX_LENGTH
+        case "collect":
+            return type_.root is TypeRoot.ARRAY
+        case "merge_map":
+            return type_.root is TypeRoot.MAP
+    return True
