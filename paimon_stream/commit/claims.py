@@ -17,7 +17,7 @@ from paimon_stream.errors import CorruptMetadata, DuplicateWriter, NotFound
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import escape_user
 
-__all__ = ["Claims", "RegisteredWriter"]
+__all__ = ["Claims", "RegisteredWriter", "duplicate_writer", "registered_writers"]
 
 _ROOT: Final = "_paimon_stream"
 _CLAIM: Final = "claim-"
@@ -94,21 +94,27 @@ class Claims:
 
     def own(self) -> RegisteredWriter | None:
         """What is registered of this commit user."""
-        return self._registered(self._folder)
+        return _read_register(self._storage, self._folder)
 
     def others(self) -> tuple[RegisteredWriter, ...]:
         """What is registered of all other commit users. Reads one small file for each."""
-        folders = (f"{_ROOT}/{name}" for name in self._storage.list_folders(_ROOT))
-        found = (self._registered(folder) for folder in folders if folder != self._folder)
-        return tuple(one for one in found if one is not None)
+        return registered_writers(self._storage, leave_out=self._folder)
 
-    def _registered(self, folder: str) -> RegisteredWriter | None:
-        path = f"{folder}/writer"
-        try:
-            body = unseal("writer", self._storage.read(path), path)
-        except NotFound:
-            return None
-        return _registered_writer(body, path)
+
+def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
+    """All streams that are registered in a table but that of one folder. Reads one small file for each."""
+    folders = (f"{_ROOT}/{name}" for name in storage.list_folders(_ROOT))
+    found = (_read_register(storage, folder) for folder in folders if folder != leave_out)
+    return tuple(one for one in found if one is not None)
+
+
+def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
+    path = f"{folder}/writer"
+    try:
+        body = unseal("writer", storage.read(path), path)
+    except NotFound:
+        return None
+    return _registered_writer(body, path)
 
 
 def _registered_writer(body: dict[str, Any], path: str) -> RegisteredWriter:

@@ -35,6 +35,7 @@ from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.reuse import why_not_reusable
+from paimon_stream.commit.story import Story
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
@@ -223,7 +224,10 @@ class StreamWriter:
         journalled = self._write_journal(verdict, entry)
         self._observer.reached(Phase.JOURNALED, batch_id)
         journal_millis = (self._runtime.clock.monotonic() - started) * 1000
-        outcome = self._publish(batch, verdict, entry, journalled)
+        story = Story.tell(
+            messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
+        )
+        outcome = self._publish(batch, verdict, entry, journalled, story)
         self._settle(verdict, entry, outcome)
         report = CommitReport.of(
             location=self._storage.location,
@@ -331,6 +335,7 @@ class StreamWriter:
         verdict: Fresh | Reuse,
         entry: JournalEntry,
         journalled: bool,
+        story: Story,
     ) -> Published | Nothing:
         options = self.table.options
         request = CommitRequest(
@@ -338,7 +343,10 @@ class StreamWriter:
             identifier=batch.batch_id,
             messages=entry.messages,
             watermark=batch.watermark,
-            properties=self._identity.properties(batch.batch_id, batch.offsets_hash),
+            properties={
+                **story.properties(),
+                **self._identity.properties(batch.batch_id, batch.offsets_hash),
+            },
             renumber=True,
             checked=isinstance(verdict, Reuse),
             seen=verdict.seen,

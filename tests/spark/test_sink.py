@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, functions
 
 from paimon_stream import CommitReport, PaimonSink, errors
 from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.story import Story
 from tests.spark.kit import Job
 
 NO_PY4J_CAUSE = ("direct cause of the following exception", "During handling of the above exception")
@@ -39,7 +40,14 @@ def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     assert {one.commit_user for one in snapshots} == {f"paimon-stream_{query.id}"}
     marks = dict(snapshots[2].properties)
     assert len(marks.pop("paimon-stream.offsets-hash")) == 64
+    assert Story.of(marks).write_millis is not None
+    for told in ("write-millis", "bytes"):
+        del marks[f"paimon-stream.{told}"]
     assert marks == {
+        "paimon-stream.files": "1",
+        "paimon-stream.rows": "6",
+        "paimon-stream.partitions": "1",
+        "paimon-stream.buckets": "1",
         "paimon-stream.query-id": str(query.id),
         "paimon-stream.run-id": str(query.runId),
         "paimon-stream.batch-id": "2",

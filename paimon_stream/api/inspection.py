@@ -1,0 +1,241 @@
+"""What a table holds, in numbers: partitions, manifests, sizes, and who writes to it. Read only.
+
+Everything is read from one snapshot, or from the snapshots that are left; nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from paimon_stream.api.table_file import table_file
+from paimon_stream.commit.claims import RegisteredWriter, registered_writers
+from paimon_stream.commit.identity import Marks
+from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.read.scan import find_snapshot
+from paimon_stream.table.layout import TAG_FOLDER
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = [
+    "Partition",
+    "SnapshotManifest",
+    "Statistics",
+    "Writer",
+    "manifests_of",
+    "partitions_of",
+    "statistics_of",
+    "writers_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """The live files of one partition: its values by column and its folder; sizes are bytes."""
+
+    values: Mapping[str, Any]
+    path: str
+    buckets: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotManifest:
+    """A manifest of a snapshot, and whether its base list, its delta list or its changelog list names it."""
+
+    list: Literal["base", "delta", "changelog"]
+    meta: ManifestFileMeta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """A table in numbers. Those of files are of one snapshot, and count live files; sizes are bytes,
+    `earliest` and `latest` are snapshot ids."""
+
+    snapshot: Snapshot | None
+    snapshots: int
+    earliest: int | None
+    latest: int | None
+    tags: int
+    schema_id: int
+    partitions: int
+    buckets: int
+    files: int
+    rows: int
+    bytes: int
+    delete_rows: int
+    manifests: int
+    manifest_bytes: int
+
+    @property
+    def mean_file_bytes(self) -> int:
+        """The size of the average file, 0 without files."""
+        return self.bytes // self.files if self.files else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """A stream, or whoever else commits: one commit user, and the query it was of where that is known.
+
+    What the snapshots tell is of those that are left: `batches` have a snapshot, `gaps` are ranges of
+    batch ids between the first and the last that have none (a batch without rows makes none). The batch
+    ids are None for batch commits and for a stream whose snapshots have all expired. Times are epoch
+    milliseconds. `registered` says that it is a stream of this package that was let in.
+    """
+
+    user: str
+    query_id: str | None = None
+    checkpoint: str | None = None
+    query_name: str | None = None
+    registered: bool = False
+    runs: int = 0
+    snapshots: int = 0
+    batches: int = 0
+    first_batch: int | None = None
+    last_batch: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+    last_snapshot: int | None = None
+    last_millis: int | None = None
+    watermark: int | None = None
+
+
+def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
+    """The partitions of a snapshot, by their folders; one with the path "" in a table without partitions.
+
+    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+    """
+    grouped: dict[bytes, list[ManifestEntry]] = {}
+    for entry in _live(table, find_snapshot(table, snapshot_id, None)):
+        grouped.setdefault(entry.partition, []).append(entry)
+    found = (_partition(table, partition, entries) for partition, entries in grouped.items())
+    return tuple(sorted(found, key=lambda one: one.path))
+
+
+def _partition(table: Table, partition: bytes, entries: list[ManifestEntry]) -> Partition:
+    return Partition(
+        values=table_file(table.location, table.layout, entries[0]).partition,
+        path=table.layout.partition(partition),
+        buckets=len({entry.bucket for entry in entries}),
+        files=len(entries),
+        rows=sum(entry.file.row_count for entry in entries),
+        bytes=sum(entry.file.file_size for entry in entries),
+    )
+
+
+def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
+    """The manifests of a snapshot, in the order in which they hold; () in an empty table.
+
+    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+    """
+    snapshot = find_snapshot(table, snapshot_id, None)
+    if snapshot is None:
+        return ()
+    store = ManifestStore(table.storage, table.options)
+    base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    found = [SnapshotManifest(list="base", meta=meta) for meta in base]
+    found += [SnapshotManifest(list="delta", meta=meta) for meta in store.delta(snapshot)]
+    if snapshot.changelog_manifest_list is not None:
+        changelog = store.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+        found += [SnapshotManifest(list="changelog", meta=meta) for meta in changelog]
+    return tuple(found)
+
+
+def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
+    """The table in numbers, as of a snapshot, the newest if none is given.
+
+    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+    """
+    snapshot = find_snapshot(table, snapshot_id, None)
+    metas = [] if snapshot is None else [one.meta for one in manifests_of(table, snapshot.id)]
+    entries = _live(table, snapshot)
+    ids = SnapshotStore(table.storage).ids()
+    return Statistics(
+        snapshot=snapshot,
+        snapshots=len(ids),
+        earliest=ids[0] if ids else None,
+        latest=ids[-1] if ids else None,
+        tags=len(table.storage.list_files(TAG_FOLDER, "tag-")),
+        schema_id=table.schema.id,
+        partitions=len({entry.partition for entry in entries}),
+        buckets=len({(entry.partition, entry.bucket) for entry in entries}),
+        files=len(entries),
+        rows=sum(entry.file.row_count for entry in entries),
+        bytes=sum(entry.file.file_size for entry in entries),
+        delete_rows=sum(entry.file.delete_row_count or 0 for entry in entries),
+        manifests=len(metas),
+        manifest_bytes=sum(meta.file_size for meta in metas),
+    )
+
+
+def writers_of(table: Table) -> tuple[Writer, ...]:
+    """Who has written here, the one that wrote last first; streams of which no snapshot is left at the end.
+
+    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`.
+    """
+    store = SnapshotStore(table.storage)
+    grouped: dict[tuple[str, str | None], list[Snapshot]] = {}
+    for snapshot_id in store.ids():
+        snapshot = store.find(snapshot_id)
+        if snapshot is not None:
+            query_id = Marks.of(snapshot.properties).query_id
+            grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
+    registers = {one.user: one for one in registered_writers(table.storage)}
+    found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
+    found.sort(key=lambda one: -(one.last_snapshot or 0))
+    seen = {(one.user, one.query_id) for one in found}
+    silent = (one for one in registers.values() if (one.user, one.query_id) not in seen)
+    return (*found, *(_silent(one) for one in sorted(silent, key=lambda one: one.user)))
+
+
+def _writer(
+    user: str, query_id: str | None, snapshots: list[Snapshot], registers: Mapping[str, RegisteredWriter]
+) -> Writer:
+    last = snapshots[-1]
+    marks = [Marks.of(snapshot.properties) for snapshot in snapshots]
+    batches = {one.commit_identifier for one in snapshots if one.commit_identifier != BATCH_IDENTIFIER}
+    register = registers.get(user)
+    return Writer(
+        user=user,
+        query_id=query_id,
+        checkpoint=marks[-1].checkpoint,
+        query_name=marks[-1].query_name,
+        registered=register is not None and register.query_id == query_id,
+        runs=len({one.run_id for one in marks if one.run_id is not None}),
+        snapshots=len(snapshots),
+        batches=len(batches),
+        first_batch=min(batches, default=None),
+        last_batch=max(batches, default=None),
+        gaps=_gaps(batches),
+        last_snapshot=last.id,
+        last_millis=last.time_millis,
+        watermark=last.watermark,
+    )
+
+
+def _silent(register: RegisteredWriter) -> Writer:
+    return Writer(
+        user=register.user,
+        query_id=register.query_id,
+        checkpoint=register.checkpoint,
+        query_name=register.query_name,
+        registered=True,
+    )
+
+
+def _gaps(batches: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    ordered = sorted(batches)
+    return tuple((low + 1, high - 1) for low, high in pairwise(ordered) if high - low > 1)
+
+
+def _live(table: Table, snapshot: Snapshot | None) -> list[ManifestEntry]:
+    if snapshot is None:
+        return []
+    store = ManifestStore(table.storage, table.options)
+    return live_files(store, store.base_and_delta(snapshot), table.partition_types)

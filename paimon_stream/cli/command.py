@@ -1,0 +1,168 @@
+"""What all commands have in common: the table, `--json`, `--storage-option`, `--debug`, errors as one line.
+
+A command is a function from a `Session` and its own options to an `Answer`; it prints nothing itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import click
+
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.cli.exits import DEFECT, DRY_RUN, code_of
+from paimon_stream.cli.output import Answer, say, show
+from paimon_stream.cli.text import jsonable
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.table import Table, load_table
+
+__all__ = ["Session", "confirmed", "dry_run_answer", "pairs_of", "table_command"]
+
+
+@dataclass
+class Session:
+    """The table that a command is about. It is opened when it is first asked for."""
+
+    location: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def storage(self) -> Storage:
+        """The table's folder."""
+        return open_storage(self.location, self.storage_options)
+
+    @cached_property
+    def raw(self) -> Table:
+        """The table as functions of lower layers take it. Raises `NotFound` where there is none."""
+        return load_table(self.storage)
+
+    @property
+    def table(self) -> PaimonTable:
+        """The table as users have it."""
+        return PaimonTable(self.raw)
+
+    def document(self, **body: Any) -> dict[str, Any]:
+        """The JSON of an answer: the table's location, then the body."""
+        return {"table": self.raw.location, **jsonable(body)}
+
+
+CommandFunction = Callable[..., Answer]
+
+
+def table_command(
+    function: CommandFunction | None = None,
+    *,
+    name: str | None = None,
+    example: str = "",
+    params: tuple[Any, ...] = (),
+) -> Any:
+    """Makes a command of the function; its docstring is the help, and `example` stands below it.
+
+    `params` are its own click parameters; they are passed by name.
+    """
+
+    def make(function: CommandFunction) -> click.Command:
+        def callback(
+            location: str, storage_option: tuple[str, ...], as_json: bool, debug: bool, **own: Any
+        ) -> None:
+            session = Session(location, pairs_of(storage_option, "--storage-option"))
+            code = _answer(session, lambda: function(session, **own), as_json=as_json, debug=debug)
+            click.get_current_context().exit(code)
+
+        called = name or function.__name__.replace("_", "-")
+        shared: list[click.Parameter] = [
+            click.Argument(["location"], metavar="TABLE"),
+            *params,
+            click.Option(
+                ["--storage-option"],
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="An option of the storage; repeatable.",
+            ),
+            click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on standard output."),
+            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+        ]
+        return click.Command(
+            called,
+            callback=callback,
+            params=shared,
+            help=f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}",
+        )
+
+    return make if function is None else make(function)
+
+
+def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> int:
+    """Asks, shows the answer or the error; returns the exit code."""
+    with _log_lines():
+        try:
+            answer = ask()
+        except PaimonStreamError as error:
+            if debug:
+                traceback.print_exc(file=sys.stderr)
+            return _refused(session.location, error, as_json=as_json)
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as defect:  # noqa: BLE001 - whatever it is, people get a line and programs a code
+            if debug:
+                traceback.print_exc(file=sys.stderr)
+            say(f"unexpected {type(defect).__name__}: {defect}. This is a defect; --debug shows where.")
+            return DEFECT
+    show(answer, as_json=as_json)
+    return answer.code
+
+
+def _refused(location: str, error: PaimonStreamError, *, as_json: bool) -> int:
+    code = code_of(error)
+    kind = type(error).__name__
+    facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
+    said = {key: value for key, value in facts.items() if str(value) not in error.message}
+    more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
+    say(f"{kind}: {error.message}{more}")
+    if as_json:
+        told = {"type": kind, "message": error.message, "facts": facts, "exit_code": code}
+        show(Answer(document={"table": location, "error": told}), as_json=True)
+    return code
+
+
+class _log_lines:
+    """Warnings of the package become lines on standard error while a command runs."""
+
+    def __enter__(self) -> None:
+        self._handler = _Said(logging.WARNING)
+        logging.getLogger("paimon_stream").addHandler(self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("paimon_stream").removeHandler(self._handler)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """`("k=v",)` as a mapping. Raises a usage error for what has no `=`."""
+    for one in given:
+        if not one.partition("=")[0].strip() or "=" not in one:
+            raise click.UsageError(f"{option} takes KEY=VALUE.")
+    return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
+
+
+confirmed = click.Option(["--yes"], is_flag=True, help="Do it. Without it nothing is changed, only shown.")
+"""The option of commands that destroy something."""
+
+
+def dry_run_answer(document: Mapping[str, Any], parts: list[Any], *, something: bool) -> Answer:
+    """What would be done: exit code 5 where there is something to do, and how to do it."""
+    said = [*parts, "Nothing was changed. Do it with --yes."] if something else parts
+    return Answer(document=document, parts=said, code=DRY_RUN if something else 0)

@@ -1,0 +1,58 @@
+"""The exit codes, and which error ends with which. They are API: `docs/cli.md` lists them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    FormatError,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+    WriteInterrupted,
+)
+
+__all__ = [
+    "BROKEN",
+    "DEFECT",
+    "DRY_RUN",
+    "FINDINGS",
+    "INTERRUPTED",
+    "MEANING",
+    "MISSING",
+    "OK",
+    "USAGE",
+    "code_of",
+]
+
+OK: Final = 0
+FINDINGS: Final = 1
+USAGE: Final = 2
+MISSING: Final = 3
+BROKEN: Final = 4
+DRY_RUN: Final = 5
+DEFECT: Final = 70
+INTERRUPTED: Final = 130
+
+MEANING: Final = {
+    OK: "Done, nothing to complain about.",
+    FINDINGS: "Findings (verify, doctor), or the table or its options refuse what was asked.",
+    USAGE: "The command line is wrong, or the extra `cli` is not installed.",
+    MISSING: "There is no such table, snapshot or tag.",
+    BROKEN: "Files could not be read, written or understood, or a commit did not get through.",
+    DRY_RUN: "Nothing was changed, for `--yes` was not given, and there is something to change.",
+    DEFECT: "A defect of this program; `--debug` shows where.",
+    INTERRUPTED: "Interrupted by Ctrl-C.",
+}
+
+
+def code_of(error: PaimonStreamError) -> int:
+    """The exit code of a command that ended with this error."""
+    if isinstance(error, NotFound):
+        named = {"table", "snapshot", "tag"} & error.context.keys()
+        return MISSING if named else BROKEN
+    if isinstance(error, (FormatError, StorageError, CommitUnknown, CommitContended, WriteInterrupted)):
+        return BROKEN
+    return FINDINGS

@@ -1,0 +1,98 @@
+"""Progress of long work on standard error: a bar with rate and time left on a terminal, else plain lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from paimon_stream.cli.output import say
+from paimon_stream.cli.text import plain
+from paimon_stream.runtime import Clock, system
+
+__all__ = ["ProgressCall", "progress"]
+
+ProgressCall = Callable[[str, int, int | None], None]
+"""What is done, how many, of how many; None where nobody knows yet."""
+
+_SECONDS_BETWEEN_LINES: Final = 5.0
+
+
+@contextmanager
+def progress() -> Iterator[ProgressCall]:
+    """A callable that long work tells how far it is."""
+    if not sys.stderr.isatty():
+        lines = _PlainLines(system().clock)
+        yield lines
+        lines.end()
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bars:
+        yield _Bars(bars)
+
+
+class _Bars:
+    """One bar for each kind of work."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(plain(what), total=total)
+        self._bars.update(self._tasks[what], completed=done, total=total)
+
+
+class _Rate(ProgressColumn):
+    """So many a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
+class _PlainLines:
+    """At most one line in some seconds, and the last one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said_at = self._began = clock.monotonic()
+        self._unsaid: str | None = None
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        of = "" if total is None else f" of {total:,}"
+        self._unsaid = f"{what}: {done:,}{of}"
+        now = self._clock.monotonic()
+        if now - self._said_at >= _SECONDS_BETWEEN_LINES:
+            rate = done / (now - self._began)
+            left = "" if total is None or not rate else f", {max(0, total - done) / rate:,.0f} s left"
+            say(f"{self._unsaid}, {rate:,.0f}/s{left}")
+            self._said_at, self._unsaid = now, None
+
+    def end(self) -> None:
+        """Says the last of it, if the work took long enough to have said something before."""
+        if self._unsaid is not None and self._said_at > self._began:
+            say(self._unsaid)

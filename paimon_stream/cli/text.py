@@ -1,0 +1,85 @@
+"""How values look: to people as text, to programs as JSON."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+__all__ = ["count", "iso", "jsonable", "plain", "ranges", "shown", "size"]
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_MILLIS: Final = dt.timedelta(milliseconds=1)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def iso(millis: int | None) -> str | None:
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`; None stays None, and so does what
+    no calendar has."""
+    if millis is None:
+        return None
+    try:
+        return (_EPOCH + millis * _MILLIS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return None
+
+
+def size(bytes_: int) -> str:
+    """A size for people: `1.5 MiB`."""
+    scaled, unit = float(bytes_), 0
+    while scaled >= 1024 and unit < len(_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{bytes_} B" if unit == 0 else f"{scaled:.1f} {_UNITS[unit]}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`, `2 batches`."""
+    plural = noun[:-1] + "ies" if noun.endswith("ry") else noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
+    """`3, 5-8` and how many more there are."""
+    text = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
+    return text + (f" and {len(pairs) - most} more" if len(pairs) > most else "")
+
+
+def plain(value: object) -> str:
+    """A value in a cell. What could move the cursor of a terminal is made visible."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """The values of a partition: `dt=2026-11-21, hour=7`."""
+    return ", ".join(f"{name}={jsonable(value)}" for name, value in values.items()) or "-"
+
+
+def jsonable(value: Any) -> Any:
+    """The value as JSON has it: dates and times as ISO text, decimals as text, bytes as Base64."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {str(key): jsonable(one) for key, one in value.items()}
+        case Decimal():
+            return str(value)
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(one) for one in value]
+    return str(value)
+
+
+def _visible(char: str) -> str:
+    return char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}"

@@ -1,0 +1,62 @@
+"""What a stream writes about a batch into the snapshot's properties, so that a table tells its own story.
+
+Only what is known before publishing, a few small numbers. Nothing is ever judged by them (that is what the
+marks of `commit/identity.py` are for), and other engines ignore them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from paimon_stream.commit.message import CommitMessage
+
+__all__ = ["Story"]
+
+_PREFIX: Final = "paimon-stream."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One batch: the files it added with their rows and bytes, over how many partitions and buckets, and how
+    many milliseconds passed from the start of its write job to its commit. `reused` is 1 where an earlier
+    run that was killed had written the files. None for what is not told."""
+
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    partitions: int | None = None
+    buckets: int | None = None
+    write_millis: int | None = None
+    reused: int | None = None
+
+    @classmethod
+    def tell(cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool) -> Story:
+        """The story of a batch that is about to be published."""
+        given = [message for message in messages if message.new_files]
+        files = [file for message in given for file in message.new_files]
+        return cls(
+            files=len(files),
+            rows=sum(file.row_count for file in files),
+            bytes=sum(file.file_size for file in files),
+            partitions=len({message.partition for message in given}),
+            buckets=len({(message.partition, message.bucket) for message in given}),
+            write_millis=None if write_millis is None else round(write_millis),
+            reused=1 if reused else None,
+        )
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Story:
+        """The story that a snapshot's properties tell; all None on one that no stream of ours wrote."""
+        read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
+        return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
+
+    def properties(self) -> dict[str, str]:
+        """The properties, without those that are not told."""
+        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {_key(name): str(value) for name, value in told.items() if value is not None}
+
+
+def _key(name: str) -> str:
+    return _PREFIX + name.replace("_", "-")
