@@ -19,7 +19,8 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     │  ├ NullPrimaryKey           NULL in a primary key column
     │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows
     │  ├ NumericOverflow          outside the range of the column's type
-    │  └ BadRowKind               not one of +I, -U, +U, -D
+    │  ├ BadRowKind               not one of +I, -U, +U, -D
+    │  └ OutsidePartition         rows lie outside of the partition that is overwritten
     ├ ReplayError                 exactly-once cannot be proven; an operator decides
     │  ├ CheckpointReset          a new checkpoint continues where another one wrote
     │  ├ CheckpointRewound        the table is ahead of this checkpoint
@@ -30,6 +31,7 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     │  └ TableRolledBack          our last snapshot is no longer part of the table
     ├ CommitConflict              rerun the batch on the table's present state; nothing was published
     │  ├ DeletedFiles             a file of this commit is gone, or is already in the table
+    │  ├ KeyRangeOverlap          files of one level of a bucket would have overlapping keys
     │  ├ BucketCountChanged       the partition has another number of buckets
     │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
     │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
@@ -76,6 +78,7 @@ __all__ = [
     "IncompatibleSchema",
     "InvalidData",
     "InvalidOption",
+    "KeyRangeOverlap",
     "MissingExtra",
     "NoSpace",
     "NotAtomic",
@@ -83,6 +86,7 @@ __all__ = [
     "NullInNotNull",
     "NullPrimaryKey",
     "NumericOverflow",
+    "OutsidePartition",
     "PaimonStreamError",
     "PermissionDenied",
     "ReplayError",
@@ -203,6 +207,10 @@ class BadRowKind(InvalidData):
     """A row kind is not one of +I, -U, +U, -D."""
 
 
+class OutsidePartition(InvalidData):
+    """Rows lie outside of the partition that is overwritten."""
+
+
 class ReplayError(PaimonStreamError):
     """Exactly-once cannot be proven. Nothing was written; an operator decides."""
 
@@ -241,6 +249,10 @@ class CommitConflict(PaimonStreamError):
 
 class DeletedFiles(CommitConflict):
     """A file the commit builds on is gone, or a file it adds is already in the table."""
+
+
+class KeyRangeOverlap(CommitConflict):
+    """Files of one level of a bucket would have overlapping keys: two jobs compacted it at once."""
 
 
 class BucketCountChanged(CommitConflict):

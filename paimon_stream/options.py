@@ -113,6 +113,12 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _merge_mode(value: str) -> str:
+    """`off`, `add` or `widen`, or `true` or `false` as Paimon's own option has it."""
+    word = value.strip().lower()
+    return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
+
+
 # -- table options ------------------------------------------------------------------------------
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets; -1 for none.")
@@ -198,6 +204,12 @@ IGNORE_EMPTY_COMMIT = Option(
 FORCE_CREATE_SNAPSHOT = Option(
     "commit.force-create-snapshot", boolean, "false", "Make a snapshot of a batch without rows, too."
 )
+DYNAMIC_OVERWRITE = Option(
+    "dynamic-partition-overwrite",
+    boolean,
+    "true",
+    "An overwrite that names no partition replaces the partitions that get rows, not the whole table.",
+)
 STRICT_MODE = Option(
     "commit.strict-mode.last-safe-snapshot",
     integer,
@@ -263,6 +275,16 @@ COMMIT_GUARD = Option(
     "probe",
     "Prove at the start that the storage creates files atomically, or trust that it does.",
     Scope.SINK,
+)
+MERGE_SCHEMA = Option(
+    "paimon-stream.merge-schema",
+    _merge_mode,
+    "off",
+    "What becomes of columns the table does not have: off (an error), add (they are added to the table, "
+    "nullable) or widen (columns of a wider type are widened as well). As `write.merge-schema`, true is widen "
+    "and false is off.",
+    Scope.SINK,
+    aliases=("write.merge-schema",),
 )
 UNSAFE_SINGLE_WRITER = Option(
     "paimon-stream.unsafe-single-writer",
@@ -352,7 +374,7 @@ _FOREIGN_PREFIXES: Final = (
 _FOREIGN_KEYS: Final = {
     "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
     "ignore-update-before", "rowkind.field", "owner", "async-file-write", "upsert-key",
-    "dynamic-partition-overwrite", "overwrite-upgrade", "force-lookup", "incremental-between",
+    "overwrite-upgrade", "force-lookup", "incremental-between",
     "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
     "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
     "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
@@ -364,11 +386,14 @@ def check_sink_options(given: Mapping[str, str]) -> None:
     """Raises `InvalidOption` for sink options that do not exist, with the nearest that does, or do not
     parse; warns once for table options that nobody knows."""
     known = {option.key: option for option in sink_options()}
+    aliases = {alias: option for option in sink_options() for alias in option.aliases}
     for key, value in _lower(given).items():
         if key.startswith(SINK_PREFIX):
             if key not in known:
                 raise InvalidOption(_unknown(key, known), option=key)
             Options({key: value}).value(known[key])
+        elif key in aliases:
+            Options({key: value}).value(aliases[key])
     check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
 
 

@@ -7,7 +7,7 @@ dict, and a file without a field that is needed is refused before anything of it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
@@ -25,10 +25,15 @@ _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, M
 
 
 def read_records(
-    data: bytes, path: str, wanted: Mapping[str, Any], version: int
+    data: bytes,
+    path: str,
+    wanted: Mapping[str, Any],
+    version: int,
+    of_interest: Callable[[bytes], bool] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """The records of all blocks as dicts; `wanted` is the schema they are to be read as, `version` what
-    `_VERSION` must say. `path` is for messages.
+    `_VERSION` must say. `path` is for messages. Blocks whose uncompressed bytes are not `of_interest` are
+    passed over.
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
 
@@ -44,7 +49,7 @@ def read_records(
     if problem:
         raise corrupt(path, len(data), problem)
     for count, packed in file.blocks:
-        if not count:
+        if not count or (of_interest is not None and not of_interest(packed)):
             continue
         source = BytesIO(b"".join((zigzag(count), packed, _END)))
         try:

@@ -11,7 +11,7 @@ pieces, which is several times faster than a generic writer that looks for the b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -34,6 +34,7 @@ from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_
 
 __all__ = [
     "ENTRIES_PER_BLOCK",
+    "decode_entries_of",
     "decode_manifest",
     "decode_manifest_list",
     "encode_entries",
@@ -202,6 +203,22 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
     shared: dict[Any, Any] = {}
     try:
         return [_entry(record, shared) for record in read_records(data, path, MANIFEST_SCHEMA, VERSION)]
+    except (ValueError, TypeError) as wrong:
+        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+
+
+def decode_entries_of(
+    data: bytes, path: str, holds: Callable[[bytes], bool], of_interest: Callable[[bytes], bool]
+) -> list[ManifestEntry]:
+    """The entries of a manifest whose partition `holds`, in order; blocks are read only where their
+    uncompressed bytes are `of_interest`. Raises as `decode_manifest`."""
+    shared: dict[Any, Any] = {}
+    try:
+        return [
+            _entry(record, shared)
+            for record in read_records(data, path, MANIFEST_SCHEMA, VERSION, of_interest)
+            if holds(record["_PARTITION"])
+        ]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
 

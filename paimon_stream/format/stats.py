@@ -28,7 +28,9 @@ __all__ = [
     "decode_stats",
     "encode_stats",
     "may_contain",
+    "may_hold",
     "parse_mode",
+    "partition_bounds",
     "partition_stats",
     "truncate_lower",
     "truncate_upper",
@@ -230,18 +232,25 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
     return builder.build()
 
 
+def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
+    """What a manifest's partition statistics say of each partition column; None where they say nothing.
+
+    Raises `FormatError` for bytes that are no rows.
+    """
+    return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
+
+
 def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
     """Whether a manifest with these partition statistics can have entries of that partition.
 
     True wherever the statistics do not say. Raises `FormatError` for bytes that are no rows.
     """
-    if not types or stats.min_values[:4] == bytes(4):
-        return True
-    values = deserialize(types, partition)
-    return all(map(_may_hold, types, _known(types, stats), values))
+    bounds = partition_bounds(types, stats)
+    return bounds is None or all(map(may_hold, types, bounds, deserialize(types, partition)))
 
 
-def _may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
+def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
+    """Whether a column with these statistics can have that value; True wherever they do not say."""
     if value is None:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:

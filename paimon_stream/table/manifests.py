@@ -15,9 +15,10 @@ from paimon_stream.format.entries import (
     ManifestEntry,
     ManifestFileMeta,
 )
-from paimon_stream.format.index_manifest import decode_index_manifest
+from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
     ENTRIES_PER_BLOCK,
+    decode_entries_of,
     decode_manifest,
     decode_manifest_list,
     encode_entries,
@@ -31,6 +32,7 @@ from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZS
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource, manifest_path
+from paimon_stream.table.partition_filter import PartitionFilter
 
 __all__ = ["ManifestStore", "ManifestWriter"]
 
@@ -86,6 +88,12 @@ class ManifestStore:
                 path=path,
             )
         return entries
+
+    def read_of(self, meta: ManifestFileMeta, partitions: PartitionFilter) -> list[ManifestEntry]:
+        """The entries of a manifest that belong to these partitions, in order; of the others as little is
+        decoded as possible. Raises as `read` does, but counts are not compared."""
+        data, path = self._read(meta.file_name, meta.file_size)
+        return decode_entries_of(data, path, partitions.holds, partitions.may_be_in_block)
 
     def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
         """The live index files of a snapshot, which its index manifest of that name lists.
@@ -152,6 +160,11 @@ class ManifestWriter:
         data = encode_manifest_list(metas, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
         return len(data)
+
+    def write_index(self, name: str, entries: Sequence[IndexManifestEntry]) -> None:
+        """Writes an index manifest of all live index files. Raises `StorageError`."""
+        data = encode_index_manifest(entries, compression=self._compression, level=self._level)
+        self._storage.write(manifest_path(name), data)
 
     def _write_one(self, blocks: Sequence[AvroBlock], tally: _Tally, name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)

@@ -14,6 +14,7 @@ import numpy as np
 from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.partition_path import is_blank, unescape
+from paimon_stream.format.stats import ColumnStats, may_hold
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 
 __all__ = ["PartitionSpec", "parse_partition"]
@@ -55,6 +56,13 @@ class PartitionSpec:
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) is one of those meant."""
         return all(self._same(i, values[i], wanted) for i, wanted in self._positions.items())
+
+    def may_be_within(self, bounds: Sequence[ColumnStats]) -> bool:
+        """Whether one of those meant can be among partitions whose columns have these statistics."""
+        return all(
+            wanted is _Anything.IN_DEFAULT_FOLDER or may_hold(self._types[i], bounds[i], wanted)
+            for i, wanted in self._positions.items()
+        )
 
     def _same(self, position: int, value: Any, wanted: Any) -> bool:
         if wanted is _Anything.IN_DEFAULT_FOLDER:

@@ -1,0 +1,225 @@
+"""Overwriting: the live files of some partitions go, new ones come, in one snapshot (semantics.md §5).
+
+- *static*: the partitions a spec fits, `{}` for all of them; new files must lie in them. Always a snapshot,
+  even of nothing, for it clears.
+- *dynamic*: the partitions that get new files. Without any there is nothing to replace, and no snapshot. A
+  table without partitions has one, which is always cleared.
+
+Invariants: which files go is found out anew on the base of every attempt, so an append that was published
+meanwhile is replaced too, and a file is never deleted that is not there; only manifests that may hold those
+partitions are read; files go by DELETE entries alone, so earlier snapshots keep them. The bucket count of
+what is replaced does not matter: an overwrite is how a table is rescaled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from paimon_stream.commit.base import Base
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.plan import Changes, IndexChange, collect, renumber
+from paimon_stream.errors import InvalidOption, OutsidePartition
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.options import BUCKET, DYNAMIC_OVERWRITE, PARTITION_DEFAULT_NAME
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
+from paimon_stream.table.table import Table
+
+__all__ = ["Overwrite", "OverwriteSource", "is_dynamic", "plan_drop", "plan_overwrite", "static_spec"]
+
+_LOG = logging.getLogger(__name__)
+_SHOWN: Final = 5
+_NAMED: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwrite:
+    """An overwrite to be requested: where its changes come from, its messages without what it ignores, and
+    whether it makes a snapshot even where nothing changes."""
+
+    source: OverwriteSource
+    messages: tuple[CommitMessage, ...]
+    always: bool
+
+
+class OverwriteSource:
+    """The changes of one overwrite, on whatever base: a `ChangeSource`."""
+
+    def __init__(self, manifests: ManifestStore, cleared: PartitionFilter, written: Changes) -> None:
+        self._manifests = manifests
+        self._cleared = cleared
+        self._written = written
+        self._read: dict[str, list[ManifestEntry]] = {}
+
+    def at(self, base: Base) -> Changes:
+        """A DELETE for each live file of the partitions that are cleared, then what was written; the index
+        files of those partitions go too. Raises `CorruptMetadata`, `StorageError`."""
+        gone = [replace(entry, kind=FileKind.DELETE) for entry in self._live(base) if entry.bucket >= 0]
+        known = {entry.identity for entry in gone}
+        written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
+        return replace(
+            self._written,
+            entries=(*gone, *written),
+            index=(*self._indexes(base), *self._written.index),
+        )
+
+    def _live(self, base: Base) -> list[ManifestEntry]:
+        """Manifests never change, so those an earlier attempt has read are not read again."""
+        found: dict[str, list[ManifestEntry]] = {}
+        for meta in base.metas:
+            if self._cleared.may_be_in(meta.partition_stats):
+                known = self._read.get(meta.file_name)
+                found[meta.file_name] = (
+                    self._manifests.read_of(meta, self._cleared) if known is None else known
+                )
+        self._read = found
+        deleted = {e.identity for some in found.values() for e in some if e.kind is FileKind.DELETE}
+        return [
+            e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted
+        ]
+
+    def _indexes(self, base: Base) -> list[IndexChange]:
+        if base.snapshot is None or base.snapshot.index_manifest is None:
+            return []
+        entries = self._manifests.index_entries(base.snapshot.index_manifest)
+        return [
+            IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)
+        ]
+
+
+def plan_overwrite(
+    table: Table,
+    manifests: ManifestStore,
+    messages: Iterable[CommitMessage],
+    *,
+    partition: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
+) -> Overwrite:
+    """The overwrite that replaces with the messages' files: static where a partition is named, `{}` being
+    all, else as `dynamic` or the table's option says.
+
+    Raises `InvalidOption` for a partition named in a dynamic overwrite, `IncompatibleSchema` and
+    `InvalidData` for one that the table cannot have, `OutsidePartition` for files outside of it.
+    """
+    kept = _without_changelog(table, tuple(messages))
+    halves = collect(kept, table_buckets=table.options.value(BUCKET))
+    written = halves.append
+    if is_dynamic(table, partition, dynamic):
+        cleared = PartitionFilter(table.partition_types, rows=written.partitions)
+        return Overwrite(
+            source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=False
+        )
+    cleared = _static(table, [static_spec(table, partition)] if partition else None)
+    _check_inside(table, cleared, partition or {}, (*written.entries, *halves.compact.entries))
+    return Overwrite(
+        source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True
+    )
+
+
+def plan_drop(table: Table, manifests: ManifestStore, partitions: Sequence[Mapping[str, Any]]) -> Overwrite:
+    """The overwrite that leaves nothing of the partitions that one of these specs fits.
+
+    Raises `InvalidOption` where no partition is named, `IncompatibleSchema`, `InvalidData`.
+    """
+    if isinstance(partitions, (str, Mapping)) or not partitions or not all(partitions):
+        raise InvalidOption(
+            f"{table.location}: no partition is named to be dropped, in {partitions!r}. Nothing was changed. "
+            "Give a list of partitions such as [{'dt': '2024-02-29'}]; truncate() empties the whole table.",
+            table=table.location,
+            option="partitions",
+        )
+    cleared = _static(table, [static_spec(table, one) for one in partitions])
+    return Overwrite(source=OverwriteSource(manifests, cleared, Changes()), messages=(), always=True)
+
+
+def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
+    """Whether only partitions that get new files are replaced. Raises `InvalidOption`."""
+    if partition is not None:
+        if dynamic:
+            raise InvalidOption(
+                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named "
+                "partition is replaced as a whole; a dynamic overwrite replaces those that get rows. Leave "
+                "one out.",
+                table=table.location,
+                option="dynamic",
+            )
+        return False
+    if not table.partition_types:
+        return False
+    return table.options.value(DYNAMIC_OVERWRITE) if dynamic is None else dynamic
+
+
+def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
+    """The spec as the table's partitions have it; `partition.default-name` is NULL, for strings too, as
+    Java reads it. Raises `IncompatibleSchema`, `InvalidData`."""
+    if not isinstance(partition, Mapping):
+        raise InvalidOption(
+            f"{table.location}: a partition is given as {partition!r}. Give it as {{'column': value}}.",
+            table=table.location,
+            option="partition",
+        )
+    default_name = table.options.value(PARTITION_DEFAULT_NAME)
+    given = {name: None if value == default_name else value for name, value in partition.items()}
+    return parse_partition(table.schema.partition_fields, given, default_name)
+
+
+def _static(table: Table, specs: Sequence[PartitionSpec] | None) -> PartitionFilter:
+    return PartitionFilter(table.partition_types, specs=specs)
+
+
+def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:
+    """An overwrite has no changelog: readers of changes would see rows added, and none taken back."""
+    ignored = [f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)]
+    if not ignored:
+        return messages
+    more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
+    _LOG.warning(
+        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s.",
+        table.location,
+        len(ignored),
+        ", ".join(ignored[:_NAMED]),
+        more,
+    )
+    return tuple(replace(one, changelog_files=(), compact_changelog_files=()) for one in messages)
+
+
+def _check_inside(
+    table: Table,
+    cleared: PartitionFilter,
+    partition: Mapping[str, Any],
+    entries: Sequence[ManifestEntry],
+) -> None:
+    outside = [entry for entry in entries if not cleared.holds(entry.partition)]
+    if not outside:
+        return
+    named = sorted({table.layout.partition(entry.partition) for entry in outside})
+    shown = ", ".join(named[:_SHOWN])
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    raise OutsidePartition(
+        f"{table.location}: partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the "
+        f"files to be written lie outside of it, in {shown}{more}. Nothing was published. Leave those rows "
+        "out, or overwrite without naming a partition (dynamic=True replaces those that get rows).",
+        table=table.location,
+        partition=dict(partition),
+        found=tuple(named[:_SHOWN]),
+        count=len(outside),
+    )
+
+
+def _numbered(table: Table, written: Changes) -> Changes:
+    """With sequence numbers from 0 where several tasks wrote to one fixed bucket: nothing is left of what
+    was in it. A primary key table has its numbers in the files, too."""
+    if table.schema.primary_keys:
+        return written
+    ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+    for entry in written.entries:
+        if entry.total_buckets > 0 and entry.kind is FileKind.ADD:
+            span = (entry.file.min_sequence_number, entry.file.max_sequence_number)
+            ranges.setdefault((entry.partition, entry.bucket), []).append(span)
+    in_order = all(one[1] < other[0] for spans in ranges.values() for one, other in pairwise(spans))
+    return written if in_order else renumber(written, {})
