@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from paimon_stream.commit import conflicts
+from paimon_stream.commit.base import Base
 from paimon_stream.commit.plan import Changes, renumber
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.commit.stage import Base
 from paimon_stream.errors import HistoryUnknown, NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION, STRICT_MODE
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import BucketIndex, live_files
@@ -61,10 +61,10 @@ class Checker:
         conflicts.check_each_file_once(scene, entries)
         if request.checked:
             conflicts.check_files_exist(scene, self._missing_files(entries))
-            if not self._rules_off:
-                live = self.live(base, changes.partitions)
-                conflicts.check_not_in_table(scene, live, entries)
-                conflicts.check_removed_files_are_there(scene, live, entries)
+        if request.checks_conflicts and not (self._rules_off and request.kind is CommitKind.APPEND):
+            live = self.live(base, changes.partitions)
+            conflicts.check_not_in_table(scene, live, entries)
+            conflicts.check_removed_files_are_there(scene, live, entries)
         return self._check_buckets(scene, request, changes, base)
 
     def _check_buckets(

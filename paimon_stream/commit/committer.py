@@ -1,4 +1,5 @@
-"""The committer: one commit becomes one snapshot, or none, and which of them is never guessed.
+"""The committer: a commit becomes one snapshot for each of its halves, or none, and which of them is never
+guessed. `commit/halves.py` says how two snapshots make one commit; here is how each is made:
 
     base ──► decided? ──► check ──► stage ──► put ──► confirm ──► hint
      ▲                                         │         │
@@ -10,7 +11,8 @@ What each step keeps true (design, Exactly once, step 5; semantics.md §2):
   lineage that the caller judged.
 - *decided?*: nothing is published that the same user has published since `seen`; an attempt of our own
   that turns out to have succeeded ends the commit as published.
-- *check*: nothing has been written yet, so a conflict leaves nothing behind.
+- *check*: the changes are those wanted on this very base. Nothing has been written yet, so a conflict
+  leaves nothing behind.
 - *stage*: only new files are written, under names drawn before.
 - *put*: the one step that makes something visible, atomically. From here on nothing is deleted until the
   attempt is proven lost.
@@ -28,16 +30,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
+from paimon_stream.commit.base import Base
 from paimon_stream.commit.checks import Checker
+from paimon_stream.commit.halves import commit_halves
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.manifest_merge import Merged
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
-from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Fixed,
+    Nothing,
+    Outcome,
+    Published,
+    Superseded,
+)
 from paimon_stream.commit.retry import Patience, RetryPolicy
-from paimon_stream.commit.stage import Base, Names, Staged, Stager, discard
+from paimon_stream.commit.stage import Names, Staged, Stager, discard
 from paimon_stream.commit.window import published_since, require_lineage
 from paimon_stream.errors import (
     CommitContended,
@@ -47,7 +60,6 @@ from paimon_stream.errors import (
     PaimonStreamError,
     StorageError,
     TableReplaced,
-    UnsupportedFeature,
 )
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, SNAPSHOT_TIME_RETAINED
@@ -64,15 +76,20 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Run:
-    """One commit under way: what its attempts have in common, and how far it has come."""
+    """One snapshot under way: what its attempts have in common, and how far it has come."""
 
     def __init__(
-        self, request: CommitRequest, changes: Changes, policy: RetryPolicy, runtime: Runtime
+        self,
+        request: CommitRequest,
+        source: ChangeSource,
+        names: Names,
+        policy: RetryPolicy,
+        runtime: Runtime,
     ) -> None:
         self.request = request
-        self.changes = changes
+        self.source = source
         self.patience = Patience(policy, runtime)
-        self.names = Names(request.stage_uuid)
+        self.names = names
         self.seen = request.seen
         self.attempts = 0
         self.merged: Merged | None = None
@@ -98,7 +115,8 @@ class _Run:
             self.phases[phase] = self.phases.get(phase, 0.0) + spent
 
     def published(self, snapshot: Snapshot) -> Published:
-        return Published(snapshot=snapshot, attempts=self.attempts, phases=self.phases)
+        compact = snapshot if snapshot.commit_kind is CommitKind.COMPACT else None
+        return Published(snapshot=snapshot, attempts=self.attempts, phases=self.phases, compact=compact)
 
 
 class Committer:
@@ -132,22 +150,31 @@ class Committer:
         self._policy = RetryPolicy.of(options)
         self._half_retained = options.value(SNAPSHOT_TIME_RETAINED) // 2
         self._table_buckets = options.value(BUCKET)
+        self._keyed = bool(table.schema.primary_keys)
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = self._schemas.first_digest()
         self._own: Base | None = None
         self._floor: int | None = None
 
     def commit(self, request: CommitRequest) -> Outcome:
-        """Publishes the request as one snapshot.
+        """Publishes the request: its written half as one snapshot, then its compact half as another.
 
         Raises, with nothing published: `CommitConflict` (the files do not fit the table), `CommitContended`
-        (others were always faster), `UnsupportedFeature`, `HistoryUnknown`, `TableRolledBack`,
-        `TableReplaced`, `StorageError`, `FormatError`. Raises `CommitUnknown` where it may be published.
+        (others were always faster), `HistoryUnknown`, `TableRolledBack`, `TableReplaced`, `StorageError`,
+        `FormatError`, and what the request's source raises. Raises `CommitUnknown` where it may be
+        published. A compact half that fails after the other was published raises nothing; see `Published`.
         """
-        changes = self._collect(request)
-        if not changes.entries and not request.force_snapshot and not self._keeps_empty:
+        names = Names(request.stage_uuid)
+        halves = collect(request.messages, table_buckets=self._table_buckets)
+        if self._keyed:  # the numbers are part of what a merge decides by: those of the writer stand
+            request = replace(request, renumber=False)
+        return commit_halves(request, halves, lambda half, source: self._publish_one(half, source, names))
+
+    def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
+        """Publishes one snapshot. Raises as `commit`."""
+        if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        run = _Run(request, changes, self._policy, self._runtime)
+        run = _Run(request, source, names, self._policy, self._runtime)
         try:
             return self._attempt_until_decided(request, run)
         except BaseException as failed:
@@ -158,16 +185,14 @@ class Committer:
             if run.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
                 raise self._unknown(run, failed) from failed
             raise
+        finally:
+            names.drawn.clear()
 
-    def _collect(self, request: CommitRequest) -> Changes:
-        if request.kind is not CommitKind.APPEND:
-            raise UnsupportedFeature(
-                f"{self._location}: this release makes commits of kind APPEND, not {request.kind.value}. "
-                "Use another engine for it.",
-                table=self._location,
-                kind=request.kind.value,
-            )
-        return collect(request.messages, table_buckets=self._table_buckets, location=self._location)
+    def _is_wanted(self, request: CommitRequest, changes: Changes) -> bool:
+        """Whether there is to be a snapshot of these changes (semantics.md 1.4)."""
+        if changes or request.force_snapshot or request.statistics is not None or request.merge is not None:
+            return True
+        return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
     def _attempt_until_decided(self, request: CommitRequest, run: _Run) -> Outcome:
         while True:
@@ -177,6 +202,8 @@ class Committer:
             if decided is not None:
                 return decided
             staged = self._prepare(run, latest)
+            if isinstance(staged, Nothing):
+                return staged
             if staged is None:
                 self._discard_attempt(run)
             else:
@@ -228,13 +255,16 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
 
-    def _prepare(self, run: _Run, latest: Snapshot | None) -> Staged | None:
+    def _prepare(self, run: _Run, latest: Snapshot | None) -> Staged | Nothing | None:
         """Checks and stages on top of `latest`; None if that expired meanwhile."""
         try:
             with run.timed("check"):
                 base = self._base(latest)
                 self._note_floor(base)
-                changes = self._checker.check(run.request, run.changes, base)
+                changes = run.source.at(base)
+                if not run.open and not self._is_wanted(run.request, changes):
+                    return Nothing()
+                changes = self._checker.check(run.request, changes, base)
             self._observer.reached(Phase.CHECKED, run.request.identifier)
             with run.timed("stage"):
                 staged = self._stager.stage(base, changes, run.request, run.names, run.merged)
@@ -242,6 +272,8 @@ class Committer:
             if self._snapshots.latest() == latest:
                 raise
             return None  # what is missing belongs to a snapshot that has expired: build on the newest
+        if staged is None:
+            return Nothing()
         run.merged = staged.merged
         run.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, run.request.identifier)

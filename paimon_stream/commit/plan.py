@@ -1,27 +1,49 @@
-"""From commit messages to the changes of one snapshot. Pure: no storage is touched.
+"""From commit messages to the changes of snapshots. Pure: no storage is touched.
 
-Invariants: every file of every message becomes exactly one ADD entry, in message order; nothing that
-this release cannot commit is dropped in silence; numbering changes sequence numbers only, and gives
-every row of a bucket a number above all numbers that were there before.
+Invariants: every file of every message becomes exactly one entry, in message order, and none is dropped
+in silence; what was written and what was compacted are kept apart, for they become two snapshots;
+numbering changes sequence numbers only, and gives every row of a bucket a number above all numbers that
+were there before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.entries import (
+    DataFileMeta,
+    FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
+from paimon_stream.format.index_manifest import DELETION_VECTORS
 
-__all__ = ["Changes", "collect", "renumber"]
+__all__ = ["NO_CHANGES", "Changes", "Halves", "IndexChange", "collect", "renumber"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexChange:
+    """One index file that becomes part of the table (ADD), or no longer is (DELETE)."""
+
+    kind: FileKind
+    entry: IndexManifestEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The delta of one snapshot: its manifest entries, in the order they are written."""
+    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only),
+    and its index files. Each in the order it is written."""
 
-    entries: tuple[ManifestEntry, ...]
+    entries: tuple[ManifestEntry, ...] = ()
+    changelog: tuple[ManifestEntry, ...] = ()
+    index: tuple[IndexChange, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any change."""
+        return bool(self.entries or self.changelog or self.index)
 
     @property
     def partitions(self) -> frozenset[bytes]:
@@ -36,57 +58,95 @@ class Changes:
             for entry in self.entries
         )
 
+    @property
+    def changelog_record_count(self) -> int:
+        """Rows of the changelog files."""
+        return sum(entry.file.row_count for entry in self.changelog)
 
-def collect(messages: Iterable[CommitMessage], *, table_buckets: int, location: str) -> Changes:
+    @property
+    def takes_away(self) -> bool:
+        """Whether rows that readers saw go away: by a DELETE entry, or by a change of deletion vectors. Such
+        an append is an OVERWRITE (semantics.md 2.2)."""
+        return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
+            change.entry.file.index_type == DELETION_VECTORS for change in self.index
+        )
+
+
+NO_CHANGES = Changes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halves:
+    """What messages ask for: the changes of writing, and those of a compaction. One identifier publishes
+    them as two snapshots, in this order (semantics.md 1.4)."""
+
+    append: Changes = NO_CHANGES
+    compact: Changes = NO_CHANGES
+
+
+def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Halves:
     """The changes the messages ask for; `table_buckets` is the option `bucket`, for messages without a
-    bucket count (semantics.md 2.1).
-
-    Raises `UnsupportedFeature` for messages with deletes, changelogs, indexes or a compaction.
-    """
-    entries: list[ManifestEntry] = []
+    bucket count (semantics.md 2.1)."""
+    append, compact = _Half(table_buckets), _Half(table_buckets)
     for message in messages:
-        _check_supported(message, location)
-        total = table_buckets if message.total_buckets is None else message.total_buckets
-        entries.extend(
-            ManifestEntry(
-                kind=FileKind.ADD,
+        append.files(message, FileKind.ADD, message.new_files)
+        append.files(message, FileKind.DELETE, message.deleted_files)
+        append.changes_log(message, message.changelog_files)
+        append.indexes(message, FileKind.ADD, message.new_index_files)
+        append.indexes(message, FileKind.DELETE, message.deleted_index_files)
+        compact.files(message, FileKind.DELETE, message.compact_before)
+        compact.files(message, FileKind.ADD, message.compact_after)
+        compact.changes_log(message, message.compact_changelog_files)
+        compact.indexes(message, FileKind.ADD, message.compact_new_index_files)
+        compact.indexes(message, FileKind.DELETE, message.compact_deleted_index_files)
+    return Halves(append=append.done(), compact=compact.done())
+
+
+class _Half:
+    """Changes being gathered."""
+
+    def __init__(self, table_buckets: int) -> None:
+        self._table_buckets = table_buckets
+        self._entries: list[ManifestEntry] = []
+        self._changelog: list[ManifestEntry] = []
+        self._index: list[IndexChange] = []
+
+    def files(self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]) -> None:
+        self._entries.extend(self._made(message, kind, files))
+
+    def changes_log(self, message: CommitMessage, files: Iterable[DataFileMeta]) -> None:
+        self._changelog.extend(self._made(message, FileKind.ADD, files))
+
+    def indexes(self, message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> None:
+        self._index.extend(
+            IndexChange(
+                kind=kind,
+                entry=IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file),
+            )
+            for file in files
+        )
+
+    def _made(
+        self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]
+    ) -> Iterator[ManifestEntry]:
+        total = self._table_buckets if message.total_buckets is None else message.total_buckets
+        for file in files:
+            yield ManifestEntry(
+                kind=kind,
                 partition=message.partition,
                 bucket=message.bucket,
                 total_buckets=total,
                 file=file,
             )
-            for file in message.new_files
+
+    def done(self) -> Changes:
+        return Changes(
+            entries=tuple(self._entries), changelog=tuple(self._changelog), index=tuple(self._index)
         )
-    return Changes(entries=tuple(entries))
-
-
-_UNSUPPORTED: Mapping[str, str] = {
-    "deleted_files": "deleted files",
-    "changelog_files": "changelog files",
-    "new_index_files": "index files",
-    "deleted_index_files": "deleted index files",
-    "compact_before": "a compaction",
-    "compact_after": "a compaction",
-    "compact_changelog_files": "changelog files of a compaction",
-    "compact_new_index_files": "index files of a compaction",
-    "compact_deleted_index_files": "deleted index files of a compaction",
-}
-
-
-def _check_supported(message: CommitMessage, location: str) -> None:
-    for attribute, what in _UNSUPPORTED.items():
-        if getattr(message, attribute):
-            raise UnsupportedFeature(
-                f"{location}: a commit message for bucket {message.bucket} carries {what}, which this "
-                "release does not commit. Nothing was committed. Commit it with the engine that made it.",
-                table=location,
-                bucket=message.bucket,
-                part=attribute,
-            )
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes with the final sequence numbers of fixed-bucket files.
+    """The same changes with the final sequence numbers of new fixed-bucket files.
 
     `highest` has the highest number of each (partition, bucket) that has files. Writers number each
     bucket from 0; here the numbers move up behind those in use, in entry order (semantics.md 6.3).
@@ -94,7 +154,7 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
     following = dict(highest)
     entries: list[ManifestEntry] = []
     for entry in changes.entries:
-        if entry.total_buckets <= 0:
+        if entry.total_buckets <= 0 or entry.kind is FileKind.DELETE:
             entries.append(entry)
             continue
         where, file = (entry.partition, entry.bucket), entry.file
@@ -103,4 +163,4 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
         following[where] = last
         numbered = replace(file, min_sequence_number=first, max_sequence_number=last)
         entries.append(replace(entry, file=numbered))
-    return Changes(entries=tuple(entries))
+    return replace(changes, entries=tuple(entries))

@@ -4,18 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
+from paimon_stream.commit.base import Base
 from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.plan import Changes
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
-__all__ = ["CommitRequest", "Nothing", "Outcome", "Published", "Superseded"]
+__all__ = [
+    "ChangeSource",
+    "CommitRequest",
+    "Fixed",
+    "Nothing",
+    "Outcome",
+    "Published",
+    "Superseded",
+]
+
+
+class ChangeSource(Protocol):
+    """Where the changes of a snapshot come from."""
+
+    def at(self, base: Base) -> Changes:
+        """The changes that make the wanted snapshot out of this base; asked anew for every attempt.
+
+        It writes nothing. What it raises ends the commit, with nothing published; `NotFound` and
+        `CorruptMetadata` only where the base is still the latest snapshot.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Changes that are the same on every base."""
+
+    changes: Changes
+
+    def at(self, base: Base) -> Changes:
+        """The changes."""
+        return self.changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """One commit: the files of some messages under a user and an identifier.
+    """One commit: what some messages say, under a user and an identifier.
+
+    `source` gives the changes instead of the messages' written half; the messages' compact half, if they
+    have one, still follows as a snapshot of its own. `kind` is the kind of the snapshot; messages that
+    take rows away make an OVERWRITE of an APPEND, and a request of kind COMPACT has a compact half only.
 
     `seen` is the latest snapshot that the caller judged on, None for a table that was empty then: what
     was published since is searched for this very commit. `fence` is asked where that window has a gap;
@@ -23,15 +61,20 @@ class CommitRequest:
     every file and for the conflict checks 3-5 (semantics.md 1.2, 3.1), which a fresh append does not
     need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order. `stage_uuid`
     is part of the name of every manifest and manifest list this commit may write, in all its attempts.
-    `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even of nothing.
+    `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even of nothing. `statistics` is
+    the name of a statistics file that is on storage already. `merge` are the limits of manifest merging
+    instead of the table's; then there is a snapshot only if it changes anything or a merge was due.
     """
 
     user: str
     identifier: int
-    messages: tuple[CommitMessage, ...]
+    messages: tuple[CommitMessage, ...] = ()
+    source: ChangeSource | None = None
     kind: CommitKind = CommitKind.APPEND
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: str | None = None
+    merge: MergeLimits | None = None
     renumber: bool = False
     checked: bool = False
     seen: SnapshotRef | None
@@ -44,15 +87,31 @@ class CommitRequest:
         """Whether this is a batch commit, whose identifier all batch commits share."""
         return self.identifier == BATCH_IDENTIFIER
 
+    @property
+    def checks_conflicts(self) -> bool:
+        """Whether the files it adds and removes are held against those in the table (semantics.md 2.2)."""
+        return self.checked or self.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """The commit is part of the table, as this snapshot. `attempts` counts all of them, the successful
-    one too; `phases` are milliseconds by step, summed over the attempts."""
+    one too; `phases` are milliseconds by step, summed over the attempts.
+
+    `compact` is the snapshot of the compact half, which is `snapshot` itself where there is no other half.
+    `compact_failed` says why the compact half was left out: its files stay, and belong to nobody.
+    """
 
     snapshot: Snapshot
     attempts: int
     phases: Mapping[str, float]
+    compact: Snapshot | None = None
+    compact_failed: PaimonStreamError | None = None
+
+    @property
+    def newest(self) -> Snapshot:
+        """The newest snapshot of this commit."""
+        return self.compact or self.snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +126,10 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing was published, because there was nothing to publish."""
+    """Nothing was published: there was nothing to publish, or only a compaction in conflict with what
+    others have done since, `compact_failed`."""
+
+    compact_failed: PaimonStreamError | None = None
 
 
 Outcome: TypeAlias = Published | Superseded | Nothing

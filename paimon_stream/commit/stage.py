@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
+from paimon_stream.commit.base import Base
+from paimon_stream.commit.index_changes import apply_index_changes
 from paimon_stream.commit.manifest_merge import Merged, MergeLimits, Shelf, merge_manifests
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import CommitRequest
@@ -22,6 +24,7 @@ from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.stats import may_contain
+from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource, manifest_path
@@ -30,7 +33,7 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.schema import SchemaStore, no_such_table
 from paimon_stream.table.table import Table
 
-__all__ = ["Base", "Names", "Staged", "Stager", "discard"]
+__all__ = ["Names", "Staged", "Stager", "discard"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,26 +56,18 @@ class Names(NameSource):
         self.drawn.append(name)
         return name
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """What an attempt builds on: the latest snapshot, None in an empty table, and its manifests, base list
-    before delta list."""
-
-    snapshot: Snapshot | None
-    metas: tuple[ManifestFileMeta, ...]
-
-    @property
-    def id(self) -> int:
-        """The snapshot's id; 0 in an empty table."""
-        return 0 if self.snapshot is None else self.snapshot.id
+    def index_manifest(self) -> str:
+        """The next name of an index manifest."""
+        name = NameSource.index_manifest(self)
+        self.drawn.append(name)
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
     """A snapshot ready to be published: its value and bytes, what it builds on and changes, its manifests
-    (base list before delta list), the names of its delta manifests, the merge in its base list, and when
-    its staging began (epoch milliseconds)."""
+    (base list before delta list), the names of its delta manifests, the manifests of its changelog, the
+    merge in its base list, and when its staging began (epoch milliseconds)."""
 
     snapshot: Snapshot
     content: bytes
@@ -80,6 +75,7 @@ class Staged:
     changes: Changes
     metas: tuple[ManifestFileMeta, ...]
     delta_names: frozenset[str]
+    changelog_metas: tuple[ManifestFileMeta, ...]
     merged: Merged
     since_millis: int
 
@@ -91,8 +87,15 @@ class Staged:
     @property
     def names(self) -> frozenset[str]:
         """The metadata files that the snapshot refers to, its lists included."""
-        lists = (self.snapshot.base_manifest_list, self.snapshot.delta_manifest_list)
-        return frozenset((*lists, *(meta.file_name for meta in self.metas)))
+        snapshot = self.snapshot
+        named = (
+            snapshot.base_manifest_list,
+            snapshot.delta_manifest_list,
+            snapshot.changelog_manifest_list,
+            snapshot.index_manifest,
+        )
+        metas = (meta.file_name for meta in (*self.metas, *self.changelog_metas))
+        return frozenset((*metas, *(name for name in named if name is not None)))
 
 
 class Stager:
@@ -108,12 +111,15 @@ class Stager:
         self._options = table.options
         self._partition_types = table.partition_types
         self._limits = MergeLimits.of(table.options)
+        # Java's mode BUCKET_UNAWARE: without buckets and without a key.
+        self._bucketed = bool(table.schema.primary_keys) or table.options.value(BUCKET) > 0
         self._joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests)
 
     def stage(
         self, base: Base, changes: Changes, request: CommitRequest, names: Names, earlier: Merged | None
-    ) -> Staged:
-        """Writes manifests and lists, and makes the snapshot that follows `base`.
+    ) -> Staged | None:
+        """Writes manifests and lists, and makes the snapshot that follows `base`; None where the request
+        is only about merging manifests and none was due.
 
         `earlier` is the merge of an earlier attempt, used again where it still fits. Raises `StorageError`,
         `FormatError`, `DeletedFiles`; what was written by then is among `names.drawn`.
@@ -121,12 +127,19 @@ class Stager:
         since = self._clock.now_millis()
         schema_id = self._latest_schema()
         writer = ManifestWriter(self._storage, self._options, self._partition_types, schema_id)
-        merged = self._merge(base.metas, writer, names) if earlier is None else earlier
+        merged = earlier or self._merge(base.metas, writer, names, request.merge or self._limits)
+        if request.merge is not None and not changes and merged.after == merged.before:
+            return None
         base_metas = merged.onto(base.metas)
         delta_metas = writer.write(changes.entries, names)
         base_list, delta_list = names.manifest_list(), names.manifest_list()
         base_size = writer.write_list(base_list, base_metas)
         delta_size = writer.write_list(delta_list, delta_metas)
+        changelog_metas = writer.write(changes.changelog, names)
+        changelog_list = names.manifest_list() if changes.changelog else None
+        changelog_size = (
+            None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
+        )
         before = base.snapshot
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
@@ -135,15 +148,18 @@ class Stager:
             base_manifest_list_size=base_size,
             delta_manifest_list=delta_list,
             delta_manifest_list_size=delta_size,
-            index_manifest=None if before is None else before.index_manifest,
+            changelog_manifest_list=changelog_list,
+            changelog_manifest_list_size=changelog_size,
+            index_manifest=self._index_manifest(before, changes, writer, names),
             commit_user=request.user,
             commit_identifier=request.identifier,
             commit_kind=request.kind,
             time_millis=self._clock.now_millis(),
             total_record_count=(0 if before is None else before.total_record_count) + changes.record_count,
             delta_record_count=changes.record_count,
+            changelog_record_count=changes.changelog_record_count if changes.changelog else None,
             watermark=_highest(request.watermark, None if before is None else before.watermark),
-            statistics=self._statistics(before, schema_id),
+            statistics=request.statistics or self._statistics(before, schema_id),
             properties=MappingProxyType(dict(request.properties)),
             next_row_id=(before.next_row_id if before is not None else None) or 0,
         )
@@ -154,18 +170,40 @@ class Stager:
             changes=changes,
             metas=(*base_metas, *delta_metas),
             delta_names=frozenset(meta.file_name for meta in delta_metas),
+            changelog_metas=changelog_metas,
             merged=merged,
             since_millis=since,
         )
 
-    def _merge(self, metas: tuple[ManifestFileMeta, ...], writer: ManifestWriter, names: Names) -> Merged:
+    def _index_manifest(
+        self, before: Snapshot | None, changes: Changes, writer: ManifestWriter, names: Names
+    ) -> str | None:
+        """The base's index manifest; a new one only where index files change."""
+        old = None if before is None else before.index_manifest
+        if not changes.index:
+            return old
+        present = () if old is None else self._manifests.index_entries(old)
+        live = apply_index_changes(
+            present, changes.index, bucketed=self._bucketed, location=self._storage.location
+        )
+        name = names.index_manifest()
+        writer.write_index(name, live)
+        return name
+
+    def _merge(
+        self,
+        metas: tuple[ManifestFileMeta, ...],
+        writer: ManifestWriter,
+        names: Names,
+        limits: MergeLimits,
+    ) -> Merged:
         shelf = Shelf(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
             join=lambda joined: self._joiner.join(joined, names),
             may_contain=partial(may_contain, self._partition_types),
         )
-        return merge_manifests(metas, self._limits, shelf)
+        return merge_manifests(metas, limits, shelf)
 
     def _latest_schema(self) -> int:
         """The newest schema's id now, whichever the files were written with (semantics.md 2.3 step 10)."""

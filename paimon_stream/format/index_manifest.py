@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final
 
+import fastavro
+
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
 from paimon_stream.format.avro_records import corrupt, read_records
 from paimon_stream.format.entries import (
     DeletionRange,
@@ -15,7 +20,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 
-__all__ = ["DELETION_VECTORS", "HASH", "decode_index_manifest"]
+__all__ = ["DELETION_VECTORS", "HASH", "decode_index_manifest", "encode_index_manifest"]
 
 HASH: Final = "HASH"
 """The type of index files that hold the hashes of a dynamic bucket's keys."""
@@ -24,6 +29,48 @@ DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that say which rows of data files are deleted."""
 
 VERSION: Final = 1
+
+_TEXT: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
+_PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
+
+
+def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression: str, level: int) -> bytes:
+    """A whole index manifest; without entries an Avro file without blocks. Raises `InvalidOption`."""
+    codec = compressor(compression, level)
+    packed = BytesIO()
+    for entry in entries:
+        fastavro.schemaless_writer(packed, _PARSED, _record(entry))
+    return encode_file(_TEXT, codec.codec, [AvroBlock(len(entries), codec.compress(packed.getvalue()))])
+
+
+def _record(entry: IndexManifestEntry) -> dict[str, Any]:
+    file, covered = entry.file, entry.file.global_index
+    return {
+        "_VERSION": VERSION,
+        "_KIND": int(FileKind.ADD),
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+        "_INDEX_TYPE": file.index_type,
+        "_FILE_NAME": file.file_name,
+        "_FILE_SIZE": file.file_size,
+        "_ROW_COUNT": file.row_count,
+        "_DELETIONS_VECTORS_RANGES": None
+        if file.deletions is None
+        else [
+            {"f0": one.data_file, "f1": one.offset, "f2": one.length, "_CARDINALITY": one.cardinality}
+            for one in file.deletions
+        ],
+        "_EXTERNAL_PATH": file.external_path,
+        "_GLOBAL_INDEX": None
+        if covered is None
+        else {
+            "_ROW_RANGE_START": covered.row_range_start,
+            "_ROW_RANGE_END": covered.row_range_end,
+            "_INDEX_FIELD_ID": covered.index_field_id,
+            "_EXTRA_FIELD_IDS": None if covered.extra_field_ids is None else list(covered.extra_field_ids),
+            "_INDEX_META": covered.index_meta,
+        },
+    }
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:

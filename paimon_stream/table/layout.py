@@ -116,7 +116,8 @@ def user_folder(user: str) -> str:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`.
+    """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`,
+    `index-manifest-<uuid>-<n>`.
 
     Each kind counts from 0 and never repeats, over all attempts that use the same source.
     """
@@ -124,6 +125,7 @@ class NameSource:
     uuid: str
     _manifests: int = field(default=0, init=False)
     _lists: int = field(default=0, init=False)
+    _index_manifests: int = field(default=0, init=False)
 
     def manifest(self) -> str:
         """The next name of a manifest."""
@@ -134,6 +136,11 @@ class NameSource:
         """The next name of a manifest list."""
         self._lists += 1
         return f"manifest-list-{self.uuid}-{self._lists - 1}"
+
+    def index_manifest(self) -> str:
+        """The next name of an index manifest."""
+        self._index_manifests += 1
+        return f"index-manifest-{self.uuid}-{self._index_manifests - 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

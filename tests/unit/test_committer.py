@@ -22,7 +22,6 @@ from paimon_stream.errors import (
     NotFound,
     PermissionDenied,
     StrictModeViolated,
-    UnsupportedFeature,
 )
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, encode_snapshot
@@ -630,12 +629,6 @@ def test_a_failed_commit_does_not_mislead_the_next_one_of_the_same_committer() -
     committer.commit(bench.request(1, [bench.message("c")], renumber=True))
     assert sequences(bench) == {"a": (0, 9), "c": (10, 19)}
     bench.audit(["a", "c"], orphans=True)
-
-
-def test_other_kinds_than_append_are_refused() -> None:
-    bench = Bench()
-    with pytest.raises(UnsupportedFeature, match="OVERWRITE"):
-        bench.committer().commit(bench.request(0, [bench.message("a")], kind=CommitKind.OVERWRITE))
 
 
 def test_without_a_table_there_is_no_committer() -> None:

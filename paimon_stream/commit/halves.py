@@ -1,0 +1,103 @@
+"""One commit, two snapshots: first what was written, then what was compacted (semantics.md 1.4, 2.2, 7.3).
+
+Both carry the same user, identifier, watermark and properties. Invariants: the compact half is published
+only behind its own written half; it is another's if that one is another's; once the written half is part
+of the table, nothing that happens to the compact half fails the commit (R3.2), for the rows are in. What
+it would have added then belongs to nobody, and waits for an orphan cleaner.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from paimon_stream.commit.identity import SnapshotRef
+from paimon_stream.commit.plan import Changes, Halves
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Fixed,
+    Nothing,
+    Outcome,
+    Published,
+    Superseded,
+)
+from paimon_stream.errors import CommitConflict, PaimonStreamError
+from paimon_stream.format.snapshot_json import CommitKind
+
+__all__ = ["PublishOne", "commit_halves"]
+
+_LOG = logging.getLogger(__name__)
+
+PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
+"""Publishes one snapshot of the request's kind."""
+
+
+def commit_halves(request: CommitRequest, halves: Halves, publish: PublishOne) -> Outcome:
+    """Publishes the written half, then the compact half. Raises what `publish` raises for the first of
+    them; a compaction alone that conflicts with what others did is only reported."""
+    written = _publish_written(request, halves, publish)
+    if isinstance(written, Superseded) or not halves.compact:
+        return written
+    if isinstance(written, Nothing):
+        return _publish_compaction_alone(request, halves.compact, publish)
+    return _publish_compaction_after(request, written, halves.compact, publish)
+
+
+def _publish_written(request: CommitRequest, halves: Halves, publish: PublishOne) -> Outcome:
+    if request.source is not None:
+        return publish(request, request.source)
+    if request.kind is CommitKind.COMPACT and not halves.append and halves.compact:
+        return Nothing()
+    kind = request.kind
+    if kind is CommitKind.APPEND and halves.append.takes_away:
+        kind = CommitKind.OVERWRITE
+    # A compaction, and what replaces files, builds upon the numbers that the writer gave.
+    renumber = request.renumber and kind is CommitKind.APPEND and not halves.compact
+    return publish(replace(request, kind=kind, renumber=renumber), Fixed(halves.append))
+
+
+def _publish_compaction_alone(request: CommitRequest, changes: Changes, publish: PublishOne) -> Outcome:
+    try:
+        return publish(_compaction(request), Fixed(changes))
+    except CommitConflict as conflict:
+        _warn(request, conflict)
+        return Nothing(compact_failed=conflict)
+
+
+def _publish_compaction_after(
+    request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
+) -> Published:
+    half = replace(_compaction(request), seen=SnapshotRef.of(written.snapshot))
+    try:
+        outcome = publish(half, Fixed(changes))
+    except PaimonStreamError as failed:
+        _warn(request, failed)
+        return replace(written, compact_failed=failed)
+    if isinstance(outcome, Published):
+        phases = {**written.phases, "compact": sum(outcome.phases.values())}
+        return replace(written, compact=outcome.snapshot, phases=phases)
+    return written  # another run of the same batch has published its own
+
+
+def _compaction(request: CommitRequest) -> CommitRequest:
+    return replace(
+        request,
+        kind=CommitKind.COMPACT,
+        source=None,
+        renumber=False,
+        force_snapshot=False,
+        statistics=None,
+        merge=None,
+    )
+
+
+def _warn(request: CommitRequest, failed: PaimonStreamError) -> None:
+    _LOG.warning(
+        "The compaction of commit %d of user %r was left out; the rows are not affected, and its files wait "
+        "for the orphan cleaner: %s",
+        request.identifier,
+        request.user,
+        failed,
+    )
