@@ -71,9 +71,22 @@ class CountingStream:
         self.inner: BinaryIO | None = inner
         self.size = 0
         self.failure: BaseException | None = None
+        self._held: bytearray | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[bytearray]:
+        """Keeps what is written inside, instead of passing it on or counting it."""
+        self._held = kept = bytearray()
+        try:
+            yield kept
+        finally:
+            self._held = None
 
     def write(self, data: Any) -> int:
         """Passes the bytes on; how many they were."""
+        if self._held is not None:
+            self._held += data
+            return len(data)
         if self.inner is not None:
             try:
                 self.inner.write(data)
@@ -84,7 +97,7 @@ class CountingStream:
 
     def tell(self) -> int:
         """How many bytes there were."""
-        return self.size
+        return self.size + len(self._held or b"")
 
     def flush(self) -> None:
         """Nothing: the end of the storage's context makes all of it durable."""

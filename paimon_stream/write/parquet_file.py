@@ -9,11 +9,8 @@ Dictionary encoding is switched on for the columns where the first rows show tha
 from __future__ import annotations
 
 import inspect
-import io
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,22 +23,16 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options, boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
-from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.old_times import check_old_times, holds_timestamps
+from paimon_stream.write.file_schema import file_schema, leaf_paths
+from paimon_stream.write.int96 import as_twelve_bytes, int96_leaves, stored_field, with_int96
 from paimon_stream.write.output import CountingStream, Output, format_option
-from paimon_stream.write.parquet_stats import MICRO_DIGITS, ParquetStats
+from paimon_stream.write.parquet_stats import ParquetStats
 
 __all__ = ["ParquetFile", "ParquetSettings"]
 
 _MOST_OPEN_FILES: Final = 64
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
-_LAST_OF_1969: Final = struct.pack("<qi", 86_399_999_999_000, 2_440_587)
-_DAY_SECONDS: Final = 86_400
-_OLD: Final = (
-    "with a time of the day, which this version of pyarrow spoils in tables with timestamps of more than 6 "
-    "digits. Install a newer pyarrow"
-)
 _UTC_TIME: Final = "write_time_adjusted_to_utc"
 _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0", "v2": "2.0"}
 
@@ -49,15 +40,16 @@ _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings:
     """How the Parquet files of a table are written. `dictionary` is None where the rows decide; `more` are
-    further arguments of Arrow's writer; `spoiled` are columns with times before 1970 that it gets wrong."""
+    further arguments of Arrow's writer. `stored` is what Arrow is told of the columns: those `leaves`, by
+    their numbers in the file, are twelve bytes there and INT96 in truth."""
 
     arrow: pa.Schema
+    stored: pa.Schema
+    leaves: frozenset[int]
     types: tuple[DataType, ...]
     codec: str
     level: int | None
     suffix: str
-    int96: bool
-    spoiled: tuple[int, ...]
     dictionary: bool | None
     more: tuple[tuple[str, Any], ...]
 
@@ -65,22 +57,30 @@ class ParquetSettings:
     def of(cls, schema: TableSchema, options: Options) -> ParquetSettings:
         """The settings that the options ask for. Raises `InvalidOption`, `UnsupportedFeature`."""
         codec = compression(options, FileFormat.PARQUET)
-        int96 = any(_needs_int96(one.type) for one in schema.fields)
-        spoiled = [i for i, one in enumerate(schema.fields) if int96 and holds_timestamps(one.type)]
+        arrow = file_schema(schema)
+        stored = pa.schema([stored_field(one) for one in arrow])
         level = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
         return cls(
-            arrow=file_schema(schema),
+            arrow=arrow,
+            stored=stored,
+            leaves=int96_leaves(stored),
             types=tuple(one.type for one in schema.fields),
             codec="none" if codec == "uncompressed" else codec,
             level=level if codec == "zstd" else None,
             suffix=f"{codec}.parquet" if options.value(FILE_SUFFIX_COMPRESSION) else "parquet",
-            int96=int96,
-            spoiled=() if _int96_is_right() else tuple(spoiled),
             dictionary=format_option(options, "parquet.enable.dictionary", boolean, "parquet-hadoop"),
             more=tuple(_more(options)),
         )
+
+    @property
+    def bounded(self) -> bool | list[str]:
+        """The leaves that Arrow keeps bounds of; twelve bytes are not in the order of moments."""
+        if not self.leaves:
+            return True
+        paths = [path for one in self.stored for path in leaf_paths(one.name, one.type)]
+        return [path for i, path in enumerate(paths) if i not in self.leaves]
 
     @property
     def most_open(self) -> int:
@@ -107,26 +107,6 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
             yield argument, found
 
 
-def _needs_int96(type_: DataType) -> bool:
-    """Whether there is a timestamp of more than 6 digits anywhere in the type: Java reads them as INT96
-    only, and takes any other number for something else without notice."""
-    if type_.is_timestamp:
-        return type_.precision > MICRO_DIGITS
-    inner = [one for one in (type_.key, type_.element) if one is not None]
-    return any(map(_needs_int96, inner)) or any(_needs_int96(one.type) for one in type_.fields)
-
-
-@cache
-def _int96_is_right() -> bool:
-    """Whether this Arrow writes INT96 timestamps before 1970 as the day and the time of the day: the older
-    ones leave a negative time."""
-    made = io.BytesIO()
-    column = pa.array([-1], pa.timestamp("us"))
-    plain = {"use_dictionary": False, "compression": "none", "write_statistics": False}
-    pq.write_table(pa.table({"t": column}), made, use_deprecated_int96_timestamps=True, **plain)
-    return _LAST_OF_1969 in made.getvalue()
-
-
 class ParquetFile:
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
@@ -134,9 +114,10 @@ class ParquetFile:
         """Opens the file. `first` are rows to choose encodings by; they are not written."""
         self.path = path
         self.rows = 0
-        self._spoiled = settings.spoiled
+        self._stored = settings.stored
+        self._leaves = settings.leaves
         self._footers: list[pq.FileMetaData] = []
-        self._stats = ParquetStats(settings.types, settings.arrow, int96=settings.int96)
+        self._stats = ParquetStats(settings.types, settings.arrow)
         dictionary: Any = settings.dictionary
         if dictionary is None:
             dictionary = worth_a_dictionary(first)
@@ -145,13 +126,13 @@ class ParquetFile:
         def start(stream: CountingStream) -> pq.ParquetWriter:
             return pq.ParquetWriter(
                 stream,
-                settings.arrow,
+                settings.stored,
                 compression=settings.codec,
                 compression_level=settings.level,
                 use_dictionary=dictionary,
                 store_decimal_as_integer=True,
-                use_deprecated_int96_timestamps=settings.int96,
                 store_schema=False,
+                write_statistics=settings.bounded,
                 metadata_collector=self._footers,
                 **dict(settings.more),
             )
@@ -165,18 +146,33 @@ class ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
-        for i in self._spoiled:
-            for chunk in rows.column(i).chunks:
-                check_old_times(rows.column_names[i], chunk, _DAY_SECONDS, _OLD)
         with self._output.checked():
-            self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+            self._writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
         self._stats.add(rows)
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
         """Ends the file; see `FileWriter`."""
-        self._output.finish(self._writer.close, self._forget)
+        self._output.finish(self._end, self._forget)
         return self._stats.columns(self._footers[0])
+
+    def _as_stored(self, rows: pa.Table) -> pa.Table:
+        if not self._leaves:
+            return rows
+        columns = [
+            pa.chunked_array([as_twelve_bytes(chunk, one.type) for chunk in column.chunks], one.type)
+            for one, column in zip(self._stored, rows.columns, strict=True)
+        ]
+        return pa.table(columns, schema=self._stored)
+
+    def _end(self) -> None:
+        if not self._leaves:
+            self._writer.close()
+            return
+        stream = self._output.stream
+        with stream.held() as end:
+            self._writer.close()
+        stream.write(with_int96(bytes(end), self._leaves))
 
     def abort(self, why: BaseException) -> None:
         """Gives the file up; see `FileWriter`."""

@@ -36,16 +36,15 @@ class ParquetStats:
     rows themselves.
 
     FLOAT and DOUBLE: Arrow leaves NaN out and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds
-    in a row group with a bound above 4 KiB. Timestamps that are INT96 because another column of the
-    table has to be: the footer has none of them.
+    in a row group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
     """
 
-    def __init__(self, types: Sequence[DataType], arrow: pa.Schema, *, int96: bool) -> None:
+    def __init__(self, types: Sequence[DataType], arrow: pa.Schema) -> None:
         self._types = types
         leaves = [len(leaf_paths(one.name, one.type)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
         self._always = [i for i, one in enumerate(types) if one.root in _FLOATS]
-        self._int96 = [int96 and one.is_timestamp for one in types]
+        self._int96 = [one.is_timestamp and one.precision > MICRO_DIGITS for one in types]
         self._rows = RowStats(types, self._int96)
         self._texts = [i for i, one in enumerate(types) if one.is_string]
         self._bounds: dict[int, list[Bounds]] = {}
@@ -73,8 +72,7 @@ class ParquetStats:
             if type_.is_nested:
                 made.append(NO_STATS)
             elif self._int96[i]:
-                known = type_.precision <= MICRO_DIGITS
-                made.append(rows[i] if known else replace(rows[i], min=None, max=None))
+                made.append(replace(rows[i], min=None, max=None))
             else:
                 made.append(self._column([group.column(self._leaf[i]) for group in groups], i, type_))
         return made

@@ -320,3 +320,22 @@ def test_partitions_of_every_type_are_pruned_as_those_of_java(
         assert opened(twins, partition=predicate) == opened(twins, partition=predicate, ours=False)
     assert opened(twins, partition=("=", "p", values[4])) == [1]
     assert opened(twins, partition=("is null", "p")) == [2]
+
+
+def test_timestamps_beside_nanoseconds_can_be_filtered_by(java: Any, tmp_path: Path) -> None:
+    schema = [("k", "INT"), ("t", "TIMESTAMP(6)"), ("s", "TIMESTAMP(3)"), ("n", "TIMESTAMP(9)")]
+    twins = Twins(java, tmp_path, schema)
+    for day in (1, 11, 21):
+        stamps = moments(*(f"2024-01-{day + i:02}T00:00:00" for i in range(5)))
+        twins.write(
+            [
+                {"k": i, "t": one, "s": one, "n": f"{one.isoformat()}.000000001"}
+                for i, one in enumerate(stamps)
+            ]
+        )
+    first, last = moments("2024-01-03T00:00:00", "2024-01-22T00:00:00")
+    for column in ("t", "s"):
+        assert twins.check(("<", column, first)) == 2
+        assert twins.check((">=", column, last)) == 2
+        assert twins.check(("=", column, moments("2024-01-12T00:00:00")[0])) == 2
+        assert twins.check(("is null", column)) == 3

@@ -1,0 +1,190 @@
+"""Parquet's footer as it lies in a file: read, changed and written again without knowing all of it.
+
+Arrow writes and reads Parquet; what it cannot say is changed here: that twelve bytes are an INT96, and the
+reverse (format.md §7.4). A footer is Thrift's compact protocol, kept as numbered fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from paimon_stream.errors import FormatError
+
+__all__ = ["TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
+
+TAIL: Final = 8
+"""Bytes at the end of a Parquet file: the length of the footer, and the magic number."""
+
+_INT96: Final = 3
+_FIXED_LENGTH: Final = 7
+_WIDTH: Final = 12
+_MAGIC: Final = b"PAR1"
+
+# Types of the Thrift compact protocol, and the numbers of the fields that matter in Parquet's footer.
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
+_INTEGERS: Final = (4, 5, 6)
+_I32: Final = 5
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _META_DATA, _TYPE, _TYPE_LENGTH, _STATISTICS = 2, 4, 1, 3, 1, 2, 12
+_CHILDREN: Final = 5
+
+Struct = dict[int, tuple[int, Any]]
+
+
+def footer_start(size: int, tail: bytes) -> int:
+    """Where the footer of a file of `size` bytes begins, whose last `TAIL` bytes are these. Raises
+    `FormatError`."""
+    start = size - TAIL - int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or start < 0:
+        raise FormatError("it does not end like a Parquet file")
+    return start
+
+
+def declare_twelve_bytes(footer: bytes) -> bytes:
+    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes, which is what they
+    are. Raises `FormatError`."""
+
+    def change(_: int, struct: Struct) -> bool:
+        if struct.get(_TYPE) != (_I32, _INT96):
+            return False
+        struct[_TYPE] = (_I32, _FIXED_LENGTH)
+        return True
+
+    return _retyped(footer, change, length=(_I32, _WIDTH))
+
+
+def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
+    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96; numbers
+    are of the leaves, in file order. Raises `FormatError`."""
+
+    def change(leaf: int, struct: Struct) -> bool:
+        if leaf in columns:
+            struct[_TYPE] = (_I32, _INT96)
+        return leaf in columns
+
+    return _retyped(footer, change, length=None)
+
+
+def _retyped(footer: bytes, change: Callable[[int, Struct], bool], length: tuple[int, int] | None) -> bytes:
+    """Lets `change` see each leaf of the schema and each column chunk with the leaf's number; it says
+    whether it changed the type. Such a leaf gets that length of its type, or none."""
+    known = _Reader(footer).struct()
+    leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
+    for i, element in enumerate(leaves):
+        if change(i, element):
+            element.pop(_TYPE_LENGTH, None)
+            if length is not None:
+                element[_TYPE_LENGTH] = length
+    for group in _structs(known, _ROW_GROUPS):
+        for i, chunk in enumerate(_structs(group, _COLUMNS)):
+            if _META_DATA in chunk and change(i, chunk[_META_DATA][1]):
+                chunk[_META_DATA][1].pop(_STATISTICS, None)
+    made = bytearray()
+    _write(made, known)
+    return bytes(made) + len(made).to_bytes(4, "little") + _MAGIC
+
+
+def _structs(struct: Struct, field: int) -> list[Struct]:
+    found = struct.get(field, (_LIST, (_STRUCT, [])))[1]
+    if not isinstance(found, tuple) or found[0] != _STRUCT:
+        raise FormatError("its footer is damaged")
+    items: list[Struct] = found[1]
+    return items
+
+
+class _Reader:
+    """Reads Thrift's compact protocol, whatever the structs mean."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def struct(self) -> Struct:
+        made: Struct = {}
+        field = 0
+        while (head := self._take(1)[0]) != _STOP:
+            kind = head & 15
+            field = field + (head >> 4) if head >> 4 else _unzigzag(self._varint())
+            made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind))
+        return made
+
+    def _value(self, kind: int) -> Any:
+        if kind in _INTEGERS:
+            return _unzigzag(self._varint())
+        match kind:
+            case 1 | 2 | 3:
+                return self._take(1)
+            case 7:
+                return self._take(8)
+            case 8:
+                return self._take(self._varint())
+            case 9 | 10:
+                head = self._take(1)[0]
+                count = self._varint() if head >> 4 == 15 else head >> 4
+                return head & 15, [self._value(head & 15) for _ in range(count)]
+            case 12:
+                return self.struct()
+        raise FormatError("its footer is damaged")  # Parquet's footer has no maps
+
+    def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._data):
+            raise FormatError("its footer is cut off")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def _varint(self) -> int:
+        made = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            made |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return made
+            if shift > 63:
+                raise FormatError("its footer is damaged")
+
+
+def _write(out: bytearray, struct: Struct) -> None:
+    last = 0
+    for field in sorted(struct):
+        kind, value = struct[field]
+        if 0 < field - last < 16:
+            out.append(field - last << 4 | kind)
+        else:
+            out.append(kind)
+            _write_varint(out, field << 1 ^ field >> 63)
+        last = field
+        if kind not in (_TRUE, _FALSE):
+            _write_value(out, kind, value)
+    out.append(_STOP)
+
+
+def _write_value(out: bytearray, kind: int, value: Any) -> None:
+    if kind in _INTEGERS:
+        _write_varint(out, value << 1 ^ value >> 63)
+    elif kind == _STRUCT:
+        _write(out, value)
+    elif kind in (_LIST, _SET):
+        inner, items = value
+        out.append(min(len(items), 15) << 4 | inner)
+        if len(items) >= 15:
+            _write_varint(out, len(items))
+        for item in items:
+            _write_value(out, inner, item)
+    else:
+        if kind == _BINARY:
+            _write_varint(out, len(value))
+        out += value
+
+
+def _write_varint(out: bytearray, number: int) -> None:
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _unzigzag(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
