@@ -216,14 +216,70 @@ STRICT_MODE = Option(
     None,
     "Fail if another user compacted or overwrote after this snapshot; -1 for the latest at the first commit.",
 )
+DISCARD_DUPLICATES = Option(
+    "commit.discard-duplicate-files",
+    boolean,
+    "false",
+    "An append leaves out files that are in the table already, instead of failing; it is then checked as a "
+    "replay is.",
+)
 SNAPSHOT_TIME_RETAINED = Option(
     "snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long."
+)
+SNAPSHOT_NUM_RETAINED_MIN = Option(
+    "snapshot.num-retained.min", positive, "10", "At least so many snapshots are kept."
+)
+SNAPSHOT_NUM_RETAINED_MAX = Option(
+    "snapshot.num-retained.max", positive, "2147483647", "At most so many snapshots are kept, however young."
+)
+SNAPSHOT_EXPIRE_LIMIT = Option(
+    "snapshot.expire.limit", positive, "50", "At most so many snapshots expire at once."
+)
+SNAPSHOT_EXPIRE_MODE = Option(
+    "snapshot.expire.execution-mode",
+    one_of("sync", "async"),
+    "sync",
+    "Whether a batch waits for the expiry after its commit, for 10 seconds at most, or not at all.",
+)
+CLEAN_EMPTY_DIRECTORIES = Option(
+    "snapshot.clean-empty-directories",
+    boolean,
+    "false",
+    "Expiry deletes bucket and partition folders that it has emptied.",
+    aliases=("snapshot.expire.clean-empty-directories",),
+)
+CHANGELOG_NUM_RETAINED_MIN = Option(
+    "changelog.num-retained.min", positive, None, "Paimon's; more than that of snapshots: they do not expire."
+)
+CHANGELOG_NUM_RETAINED_MAX = Option(
+    "changelog.num-retained.max", positive, None, "Paimon's; more than that of snapshots: they do not expire."
+)
+CHANGELOG_TIME_RETAINED = Option(
+    "changelog.time-retained", duration, None, "Paimon's; longer than that of snapshots: they do not expire."
+)
+CONSUMER_CHANGELOG_ONLY = Option(
+    "consumer.changelog-only", boolean, "false", "Consumers hold back changelog only, not snapshots."
+)
+TAG_TIME_RETAINED = Option(
+    "tag.default-time-retained", duration, None, "How long a new tag is kept; for ever, if not set."
+)
+FILE_OPERATION_THREADS = Option(
+    "file-operation.thread-num",
+    positive,
+    "8",
+    "So many threads delete files when many are deleted.",
+    aliases=("delete-file.thread-num",),
+)
+INDEX_IN_DATA_DIR = Option(
+    "index-file-in-data-file-dir", boolean, "false", "Index files lie beside the data files."
 )
 CONFLICT_DETECTION = Option(
     "conflict-detection-mode",
     one_of("none", "value", "row_incremental"),
     "value",
-    "Which conflict checks a commit makes (R3.4).",
+    "Which conflict checks a commit makes. value: all that apply, on files read anew for each commit; "
+    "row_incremental: the same, but from one commit to the next only what was committed between is read; "
+    "none: appends are checked for their bucket count only. What takes files away is always checked.",
 )
 WRITE_ONLY = Option("write-only", boolean, "false", "Other jobs compact and expire.")
 BUCKET_APPEND_ORDERED = Option(
@@ -280,11 +336,19 @@ MERGE_SCHEMA = Option(
     "paimon-stream.merge-schema",
     _merge_mode,
     "off",
-    "What becomes of columns the table does not have: off (an error), add (they are added to the table, "
-    "nullable) or widen (columns of a wider type are widened as well). As `write.merge-schema`, true is widen "
-    "and false is off.",
+    "What becomes of columns that the table does not have: off (an error), add (they are added to the table, "
+    "nullable), widen (and columns of a wider type widen the table's). `write.merge-schema` takes true for "
+    "widen and false for off.",
     Scope.SINK,
     aliases=("write.merge-schema",),
+)
+PROTECT_LAST_SNAPSHOT = Option(
+    "paimon-stream.protect-last-snapshot",
+    one_of("none", "consumer"),
+    "none",
+    "With 'consumer', a consumer file keeps all engines from expiring the stream's last snapshot, and all "
+    "after it, until the stream goes on.",
+    Scope.SINK,
 )
 UNSAFE_SINGLE_WRITER = Option(
     "paimon-stream.unsafe-single-writer",

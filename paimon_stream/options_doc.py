@@ -44,13 +44,15 @@ _ALIASES: Final = """\
 
 ## Other names
 
-These names are understood as well, with a warning, because Paimon itself does not know them.
+These names are understood as well; names of table options with a warning, because Paimon itself does not know
+them.
 """
 
 
 def render() -> str:
     """The whole page, in Markdown."""
-    aliases = [(alias, option.key) for option in table_options() for alias in option.aliases]
+    options = (*sink_options(), *table_options())
+    aliases = [(alias, option.key) for option in options for alias in option.aliases]
     return "".join(
         (
             _START,

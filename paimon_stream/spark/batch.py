@@ -23,10 +23,10 @@ from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.log import LogReporter
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query, writer_identity
+from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
-from paimon_stream.spark.types import Alignment, align, project
 from paimon_stream.spark.write_job import run_write_job
-from paimon_stream.table.table import Table, check_writable, load_table
+from paimon_stream.table.table import check_writable, load_table
 
 __all__ = ["Runs"]
 
@@ -105,9 +105,8 @@ class Runs:
         with self._timed("write", phases):
             match verdict:
                 case Fresh():
-                    alignment = _check(frame, writer.table)
-                    rows = project(frame, alignment)
-                    messages = run_write_job(rows, writer.table, wide_rows=run.wide_rows)
+                    table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
+                    messages = run_write_job(rows, table, wide_rows=run.wide_rows)
                 case Reuse(entry=entry):
                     _drain(frame, facts)
                     messages = entry.messages
@@ -142,7 +141,7 @@ class Runs:
             )
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table)
-        _check(frame, table)
+        check_rows(frame, table)
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
         if settings.checkpoint is not None:
             writer = writer.option("checkpointLocation", settings.checkpoint)
@@ -161,12 +160,6 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
         watermark=checkpoint.watermark(batch_id),
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
-
-
-def _check(frame: DataFrame, table: Table) -> Alignment:
-    """How the frame fits the table; raises where it does not."""
-    case_sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    return align(frame.schema, table.schema, case_sensitive=case_sensitive, location=table.location)
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings) -> None:

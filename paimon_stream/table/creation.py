@@ -20,7 +20,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.option_rules import check_possible
 
-__all__ = ["check_buckets", "first_schema"]
+__all__ = ["check_buckets", "first_schema", "why_no_name"]
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 _KEY_PREFIX: Final = "_KEY_"
@@ -178,10 +178,19 @@ def _check_columns(fields: Sequence[DataField]) -> None:
     for one in fields:
         if not one.name.strip():
             raise IncompatibleSchema("A column has no name. Name every column.", column=one.name)
-        if one.name in _RESERVED_NAMES or one.name.startswith(_KEY_PREFIX):
+        if why_no_name(one.name):
             raise IncompatibleSchema(
                 f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name
             )
+
+
+def why_no_name(name: str) -> str | None:
+    """Why no column of a table may have that name, as the end of a sentence; None where it may."""
+    if not name.strip():
+        return "has no name"
+    if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX):
+        return "has a name that is Paimon's own"
+    return None
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -> None:

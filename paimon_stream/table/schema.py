@@ -1,4 +1,4 @@
-"""The schemas of a table: reading them, and creating the first one, which creates the table."""
+"""The schemas of a table: reading them, and creating new ones; the first one creates the table."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class SchemaStore:
             )
         return schema
 
-    def create_first(self, schema: TableSchema) -> bool:
-        """Creates schema 0 atomically, and with it the table; False if somebody else has.
+    def create(self, schema: TableSchema) -> bool:
+        """Creates the schema's file atomically (schema 0 is the table itself); False if somebody else has.
 
         Raises `StorageError`.
         """

@@ -24,7 +24,7 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["Table", "check_writable", "create_table", "load_table"]
+__all__ = ["Table", "check_committable", "check_writable", "create_table", "load_table", "table_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> 
     Raises `NotFound` where there is none, `InvalidOption` for overrides of what holds for all writers,
     `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
-    return _table(storage, SchemaStore(storage).latest(), overrides)
+    return table_of(storage, SchemaStore(storage).latest(), overrides)
 
 
 def create_table(
@@ -82,14 +82,16 @@ def create_table(
         comment=comment,
         time_millis=(runtime or system()).clock.now_millis(),
     )
-    table = _table(storage, schema, None)
+    table = table_of(storage, schema, None)
     schemas = SchemaStore(storage)
-    if schemas.latest_id() is not None or not schemas.create_first(schema):
+    if schemas.latest_id() is not None or not schemas.create(schema):
         return None
     return table
 
 
-def _table(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None) -> Table:
+def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
+    """The table at the storage's root as of that schema. Raises `InvalidOption` for overrides of what holds
+    for all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = Options(schema.options, overrides)
     return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
@@ -103,11 +105,27 @@ _NOT_BUILT: Final = {
     "row-tracking.enabled": "row tracking",
     "data-evolution.enabled": "data evolution",
 }
+# Those of them whose commits give each row an id.
+_MADE_BY_COMMITS: Final = ("row-tracking.enabled", "data-evolution.enabled")
 # Options that move files or history to where this release does not look.
 _ELSEWHERE: Final = {
     "data-file.external-paths": ("keeps its data files outside of the table", ""),
     "branch": ("is read and written on a branch", "main"),
 }
+
+
+def check_committable(table: Table) -> None:
+    """Raises for a table to which messages, whoever prepared them, cannot be committed as its definition
+    demands: `UnsupportedTable` for its kind, `UnsupportedFeature` for an option or a partition column."""
+    _check_type(table)
+    for key in _MADE_BY_COMMITS:
+        if _is_true(table.options, key):
+            raise _unsupported(
+                table, key, f"uses {_NOT_BUILT[key]}, for which this release does not commit", "false"
+            )
+    _check_places(table)
+    for one in table.schema.partition_fields:
+        _check_partition_column(table, one)
 
 
 def check_writable(table: Table) -> None:
@@ -121,7 +139,7 @@ def check_writable(table: Table) -> None:
     check_buckets(table.schema, table.options)
 
 
-def _check_kind(table: Table) -> None:
+def _check_type(table: Table) -> None:
     kind = table.options.get("type", "table").strip().lower()
     if kind != "table":
         raise UnsupportedTable(
@@ -131,6 +149,10 @@ def _check_kind(table: Table) -> None:
             option="type",
             value=kind,
         )
+
+
+def _check_kind(table: Table) -> None:
+    _check_type(table)
     if table.schema.primary_keys:
         keys = ", ".join(table.schema.primary_keys)
         raise UnsupportedTable(
@@ -145,16 +167,21 @@ def _check_options(table: Table) -> None:
     for key, what in _NOT_BUILT.items():
         if _is_true(table.options, key):
             raise _unsupported(table, key, f"uses {what}, which this release does not write", "false")
+    _check_places(table)
+    format_ = file_format(table.options)
+    compression(table.options, format_)
+    check_columns(format_, table.schema.fields, table.options, table.location)
+    warn_of_ignored(table.options, format_)
+
+
+def _check_places(table: Table) -> None:
+    """Where data and history lie, and how manifests are written."""
     for key, (what, normal) in _ELSEWHERE.items():
         if table.options.get(key, normal).strip() not in ("", normal):
             raise _unsupported(table, key, f"{what}, which this release does not support", normal)
     if table.options.get("manifest.format", "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"
         raise _unsupported(table, "manifest.format", what, "avro")
-    format_ = file_format(table.options)
-    compression(table.options, format_)
-    check_columns(format_, table.schema.fields, table.options, table.location)
-    warn_of_ignored(table.options, format_)
     compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
 
 

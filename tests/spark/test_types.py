@@ -15,7 +15,8 @@ from pyspark.sql import types as st
 from paimon_stream.errors import IncompatibleSchema, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.spark.types import align, can_up_cast, project, spark_type, to_data_fields
+from paimon_stream.spark.align import align, project
+from paimon_stream.spark.types import can_up_cast, spark_type, to_data_fields
 from paimon_stream.write.columns import conform
 
 SCALARS: tuple[tuple[st.DataType, str], ...] = (

@@ -65,8 +65,8 @@ def test_a_missing_table_is_named_with_its_cure() -> None:
 def test_the_first_schema_is_created_once() -> None:
     storage = MemoryStorage()
     schemas = SchemaStore(storage)
-    assert schemas.create_first(SCHEMA)
-    assert not schemas.create_first(replace(SCHEMA, comment="another"))
+    assert schemas.create(SCHEMA)
+    assert not schemas.create(replace(SCHEMA, comment="another"))
     assert schemas.latest() == SCHEMA
 
 
@@ -82,7 +82,7 @@ def test_the_newest_schema_has_the_largest_id_not_the_last_name() -> None:
 def test_the_digest_is_that_of_schema_0() -> None:
     storage = MemoryStorage()
     schemas = SchemaStore(storage)
-    schemas.create_first(SCHEMA)
+    schemas.create(SCHEMA)
     digest = schemas.first_digest()
     assert digest == hashlib.sha256(encode_schema(SCHEMA)).hexdigest()
     storage.write("schema/schema-1", encode_schema(replace(SCHEMA, id=1)))

@@ -1,0 +1,214 @@
+"""How the columns of a DataFrame become those of a table.
+
+Columns, and members of structs at any depth, match by name, under `spark.sql.caseSensitive`; what the
+DataFrame lacks is NULL, or the column's default where rows are written (semantics.md R12.2). Types are
+converted by up-casts only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, functions
+from pyspark.sql import types as st
+
+from paimon_stream.errors import IncompatibleSchema
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
+
+__all__ = ["Alignment", "Fold", "align", "fold_of", "project"]
+
+Fold = Callable[[str], str]
+"""What two names that are one name here have in common."""
+
+
+def fold_of(case_sensitive: bool) -> Fold:
+    """The folding of names under that value of `spark.sql.caseSensitive`."""
+    return str if case_sensitive else str.lower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """How one column of the table is made: from which column of the DataFrame (None: all NULL, which is
+    where a default comes in when rows are written), and the Spark type to cast it to (None: as it is).
+    `parts` are the column's type in the DataFrame and in the table where structs have to be made anew."""
+
+    target: str
+    source: str | None
+    cast: st.DataType | None
+    parts: tuple[st.DataType, DataType] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How a DataFrame becomes the table's columns, in the table's order."""
+
+    columns: tuple[_Column, ...]
+    case_sensitive: bool = False
+
+
+def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str) -> Alignment:
+    """How a DataFrame with this schema is written to the table.
+
+    A nullable column that the DataFrame lacks gets its default, else NULL (semantics.md R12.2). Raises
+    `IncompatibleSchema`, with all reasons in one message: a missing NOT NULL or key column, a column the
+    table does not have, an ambiguous name, a type that would lose something.
+    """
+    judge = _Judge(fold_of(case_sensitive))
+    keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
+    sources = judge.sources(frame, schema.fields, "", keys)
+    if judge.problems:
+        new = judge.unknown and all(path in judge.unknown for path in judge.problems)
+        cure = f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
+        raise IncompatibleSchema(
+            f"{location}: the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
+            f"written. Select, rename or cast the columns of the DataFrame to those of the table{cure}.",
+            table=location,
+            column=next(iter(judge.problems)),
+            columns=tuple(judge.problems),
+        )
+    columns = tuple(_column(one, source) for one, source in zip(schema.fields, sources, strict=True))
+    return Alignment(columns=columns, case_sensitive=case_sensitive)
+
+
+class _Judge:
+    """What is wrong with a DataFrame's columns, by path."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self.problems: dict[str, str] = {}
+        self.unknown: set[str] = set()
+
+    def sources(
+        self, frame: st.StructType, fields: Sequence[DataField], inside: str, keys: set[str]
+    ) -> list[st.StructField | None]:
+        """The DataFrame's column for each of the table's, None where it lacks one."""
+        whose = f"of {inside[:-1]!r} " if inside else ""
+        targets = self._named([one.name for one in fields], f"The table {whose}".strip(), inside)
+        given: dict[str, st.StructField] = {}
+        for name in self._named(frame.names, f"The DataFrame {whose}".strip(), inside).values():
+            if self._fold(name) in targets:
+                given[self._fold(name)] = next(one for one in frame.fields if one.name == name)
+            else:
+                self._unknown(name, targets, inside)
+        found = [given.get(self._fold(one.name)) for one in fields]
+        for one, source in zip(fields, found, strict=True):
+            self._judge(one, source, inside, one.name in keys)
+        return found
+
+    def _named(self, names: Sequence[str], whose: str, inside: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in names:
+            if self._fold(name) in found:
+                self.problems.setdefault(
+                    inside + name,
+                    f"{whose} has the columns {found[self._fold(name)]!r} and {name!r}, which are one name "
+                    "here (spark.sql.caseSensitive)",
+                )
+            found.setdefault(self._fold(name), name)
+        return found
+
+    def _unknown(self, name: str, targets: dict[str, str], inside: str) -> None:
+        near = difflib.get_close_matches(self._fold(name), targets, n=1, cutoff=0.6)
+        hint = f" (did you mean {inside + targets[near[0]]!r}?)" if near else ""
+        self.unknown.add(inside + name)
+        self.problems.setdefault(inside + name, f"the table has no column {inside + name!r}{hint}")
+
+    def _judge(self, one: DataField, source: st.StructField | None, inside: str, is_key: bool) -> None:
+        path = inside + one.name
+        if source is not None:
+            self._type(source.dataType, one.type, path)
+        elif is_key:
+            self.problems.setdefault(path, f"the DataFrame lacks the key column {path!r} ({one.type})")
+        elif not one.type.nullable and one.default_value is None:
+            self.problems.setdefault(path, f"the DataFrame lacks column {path!r}, which is {one.type}")
+
+    def _type(self, source: st.DataType, target: DataType, path: str) -> None:
+        match source, target:
+            case st.StructType(), DataType(root=TypeRoot.ROW):
+                self.sources(source, target.fields, f"{path}.", set())
+            case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+                self._type(source.elementType, element, f"{path}.element")
+            case st.MapType(), DataType(
+                root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
+            ):
+                self._type(source.keyType, key, f"{path}.key")
+                self._type(source.valueType, value, f"{path}.value")
+            case _ if not can_up_cast(source, spark_type(target)):
+                self.problems.setdefault(path, _misfit(source, target, path))
+
+
+def _misfit(source: st.DataType, target: DataType, path: str) -> str:
+    why = f"column {path!r} is {source.simpleString()}, the table's is {target}"
+    if {type(source), type(spark_type(target))} == {st.TimestampType, st.TimestampNTZType}:
+        return f"{why}: timestamps with and without time zone are not converted silently, cast it yourself"
+    return f"{why}, and a cast could lose values"
+
+
+def _column(one: DataField, source: st.StructField | None) -> _Column:
+    target = spark_type(one.type)
+    as_it_is = source is not None and same_but_nulls(source.dataType, target)
+    parts = None
+    if source is not None and not as_it_is and not can_up_cast(source.dataType, target):
+        parts = (source.dataType, one.type)  # it fits, and cannot be cast: structs are of other members
+    return _Column(
+        target=one.name,
+        source=None if source is None else source.name,
+        cast=None if as_it_is or parts else nullable_everywhere(target),
+        parts=parts,
+    )
+
+
+# -- lazily ---------------------------------------------------------------------------------------
+
+
+def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
+    """The DataFrame with exactly the table's columns, lazily."""
+    fold = fold_of(alignment.case_sensitive)
+    return frame.select(*(_expression(column, fold) for column in alignment.columns))
+
+
+def _expression(column: _Column, fold: Fold) -> Any:
+    made = functions.lit(None) if column.source is None else functions.col(_quoted(column.source))
+    if column.parts is not None:
+        made = _rebuilt(made, *column.parts, fold)
+    elif column.cast is not None:
+        made = made.cast(column.cast)
+    return made.alias(column.target)
+
+
+def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
+    """The value with the members that the table's structs have, in their order, cast where needed."""
+    wanted = spark_type(target)
+    if same_but_nulls(source, wanted):
+        return value
+    match source, target:
+        case st.StructType(), DataType(root=TypeRoot.ROW):
+            made = functions.struct(*(_member(value, source, one, fold) for one in target.fields))
+            return functions.when(value.isNotNull(), made)
+        case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return functions.transform(value, lambda one: _rebuilt(one, source.elementType, element, fold))
+        case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as item):
+            value = functions.transform_values(value, lambda _, v: _rebuilt(v, source.valueType, item, fold))
+            if same_but_nulls(source.keyType, spark_type(key)):
+                return value
+            return functions.transform_keys(value, lambda k, _: _rebuilt(k, source.keyType, key, fold))
+    return value.cast(nullable_everywhere(wanted))
+
+
+def _member(value: Any, source: st.StructType, one: DataField, fold: Fold) -> Any:
+    found = next((other for other in source.fields if fold(other.name) == fold(one.name)), None)
+    if found is None:
+        made = functions.lit(None).cast(nullable_everywhere(spark_type(one.type)))
+    else:
+        made = _rebuilt(value.getField(found.name), found.dataType, one.type, fold)
+    return made.alias(one.name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,147 @@
+"""Rows and table brought together: the table's schema grows where that is allowed, then the rows are aligned.
+
+Everything is judged before anything is published: rows that would not fit leave the schema as it is. The new
+schema is published before the rows, so every reader of theirs finds it (semantics.md §12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as st
+
+from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
+from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
+from paimon_stream.table.schema_change import Merge
+from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
+from paimon_stream.table.table import Table
+
+__all__ = ["check_rows", "fit_rows"]
+
+Evolve = Callable[[Merge], Table]
+"""Publishes what the merge makes of the table's newest schema; gives the table as it is then."""
+
+
+def fit_rows(
+    frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
+) -> tuple[Table, DataFrame]:
+    """The table, its schema grown by what the DataFrame brings if `paimon-stream.merge-schema` says so, and
+    the rows in exactly its columns, lazily.
+
+    `evolve` is `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` elsewhere.
+    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve`
+    raises.
+    """
+    merge = _merge_of(frame, table, runtime or system())
+    if merge is not None:
+        table = evolve(merge)
+    return table, project(frame, _aligned(frame, table.schema, table.location))
+
+
+def check_rows(frame: DataFrame, table: Table) -> None:
+    """Raises what `fit_rows` would raise, and changes nothing."""
+    merge = _merge_of(frame, table, system())
+    _aligned(frame, table.schema if merge is None else merge(table.schema), table.location)
+
+
+def _aligned(frame: DataFrame, schema: TableSchema, location: str) -> Alignment:
+    return align(frame.schema, schema, case_sensitive=_case_sensitive(frame), location=location)
+
+
+def _case_sensitive(frame: DataFrame) -> bool:
+    return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def _merge_of(frame: DataFrame, table: Table, runtime: Runtime) -> Merge | None:
+    """What the DataFrame makes of a schema of the table; None where schemas are not to change."""
+    mode = table.options.value(MERGE_SCHEMA)
+    if mode not in ("add", "widen"):
+        return None
+    columns, fold = frame.schema, fold_of(_case_sensitive(frame))
+    kind: Mode = "widen" if mode == "widen" else "add"
+
+    def merge(schema: TableSchema) -> TableSchema:
+        merged = merge_columns(
+            schema,
+            _incoming(columns, schema, kind, fold),
+            kind,
+            location=table.location,
+            time_millis=runtime.clock.now_millis(),
+        )
+        _aligned(frame, merged, table.location)
+        return merged
+
+    return merge
+
+
+# -- what the rows ask of the schema ------------------------------------------------------------------
+
+
+def _incoming(frame: st.StructType, schema: TableSchema, mode: Mode, fold: Fold) -> tuple[DataField, ...]:
+    """The DataFrame's columns as Paimon's: under the table's spelling of their names, and of the table's type
+    where the values fit into that as they are."""
+    fixed = {fold(name) for name in fixed_columns(schema)}
+    return _members(frame, schema.fields, lambda name: mode == "widen" and name not in fixed, fold)
+
+
+def _members(
+    struct: st.StructType, known: tuple[DataField, ...], may_widen: Callable[[str], bool], fold: Fold
+) -> tuple[DataField, ...]:
+    old = {fold(one.name): one for one in known}
+    made = []
+    for position, one in enumerate(struct.fields):
+        before = old.get(fold(one.name))
+        if before is None:
+            type_, name = _new(one.dataType, one.name), one.name
+        else:
+            widen = may_widen(fold(one.name))
+            type_, name = _changed(one.dataType, before.type, one.name, widen, fold), before.name
+        comment = one.metadata.get("comment") if one.metadata else None
+        made.append(DataField(id=position, name=name, type=type_, description=comment))
+    return tuple(made)
+
+
+def _new(type_: st.DataType, column: str) -> DataType:
+    """The type of a new column: nullable in all its parts, for other rows may be so."""
+    return _relaxed(paimon_type(type_, column))
+
+
+def _relaxed(type_: DataType) -> DataType:
+    return replace(
+        type_,
+        nullable=True,
+        key=None if type_.key is None else _relaxed(type_.key).with_nullable(False),
+        element=None if type_.element is None else _relaxed(type_.element),
+        fields=tuple(replace(one, type=_relaxed(one.type)) for one in type_.fields),
+    )
+
+
+def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold: Fold) -> DataType:
+    """What the rows ask of a type that the table has: itself where the values fit."""
+
+    def inside(part: st.DataType, before: DataType) -> DataType:
+        return _changed(part, before, column, widen, fold)
+
+    match source, old:
+        case st.StructType(), DataType(root=TypeRoot.ROW):
+            return replace(old, fields=_members(source, old.fields, lambda _: widen, fold))
+        case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return replace(old, element=inside(source.elementType, element))
+        case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
+            return replace(old, key=inside(source.keyType, key), element=inside(source.valueType, value))
+    fits = can_up_cast(source, spark_type(old))
+    try:
+        new = _new(source, column)
+    except UnsupportedFeature:
+        if fits:
+            return old
+        raise
+    grows = widen and not new.is_nested and not old.is_nested and wider(old, new) is not None
+    return old if fits and not grows else new
