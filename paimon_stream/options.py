@@ -435,6 +435,7 @@ _FOREIGN_PREFIXES: Final = (
     "partial-update.", "first-row.", "deduplicate.", "cross-partition-upsert.", "data-evolution.",
     "data-file.", "file.", "manifest", "commit.", "metadata.", "clustering.",
 )  # fmt: skip
+_PAIMON_ALIASES: Final = {"snapshot.expire.clean-empty-directories", "delete-file.thread-num"}
 _FOREIGN_KEYS: Final = {
     "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
     "ignore-update-before", "rowkind.field", "owner", "async-file-write", "upsert-key",
@@ -475,6 +476,8 @@ def check_table_options(given: Mapping[str, str]) -> None:
             Options({key: value}).value(known[key])
         elif key in aliases:
             Options({key: value}).value(aliases[key])
+            if key in _PAIMON_ALIASES:
+                continue
             warnings.warn(
                 f"Option {key!r} is read as {aliases[key].key!r}; Paimon itself only knows that name.",
                 stacklevel=3,

@@ -1,29 +1,42 @@
 """Checking a commit against the table: gathers what the conflict rules judge on, as little as they need.
 
-Invariants: nothing is written; the rules of one attempt all see one snapshot, the attempt's base. A fresh
-append needs the bucket counts and sequence numbers of the partitions it touches, which are kept from
-commit to commit; only a commit that asks to be `checked` reads which files are live.
+Invariants: nothing is written; the rules of one attempt all see one snapshot, the attempt's base; what they
+need is read of the partitions that the commit touches, never of the table. A fresh append needs the bucket
+counts and sequence numbers of those partitions, which are kept from commit to commit; the live files are
+read for a commit that takes files away, and for one that asks to be `checked`: for its messages may have
+been published before, while a batch's own files are new, and their names belong to it alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.base import Base
+from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
 from paimon_stream.commit.plan import Changes, renumber
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.errors import HistoryUnknown, NotFound
+from paimon_stream.commit.strict_mode import StrictMode
+from paimon_stream.errors import NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.options import CONFLICT_DETECTION, STRICT_MODE
+from paimon_stream.options import BUCKET, CONFLICT_DETECTION, DISCARD_DUPLICATES, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 __all__ = ["Checker"]
+
+_LOG = logging.getLogger(__name__)
+_EXPIRATION: Final = "partition.expiration-time"
 
 
 class Checker:
@@ -40,71 +53,158 @@ class Checker:
         self._indexed: Snapshot | None = None
         self._has_index = False
         options = table.options
-        self._rules_off = options.value(CONFLICT_DETECTION) == "none"
-        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
+        self._files = BaseFiles(snapshots, manifests, table.partition_types)
+        self._judged: CommitRequest | None = None
+        mode = options.value(CONFLICT_DETECTION)
+        self._rules_off, self._keeps_files = mode == "none", mode == "row_incremental"
+        self._discards_duplicates = options.value(DISCARD_DUPLICATES)
+        self._has_vectors = _has_vectors(table)
+        self._key_order = _key_order(table)
+        self._strict = StrictMode(options, snapshots, manifests)
+        self._schemas = SchemaStore(storage)
+        self._known_schemas = {table.schema.id}
+        self._warned = False
+        if self._rules_off:
+            _LOG.warning(
+                "%s: %s = none: appends are not checked for files that are in the table already, or twice in "
+                "one commit. Rows may come twice, and Java may fail on the table later.",
+                table.location,
+                CONFLICT_DETECTION.key,
+            )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules; returns the changes with their final sequence numbers.
+        """Runs the conflict rules in Java's order; returns the changes as they are to be published: without
+        duplicates where the table asks for it, and with their final sequence numbers.
 
-        `conflict-detection-mode = none` leaves out checks 4 and 5, which an append can do without; the
-        others always run (semantics.md R3.4). Raises `CommitConflict`, `HistoryUnknown`,
-        `CorruptMetadata`, `StorageError`.
+        Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
         """
         scene = conflicts.Scene(
             location=self._table.location,
             user=request.user,
             identifier=request.identifier,
             partition_name=self._table.layout.partition,
+            kind=request.kind,
+            base=base.snapshot,
         )
-        self._check_strict_mode(scene, base)
-        entries = changes.entries
-        conflicts.check_each_file_once(scene, entries)
+        self._strict.check(scene, base)
         if request.checked:
-            conflicts.check_files_exist(scene, self._missing_files(entries))
-        if request.checks_conflicts and not (self._rules_off and request.kind is CommitKind.APPEND):
-            live = self.live(base, changes.partitions)
-            conflicts.check_not_in_table(scene, live, entries)
-            conflicts.check_removed_files_are_there(scene, live, entries)
-        return self._check_buckets(scene, request, changes, base)
+            conflicts.check_files_exist(scene, self._missing_files(changes))
+        self._check_schemas(scene, changes.entries)
+        discards = self._discards_duplicates and request.kind is CommitKind.APPEND
+        judged = self._is_judged(request, changes)
+        files = KnownFiles()
+        if judged or discards:
+            files = self._files_at(request, changes, base)
+        if discards:
+            changes = replace(changes, entries=conflicts.without_duplicates(changes.entries, files.live))
+        if judged:
+            self._check_vectors(scene, changes, base, files)
+        self._check_buckets(scene, request, changes, base)
+        if not self._leaves_out_rules(request):
+            conflicts.check_each_file_once(scene, changes.entries)
+        if judged:
+            self._check_files(scene, changes, files)
+        return self._numbered(request, changes, files)
+
+    # -- which rules --------------------------------------------------------------------------------
+
+    def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
+        """Whether the changes are held against the files of the table (semantics.md 2.2, R3.1)."""
+        if self._leaves_out_rules(request):
+            return False
+        adds_runs = self._key_order is not None and any(
+            entry.kind is FileKind.ADD and entry.file.level > 0 for entry in changes.entries
+        )
+        discards = self._discards_duplicates and request.kind is CommitKind.APPEND
+        return request.checks_conflicts or changes.takes_away or adds_runs or discards
+
+    def _leaves_out_rules(self, request: CommitRequest) -> bool:
+        """Whether checks 3 to 6 are left out: by `conflict-detection-mode = none`, of appends. Whoever takes
+        files away is always checked, for without it rows would come twice (semantics.md R3.4)."""
+        if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s: %s = none holds for appends only: this commit of kind %s is checked all the same.",
+                self._table.location,
+                CONFLICT_DETECTION.key,
+                request.kind.value,
+            )
+        return self._rules_off and request.kind is CommitKind.APPEND
+
+    # -- the rules ------------------------------------------------------------------------------------
+
+    def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
+        """The files of the touched partitions: read anew for each commit, then only what others commit from
+        attempt to attempt; with `row_incremental` from commit to commit, too (R3.4)."""
+        if not self._keeps_files and self._judged is not request:
+            self._files.forget()
+        self._judged = request
+        touched = {change.entry.partition for change in changes.index}
+        return self._files.at(base, changes.partitions | touched)
+
+    def _check_files(self, scene: conflicts.Scene, changes: Changes, files: KnownFiles) -> None:
+        entries, live = changes.entries, files.live
+        conflicts.check_listed_once(scene, files.twice)
+        conflicts.check_not_in_table(scene, live, entries)
+        conflicts.check_never_removed(scene, files.removed, entries)
+        conflicts.check_removed_files_are_there(scene, live, entries, self._table.options.get(_EXPIRATION))
+        if self._key_order is not None:
+            conflicts.check_key_ranges(scene, live, entries, self._key_order)
+
+    def _check_vectors(self, scene: conflicts.Scene, changes: Changes, base: Base, files: KnownFiles) -> None:
+        if not self._has_vectors:
+            return
+        name = None if base.snapshot is None else base.snapshot.index_manifest
+        vectors = {
+            one.data_file: entry.file.file_name
+            for entry in (self._manifests.index_entries(name) if name is not None else ())
+            if entry.file.index_type == DELETION_VECTORS
+            for one in entry.file.deletions or ()
+        }
+        conflicts.check_deletion_vectors(scene, files.live, vectors, changes)
+
+    def _check_schemas(self, scene: conflicts.Scene, entries: Iterable[ManifestEntry]) -> None:
+        added = {entry.file.schema_id for entry in entries if entry.kind is FileKind.ADD}
+        if not added <= self._known_schemas:
+            self._known_schemas.update(self._schemas.ids())
+        conflicts.check_schemas(scene, self._known_schemas, entries)
 
     def _check_buckets(
         self, scene: conflicts.Scene, request: CommitRequest, changes: Changes, base: Base
-    ) -> Changes:
+    ) -> None:
         entries = changes.entries
-        if not any(entry.total_buckets > 0 for entry in entries):
-            return changes  # without fixed buckets there is neither a count to keep nor an order
+        if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
+            return  # an overwrite may change the count; without fixed buckets there is none
         self._index_at(base, changes.partitions)
         totals = {one: self._index.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
         conflicts.check_bucket_counts(scene, present, entries, request.kind)
-        if not request.renumber:
-            return changes
-        touched = {(entry.partition, entry.bucket) for entry in entries}
-        return renumber(changes, {where: self._index.max_sequence(*where) for where in touched})
 
-    def _check_strict_mode(self, scene: conflicts.Scene, base: Base) -> None:
-        if self._last_safe is None:
-            return
-        if self._last_safe < 0:
-            self._last_safe = base.id
-        window = self._snapshots.window(self._last_safe, base.id)
-        if not window.complete:
-            raise HistoryUnknown(
-                f"{scene}: snapshots since {self._last_safe}, the last safe one of option "
-                f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
-                f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
-                **scene.facts(),
-            )
-        conflicts.check_strict_mode(scene, window.snapshots, self._last_safe)
-        self._last_safe = base.id
+    def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
+        """The changes with their sequence numbers; those of an overwrite follow on what it leaves."""
+        entries = changes.entries
+        if not request.renumber or not _has_buckets(entries):
+            return changes
+        if request.kind is not CommitKind.OVERWRITE:
+            touched = {(entry.partition, entry.bucket) for entry in entries}
+            return renumber(changes, {where: self._index.max_sequence(*where) for where in touched})
+        removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
+        highest: dict[tuple[bytes, int], int] = {}
+        for identity, file in files.live.items():
+            if identity not in removed:
+                where = (identity.partition, identity.bucket)
+                highest[where] = max(file.max_sequence_number, highest.get(where, -1))
+        return renumber(changes, highest)
+
+    # -- what is kept -----------------------------------------------------------------------------------
 
     def _index_at(self, base: Base, partitions: Collection[bytes]) -> None:
         """Brings the index to the base: over others' deltas where it can follow them, else anew."""
         at, latest = self._indexed, base.snapshot
-        if at is not None and latest is not None and latest.id > at.id:
-            kept = self._snapshots.find(at.id)
-            if kept is not None and kept.nonce == at.nonce:
-                self._index.follow(self._snapshots.window(at.id, latest.id))
+        if at is not None and at != latest:
+            window = window_since(self._snapshots, at, latest)
+            if window is not None:
+                self._index.follow(window)
         self._index.load(latest, partitions, base.metas)
         self._indexed, self._has_index = latest, True
 
@@ -113,11 +213,20 @@ class Checker:
         if self._has_index and self._indexed == base.snapshot:
             self._index.advance(snapshot, changes.entries)
             self._indexed = snapshot
+        if self._keeps_files:
+            self._files.advance(snapshot, base, changes.entries)
+        else:
+            self._files.forget()
+        self._judged = None
 
     def forget(self) -> None:
         """Keeps nothing of earlier commits."""
         self._index.forget()
         self._indexed, self._has_index = None, False
+        self._files.forget()
+        self._judged = None
+
+    # -- reading ----------------------------------------------------------------------------------------
 
     def live(self, base: Base, partitions: Collection[bytes]) -> frozenset[FileIdentity]:
         """The files of these partitions that are live at the base. Raises `CorruptMetadata`."""
@@ -129,16 +238,41 @@ class Checker:
         base = Base(snapshot=snapshot, metas=self._manifests.base_and_delta(snapshot))
         return self.live(base, {file.partition for file in files}).issuperset(files)
 
-    def _missing_files(self, entries: Sequence[ManifestEntry]) -> list[str]:
-        """The paths of added files, extra files too, that are not on storage."""
-        layout, missing = self._table.layout, []
-        for entry in entries:
-            if entry.kind is not FileKind.ADD:
-                continue
-            for name in (entry.file.file_name, *entry.file.extra_files):
-                path = layout.data_file(entry.partition, entry.bucket, name)
-                try:
-                    self._storage.stat(path)
-                except NotFound:
-                    missing.append(path)
-        return missing
+    def _missing_files(self, changes: Changes) -> list[str]:
+        """The paths of added files, extra files and changelogs too, that are not on storage."""
+        return [path for path in self._added_paths(changes) if not self._exists(path)]
+
+    def _added_paths(self, changes: Changes) -> Iterator[str]:
+        layout = self._table.layout
+        for entry in (*changes.entries, *changes.changelog):
+            if entry.kind is FileKind.ADD:
+                for name in (entry.file.file_name, *entry.file.extra_files):
+                    yield layout.data_file(entry.partition, entry.bucket, name)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._storage.stat(path)
+        except NotFound:
+            return False
+        return True
+
+
+def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
+    return any(entry.total_buckets > 0 for entry in entries)
+
+
+def _key_order(table: Table) -> RowOrder | None:
+    """The order of the table's keys, None for a table without, or whose levels are not sorted by them."""
+    if not table.schema.primary_keys or _is_on(table.options, "pk-clustering-override"):
+        return None
+    return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
+
+
+def _has_vectors(table: Table) -> bool:
+    """Whether check 1 is for this table: deletion vectors, and neither buckets nor a key."""
+    without_buckets = not table.schema.primary_keys and table.options.value(BUCKET) <= 0
+    return without_buckets and _is_on(table.options, "deletion-vectors.enabled")
+
+
+def _is_on(options: Options, key: str) -> bool:
+    return options.get(key, "false").strip().lower() == "true"

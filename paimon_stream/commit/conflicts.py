@@ -1,27 +1,46 @@
 """The conflict rules: pure functions over what is in the table and what a commit would change.
 
 Each rule either passes or raises the one `CommitConflict` it is named for; none reads storage. They are
-semantics.md 3.1's checks 2-5 and 2.9's strict mode. Nothing has been written when they run, so a
-conflict leaves nothing behind.
+semantics.md 3.1's checks 1-6 and 2.9's strict mode; checks 7 and 8 are of row ids, and tables with row ids
+are refused before anything is written. Nothing has been written when they run, so a conflict leaves
+nothing behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from paimon_stream.errors import BucketCountChanged, DeletedFiles, StrictModeViolated
+from paimon_stream.commit.base_files import LiveFile
+from paimon_stream.commit.plan import Changes, IndexChange
+from paimon_stream.errors import (
+    BucketCountChanged,
+    DeletedFiles,
+    KeyRangeOverlap,
+    SchemaChanged,
+    StrictModeViolated,
+)
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.row_order import RowOrder
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
 __all__ = [
     "Scene",
     "check_bucket_counts",
+    "check_deletion_vectors",
     "check_each_file_once",
     "check_files_exist",
+    "check_key_ranges",
+    "check_listed_once",
+    "check_never_removed",
     "check_not_in_table",
     "check_removed_files_are_there",
+    "check_schemas",
     "check_strict_mode",
+    "check_strict_overwrite",
+    "without_duplicates",
 ]
 
 _SHOWN = 5
@@ -29,19 +48,33 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Who commits what where, for messages. `partition_name` renders a partition row for a person."""
+    """Who commits what where on top of what, for messages. `partition_name` renders a partition row for a
+    person; `base` is the snapshot that was the newest when the rules were asked."""
 
     location: str
     user: str
     identifier: int
     partition_name: Callable[[bytes], str]
+    kind: CommitKind = CommitKind.APPEND
+    base: Snapshot | None = None
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
-        return {"table": self.location, "user": self.user, "batch": self.identifier}
+        return {
+            "table": self.location,
+            "user": self.user,
+            "batch": self.identifier,
+            "commit_kind": self.kind.value,
+            "base_snapshot": None if self.base is None else self.base.id,
+        }
 
     def __str__(self) -> str:
-        return f"{self.location}, commit {self.identifier} of user {self.user!r}"
+        which = "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
+        base = self.base
+        onto = (
+            f", on snapshot {base.id}, {base.commit_kind.value} of user {base.commit_user!r}" if base else ""
+        )
+        return f"{self.location}, {which} of user {self.user!r} ({self.kind.value}{onto})"
 
 
 def check_bucket_counts(
@@ -85,8 +118,44 @@ def check_each_file_once(scene: Scene, entries: Iterable[ManifestEntry]) -> None
         scene,
         twice,
         "appear twice in this one commit",
-        "The same commit message was handed in twice; hand each in once",
+        "A commit message was handed in twice, or adds and removes one file; hand each message in once",
     )
+
+
+def check_schemas(scene: Scene, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
+    """The table has the schema of every added file, or nobody could read it. Raises `SchemaChanged`."""
+    for entry in entries:
+        if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
+            raise SchemaChanged(
+                f"{scene}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
+                f"which this table does not have; its newest is {max(known, default=None)}. Nothing was "
+                "published. The messages are of another table, or of this one before it was restored or "
+                "made anew: write the rows again with the table as it is.",
+                **scene.facts(),
+                schema=entry.file.schema_id,
+                file=entry.file.file_name,
+            )
+
+
+def check_listed_once(scene: Scene, twice: Collection[FileIdentity]) -> None:
+    """Check 4, of the table itself: none of its files is listed `twice`. Such a table gives rows twice, and
+    Java fails on it from its next merge of manifests on (semantics.md 3.5). Raises `DeletedFiles`."""
+    _refuse(
+        scene,
+        twice,
+        "in the partitions it touches are listed twice by earlier commits, so their rows are read twice",
+        "An earlier commit published messages that were in the table already: verify() finds which. Roll the "
+        "table back to the snapshot before it",
+        whose="files",
+    )
+
+
+def without_duplicates(
+    entries: Sequence[ManifestEntry], live: Collection[FileIdentity]
+) -> tuple[ManifestEntry, ...]:
+    """The entries without those whose file is live already, as `commit.discard-duplicate-files` asks of an
+    append (semantics.md 2.3 step 5)."""
+    return tuple(entry for entry in entries if entry.identity not in live)
 
 
 def check_not_in_table(
@@ -106,10 +175,29 @@ def check_not_in_table(
     )
 
 
-def check_removed_files_are_there(
-    scene: Scene, live: Collection[FileIdentity], entries: Iterable[ManifestEntry]
+def check_never_removed(
+    scene: Scene, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 5: every removed file is in the table, or added by this commit. Raises `DeletedFiles`."""
+    """Check 4 goes on: no added file was in the table and has been removed. Readers would not see it as long
+    as a manifest has its DELETE, and see it again afterwards (semantics.md 3.5). Raises `DeletedFiles`."""
+    known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
+    _refuse(
+        scene,
+        known,
+        "were in the table and have been compacted or overwritten since",
+        "These messages were committed before, under another identifier or user; do not commit them again",
+    )
+
+
+def check_removed_files_are_there(
+    scene: Scene,
+    live: Collection[FileIdentity],
+    entries: Iterable[ManifestEntry],
+    expiration: str | None = None,
+) -> None:
+    """Check 5: every removed file is in the table, or added by this commit. `live` are all files of the
+    touched partitions; `expiration` is the table's `partition.expiration-time`, for the cure (check 5b).
+    Raises `DeletedFiles`."""
     added: set[FileIdentity] = set()
     gone: list[FileIdentity] = []
     for entry in entries:
@@ -117,12 +205,98 @@ def check_removed_files_are_there(
             added.add(entry.identity)
         elif entry.identity not in live and entry.identity not in added:
             gone.append(entry.identity)
-    _refuse(
-        scene,
-        gone,
-        "are to be removed, but are not in the table any more",
-        "Another writer compacted or overwrote them meanwhile; run the job again on the present state",
+    cure = "Another writer compacted or overwrote them meanwhile; run the job again on the present state"
+    emptied = {one.partition for one in gone} - {one.partition for one in live}
+    if expiration is not None and emptied and emptied == {one.partition for one in gone}:
+        names = ", ".join(sorted(map(scene.partition_name, emptied))[:_SHOWN])
+        cure = (
+            f"Nothing is left of their partitions ({names}), and the table drops partitions after "
+            f"{expiration} (partition.expiration-time): filter such late rows out before they are written, "
+            "else every restart meets them again"
+        )
+    _refuse(scene, gone, "are to be removed, but are not in the table any more", cure)
+
+
+def check_key_ranges(
+    scene: Scene, live: Mapping[FileIdentity, LiveFile], entries: Sequence[ManifestEntry], order: RowOrder
+) -> None:
+    """Check 6, for primary keys: in one bucket the files of one level from 1 up have disjoint ranges of keys
+    once the commit is made. Levels to which it adds nothing are left alone. Raises `KeyRangeOverlap`,
+    `FormatError` for keys that are not of the table's types."""
+    levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = defaultdict(dict)
+    for entry in entries:
+        if entry.kind is FileKind.ADD and entry.file.level > 0:
+            where = (entry.partition, entry.bucket, entry.file.level)
+            levels[where][entry.identity] = (entry.file.min_key, entry.file.max_key)
+    if not levels:
+        return
+    removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
+    for identity, file in live.items():
+        where = (identity.partition, identity.bucket, identity.level)
+        if where in levels and identity not in removed:
+            levels[where][identity] = (file.min_key, file.max_key)
+    for (partition, bucket, level), files in levels.items():
+        ranges = sorted(
+            ((order(low), order(high), identity) for identity, (low, high) in files.items()),
+            key=lambda one: one[:2],
+        )
+        for lower, upper in pairwise(ranges):
+            if lower[1] >= upper[0]:
+                raise _overlap(scene, partition, bucket, level, (lower[2].file_name, upper[2].file_name))
+
+
+def _overlap(
+    scene: Scene, partition: bytes, bucket: int, level: int, files: tuple[str, str]
+) -> KeyRangeOverlap:
+    name = scene.partition_name(partition)
+    return KeyRangeOverlap(
+        f"{scene}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} of "
+        f"partition {name!r}, and their keys overlap; readers would take old rows for new ones. Nothing was "
+        "published. Two compactions of one bucket ran at the same time: let only one job compact the table "
+        "(write-only = true for all others), and run this one again.",
+        **scene.facts(),
+        partition=name,
+        bucket=bucket,
+        level=level,
+        files=files,
     )
+
+
+def check_deletion_vectors(
+    scene: Scene, live: Collection[FileIdentity], vectors: Mapping[str, str], changes: Changes
+) -> None:
+    """Check 1, for append tables without fixed buckets that have deletion vectors: the commit builds on the
+    deletion vectors that the table has.
+
+    `vectors` has for each data file of the base the index file with its deletion vector. A data file is
+    removed together with its vector, and a vector is replaced by whoever knows it; else rows that somebody
+    deleted would come back. Raises `DeletedFiles`.
+    """
+    dropped, made = _vectors(changes.index, FileKind.DELETE), _vectors(changes.index, FileKind.ADD)
+    added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
+    removed = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.DELETE}
+    present = {identity.file_name for identity in live} - removed | added
+    wrong = {name for name in made if name not in present}
+    wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
+    if wrong:
+        raise DeletedFiles(
+            f"{scene}: the deletion vectors of {len(wrong)} data files are not those that it was made on: "
+            f"{_some(wrong)}. Nothing was published. Another job deleted rows of these files, or compacted "
+            "them, meanwhile; run the job again on the present state.",
+            **scene.facts(),
+            count=len(wrong),
+            files=tuple(sorted(wrong))[:_SHOWN],
+        )
+
+
+def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
+    """Each data file with a deletion vector in the index files that are added or removed, and that file."""
+    return {
+        one.data_file: change.entry.file.file_name
+        for change in index
+        if change.kind is kind
+        for one in change.entry.file.deletions or ()
+    }
 
 
 def check_files_exist(scene: Scene, missing: Collection[str]) -> None:
@@ -156,10 +330,32 @@ def check_strict_mode(scene: Scene, since: Iterable[Snapshot], last_safe: int) -
             )
 
 
-def _refuse(scene: Scene, files: Collection[FileIdentity], what: str, cure: str) -> None:
+def check_strict_overwrite(
+    scene: Scene, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
+) -> None:
+    """Strict mode of an overwrite: nor has any other user appended, for the overwrite would delete those
+    rows too (semantics.md 2.9, 5.2). `adds_files` tells whether a snapshot's delta has files in real
+    buckets. Raises `StrictModeViolated`."""
+    for snapshot in since:
+        appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != scene.user
+        if appends and adds_files(snapshot):
+            raise StrictModeViolated(
+                f"{scene}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has appended files, which "
+                "this overwrite may delete, and option 'commit.strict-mode.last-safe-snapshot' allows none "
+                f"after snapshot {last_safe}. Nothing was published. Look at what that snapshot did, then "
+                f"set the option to {snapshot.id} or later.",
+                **scene.facts(),
+                snapshot=snapshot.id,
+                kind=snapshot.commit_kind.value,
+            )
+
+
+def _refuse(
+    scene: Scene, files: Collection[FileIdentity], what: str, cure: str, whose: str = "of its files"
+) -> None:
     if files:
         raise DeletedFiles(
-            f"{scene}: {len(files)} of its files {what}: {_some([f.file_name for f in files])}. Nothing was "
+            f"{scene}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. Nothing was "
             f"published. {cure}.",
             **scene.facts(),
             count=len(files),
