@@ -8,6 +8,7 @@ values, in descending order too (semantics.md §6.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,12 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
 
-__all__ = ["Flags", "Ints", "can_order", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
+__all__ = ["Flags", "Ints", "Part", "can_order", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Part = npt.NDArray[Any]
+"""Numbers of any width, one per row."""
 
 _SMALL_DECIMAL = 18
 
@@ -47,7 +50,7 @@ def can_order(type_: pa.DataType) -> bool:
     return not pa.types.is_nested(type_)
 
 
-def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = False) -> list[npt.NDArray]:
+def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = False) -> list[Part]:
     """Arrays of numbers that, compared one after the other, order rows as the column does.
 
     With `exact`, -0.0 is smaller than 0.0, as `max` and `min` have it. Raises `UnsupportedFeature` for nested
@@ -74,7 +77,7 @@ def ranks(column: pa.Array) -> Ints:
     return _dense(order, parts)
 
 
-def _dense(order: Ints, parts: Sequence[npt.NDArray]) -> Ints:
+def _dense(order: Ints, parts: Sequence[Part]) -> Ints:
     made = np.empty(len(order), np.int64)
     starts = np.zeros(len(order), np.int64)
     starts[run_starts([part[order] for part in parts])[1:]] = 1
@@ -82,7 +85,7 @@ def _dense(order: Ints, parts: Sequence[npt.NDArray]) -> Ints:
     return made
 
 
-def run_starts(parts: Sequence[npt.NDArray]) -> Ints:
+def run_starts(parts: Sequence[Part]) -> Ints:
     """Where runs of equal rows begin, in sorted columns of which at least one is given."""
     rows = len(parts[0])
     if not rows:
@@ -94,7 +97,7 @@ def run_starts(parts: Sequence[npt.NDArray]) -> Ints:
     return np.flatnonzero(changed)
 
 
-def _parts(column: pa.Array, exact: bool) -> list[npt.NDArray]:
+def _parts(column: pa.Array, exact: bool) -> list[Part]:
     """Fresh arrays of whole numbers; where the column is NULL they may hold anything."""
     type_ = column.type
     if pa.types.is_boolean(type_):
@@ -114,7 +117,7 @@ def _parts(column: pa.Array, exact: bool) -> list[npt.NDArray]:
     raise UnsupportedFeature(f"Values of type {type_} cannot be ordered.", type=str(type_))
 
 
-def _float_bits(column: pa.Array, exact: bool) -> npt.NDArray:
+def _float_bits(column: pa.Array, exact: bool) -> Part:
     """The bits of floats, turned so that they sort as the numbers do."""
     wide = pa.types.is_float64(column.type)
     floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
@@ -127,7 +130,7 @@ def _float_bits(column: pa.Array, exact: bool) -> npt.NDArray:
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
-def _decimal_words(column: pa.Array) -> list[npt.NDArray]:
+def _decimal_words(column: pa.Array) -> list[Part]:
     data = column.buffers()[1]
     pairs = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))[2 * column.offset :].reshape(
         -1, 2
@@ -137,9 +140,10 @@ def _decimal_words(column: pa.Array) -> list[npt.NDArray]:
     return [pairs[:, 1].copy(), pairs[:, 0].copy().view(np.uint64)]
 
 
-def _text_ranks(column: pa.Array) -> npt.NDArray:
+def _text_ranks(column: pa.Array) -> Part:
     """Dense ranks. Arrow compares text by its bytes."""
     if not len(column):
         return np.zeros(0, np.int64)
-    found = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-    return found.to_numpy(zero_copy_only=False).astype(np.int64)
+    found = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
+    made: Ints = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return made

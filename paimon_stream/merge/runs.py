@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paimon_stream.merge.order import Flags, Ints, flat, run_starts, sort_columns
+from paimon_stream.merge.order import Flags, Ints, Part, flat, run_starts, sort_columns
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
 __all__ = ["Runs", "sorted_runs"]
@@ -94,7 +94,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> Runs:
     return Runs(order, starts, kinds)
 
 
-def _order(parts: list[npt.NDArray], sequence: Ints) -> Ints:
+def _order(parts: list[Part], sequence: Ints) -> Ints:
     """Stable, so that sequence numbers that ascend already need no sorting."""
     rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
     columns = parts if rising else [*parts, sequence]
@@ -103,7 +103,7 @@ def _order(parts: list[npt.NDArray], sequence: Ints) -> Ints:
     return np.lexsort(columns[::-1])
 
 
-def _older_last(order: Ints, parts: list[npt.NDArray]) -> Ints:
+def _older_last(order: Ints, parts: list[Part]) -> Ints:
     """Turns rows around that are equal in everything."""
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for part in parts:

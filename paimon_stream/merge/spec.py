@@ -232,8 +232,8 @@ class _Reading:
         if function not in _FUNCTIONS:
             raise UnsupportedFeature(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
-                f"this release does not have. It has {', '.join(_FUNCTIONS)}. Use an engine on the JVM, or change "
-                "the function.",
+                f"this release does not have. It has {', '.join(_FUNCTIONS)}. Use an engine on the JVM, or "
+                "change the function.",
                 table=self._table,
                 column=column.name,
                 function=function,

@@ -1,1 +1,1 @@
-"""Reading the rows of append tables: which files, and how each becomes batches of the wanted columns."""
+"""Reading rows: which files, how each becomes batches of the wanted columns, and merging rows of one key."""

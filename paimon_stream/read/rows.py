@@ -10,13 +10,17 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, NotFound, PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
+from paimon_stream.read.keyed import buckets, sections
+from paimon_stream.read.merged import merged_batches
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
@@ -27,6 +31,11 @@ __all__ = ["BATCH_ROWS", "arrow_schema", "read_batches"]
 BATCH_ROWS: Final = 65_536
 """Rows of a batch, at most."""
 
+_SEQUENCE: Final = DataField(
+    id=2_147_483_646, name=SEQUENCE, type=DataType(root=TypeRoot.BIGINT, nullable=False)
+)
+_KIND: Final = DataField(id=2_147_483_645, name=KIND, type=DataType(root=TypeRoot.TINYINT, nullable=False))
+_ADDS: Final = pa.array([0, 2], pa.int8())
 _LTZ_LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -42,41 +51,81 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan in batches of at most so many, file by file.
+    """The rows of a scan in batches of at most so many: file by file, or of a table with a primary key bucket
+    by bucket, one row per key, without those deleted.
 
-    Raises `NotFound` for a file that is gone, `FormatError` for one that is broken, `UnsupportedFeature` for
-    one of another format or with columns that cannot be converted, `CorruptMetadata`, `StorageError`.
+    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a file that
+    is gone, `FormatError` for one that is broken, `UnsupportedFeature` for one of another format or with
+    columns that cannot be converted, `CorruptMetadata`, `StorageError`.
     """
-    reader = _Reader(scan, batch_rows)
-    for entry in scan.files:
-        yield from reader.file(entry)
+    if scan.merge is None:
+        reader = _Reader(scan, scan.columns)
+        for entry in scan.files:
+            yield from reader.file(entry, batch_rows)
+        return
+    for batch in _Merging(scan, scan.merge).batches(batch_rows):
+        for start in range(0, batch.num_rows, batch_rows):
+            yield batch.slice(start, batch_rows)
+
+
+class _Merging:
+    """Reads the buckets of a table with a primary key."""
+
+    def __init__(self, scan: Scan, spec: MergeSpec) -> None:
+        self._scan = scan
+        self._spec = spec
+        self._names = [one.name for one in scan.columns]
+        self._key_types = [scan.schema.field(name).type for name in spec.keys]
+        needed = tuple(map(scan.schema.field, spec.needed(self._names)))
+        self._plain = _Reader(scan, scan.columns)
+        self._with_kind = _Reader(scan, (*scan.columns, _KIND))
+        self._whole = _Reader(scan, (*needed, _SEQUENCE, _KIND))
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for files in buckets(self._scan.files):
+            for section in sections(files, self._key_types):
+                entry = section.single
+                if entry is None:
+                    for batch in merged_batches(self._spec, section, self._whole.file):
+                        yield batch.select(self._names)
+                elif entry.file.delete_row_count == 0:
+                    yield from self._plain.file(entry, batch_rows)
+                else:
+                    yield from self._without_deletes(entry, batch_rows)
+
+    def _without_deletes(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._with_kind.file(entry, batch_rows):
+            kept = batch.filter(pc.is_in(batch.column(KIND), value_set=_ADDS))
+            if kept.num_rows:
+                yield kept.select(self._names)
 
 
 class _Reader:
-    """Reads the files of one scan."""
+    """Reads columns of the files of one scan."""
 
-    def __init__(self, scan: Scan, batch_rows: int) -> None:
+    def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
-        self._batch_rows = batch_rows
+        self._columns = tuple(columns)
         self._schemas = SchemaStore(scan.table.storage)
         self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
-        self._arrow = arrow_schema(scan.columns)
+        self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
 
-    def file(self, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
-        """The rows of one file. Partition columns are taken from the manifest, as Java takes them."""
+    def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file in batches of at most so many. Partition columns are taken from the manifest,
+        as Java takes them."""
         path = self._path(entry)
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
         rows = 0
-        for chunk in self._chunks(entry, path, written, tuple(sources.values())):
+        for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
             rows += chunk.rows
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
-            for start in range(0, batch.num_rows, self._batch_rows):
-                yield batch.slice(start, self._batch_rows)
+            for start in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
             raise FormatError(
                 f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
@@ -84,8 +133,8 @@ class _Reader:
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by id."""
-        wanted = {one.id: one for one in self._scan.columns if one.name not in partition}
-        sources = {one.id: one for one in written.fields if one.id in wanted}
+        wanted = {one.id: one for one in self._columns if one.name not in partition}
+        sources = {one.id: one for one in (*written.fields, _SEQUENCE, _KIND) if one.id in wanted}
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources
@@ -109,22 +158,27 @@ class _Reader:
         return self._scan.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
 
     def _chunks(
-        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField]
+        self,
+        entry: ManifestEntry,
+        path: str,
+        written: TableSchema,
+        fields: Sequence[DataField],
+        batch_rows: int,
     ) -> Iterator[Chunk]:
         """The file's own columns, batch by batch."""
         if not fields:
-            yield from nothing_but_rows(entry.file.row_count, self._batch_rows)
+            yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
         storage = self._scan.table.storage
         with _reading(path, self._scan), storage.open_input(self._relative(entry)) as source:
             match _format(entry.file.file_name):
                 case "parquet":
-                    yield from read_parquet(source, path, fields, self._batch_rows)
+                    yield from read_parquet(source, path, fields, batch_rows)
                 case "orc":
                     legacy = written.options.get(_LTZ_LEGACY, "true").strip().lower() == "true"
                     yield from read_orc(source, path, fields, legacy)
                 case "avro":
-                    yield from read_avro(source, path, fields, self._batch_rows)
+                    yield from read_avro(source, path, fields, batch_rows)
                 case other:
                     raise UnsupportedFeature(
                         f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro. Read the "
@@ -136,7 +190,7 @@ class _Reader:
         self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]
     ) -> pa.RecordBatch:
         columns = []
-        for one in self._scan.columns:
+        for one in self._columns:
             source = sources.get(one.id)
             if one.name in partition:
                 columns.append(_constant(partition[one.name], one.type, chunk.rows))

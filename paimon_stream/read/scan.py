@@ -14,6 +14,7 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField
+from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import PARTITION_DEFAULT_NAME
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.live import live_files
@@ -29,13 +30,15 @@ __all__ = ["Scan", "find_snapshot", "plan_scan"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """A read that is settled: the schema in force, the columns wanted, the live files in reading order, and
-    the snapshot they are of (None: the table is empty)."""
+    the snapshot they are of (None: the table is empty). `merge` says how rows of one key are merged, None for
+    append tables."""
 
     table: Table
     schema: TableSchema
     columns: tuple[DataField, ...]
     snapshot: Snapshot | None
     files: tuple[ManifestEntry, ...]
+    merge: MergeSpec | None = None
 
 
 def plan_scan(
@@ -62,8 +65,11 @@ def plan_scan(
     if partition is not None:
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
         spec = parse_partition(schema.partition_fields, partition, default_name)
-    entries = [] if snapshot is None else _files(table, snapshot, spec)
-    return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries))
+    merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
+    entries = [] if snapshot is None else _files(table, snapshot, spec, merge)
+    return Scan(
+        table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge
+    )
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
@@ -132,9 +138,11 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
     return tuple(chosen)
 
 
-def _files(table: Table, snapshot: Snapshot, spec: PartitionSpec | None) -> list[ManifestEntry]:
-    """The live files, in the order rows are given: that of the manifests, and in fixed buckets that of
-    their sequence numbers (`bucket-append-ordered`)."""
+def _files(
+    table: Table, snapshot: Snapshot, spec: PartitionSpec | None, merge: MergeSpec | None
+) -> list[ManifestEntry]:
+    """The live files, in the order rows are given: that of the manifests, and in fixed buckets of append
+    tables that of their sequence numbers (`bucket-append-ordered`)."""
     manifests = ManifestStore(table.storage, table.options)
     _check_no_deletions(table, snapshot, manifests)
     row = None if spec is None else spec.row
@@ -145,23 +153,36 @@ def _files(table: Table, snapshot: Snapshot, spec: PartitionSpec | None) -> list
             one: spec.matches(table.layout.partition_values(one)) for one in {e.partition for e in entries}
         }
         entries = [entry for entry in entries if meant[entry.partition]]
+    if merge is not None:
+        return _visible(table, merge, entries)
     if any(entry.total_buckets > 0 for entry in entries):
         entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
     return entries
+
+
+def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+    """The files of a table with a primary key that readers look at: not those of the postpone bucket, and
+    with first-row and deletion vectors none that no compaction has taken up (semantics.md §6.6)."""
+
+    def is_on(key: str) -> bool:
+        return table.options.get(key, "false").strip().lower() == "true"
+
+    by_level = is_on("deletion-vectors.enabled") and not is_on("deletion-vectors.merge-on-read")
+    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
+    return [one for one in entries if one.bucket >= 0 and one.file.level >= lowest]
 
 
 # -- what is not read -----------------------------------------------------------------------------
 
 
 def _check_readable(table: Table) -> None:
-    if table.schema.primary_keys:
-        raise UnsupportedFeature(
-            f"{table.location} has a primary key ({', '.join(table.schema.primary_keys)}); this release "
-            "reads append tables only. Read it with Spark, Flink or pypaimon.",
-            table=table.location,
-            primary_keys=table.schema.primary_keys,
-        )
-    kinds = (("type", "table"), ("branch", "main"), ("data-evolution.enabled", "false"))
+    kinds = (
+        ("type", "table"),
+        ("branch", "main"),
+        ("data-evolution.enabled", "false"),
+        ("sequence.snapshot-ordering", "false"),
+        ("pk-clustering-override", "false"),
+    )
     for option, normal in kinds:
         value = table.options.get(option, normal).strip().lower()
         if value != normal:

@@ -1,0 +1,109 @@
+"""Which files of a bucket of a primary-key table are merged with which, and in what order.
+
+A *section* is files whose key ranges overlap, directly or through others; no key is in two sections, and a
+section of one file has each key once, so it is read without merging. In a section, files that follow on one
+another make a *run*: as few sorted inputs as there can be.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+
+from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.types import DataType
+
+__all__ = ["Key", "Section", "buckets", "key_at", "sections"]
+
+Key = tuple[Any, ...]
+"""A key whose order among others is that of its rows."""
+
+_NAN: Final = (1, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Files that are merged together: runs of files in key order. `ages` has each file's place in the order
+    of commits, the oldest first."""
+
+    runs: tuple[tuple[ManifestEntry, ...], ...]
+    ages: dict[str, int]
+
+    @property
+    def single(self) -> ManifestEntry | None:
+        """The section's only file, None if it has several."""
+        return self.runs[0][0] if len(self.ages) == 1 else None
+
+
+def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
+    """The files of each bucket, buckets in the order of their first file."""
+    found: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    for entry in files:
+        found.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return list(found.values())
+
+
+def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
+    """The sections of one bucket, in key order. Files are given in the order of commits; `types` are those of
+    the key. Raises `FormatError` for keys that are none."""
+    ages = {id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))}
+    ranges = sorted(
+        ((_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one) for one in files),
+        key=lambda one: one[:3],
+    )
+    made: list[Section] = []
+    held: list[tuple[Key, Key, int, ManifestEntry]] = []
+    bound: Key = ()
+    for one in ranges:
+        if held and one[0] > bound:
+            made.append(_section(held))
+            held = []
+        bound = max(bound, one[1]) if held else one[1]
+        held.append(one)
+    if held:
+        made.append(_section(held))
+    return made
+
+
+def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
+    """Each file goes behind the run that ends first, if it begins after that, else it begins a run."""
+    ticket = count()
+    runs: list[tuple[Key, int, list[ManifestEntry]]] = []
+    for least, most, _, entry in ranges:
+        if runs and runs[0][0] < least:
+            _, number, run = heapq.heappop(runs)
+            run.append(entry)
+            heapq.heappush(runs, (most, number, run))
+        else:
+            heapq.heappush(runs, (most, next(ticket), [entry]))
+    ages = {entry.file.file_name: age for _, _, age, entry in ranges}
+    return Section(tuple(tuple(run) for _, _, run in runs), ages)
+
+
+def _key(types: Sequence[DataType], row: bytes) -> Key:
+    return tuple(map(_comparable, deserialize(types, row)))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return _NAN if math.isnan(value) else (0, value)
+    return value
+
+
+def key_at(columns: Sequence[pa.Array]) -> Callable[[int], Key]:
+    """Gives the key in any row of these columns, in the form in which keys compare."""
+    return lambda row: tuple(_scalar(column[row]) for column in columns)
+
+
+def _scalar(scalar: Any) -> Any:
+    type_ = scalar.type
+    if pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        return scalar.value
+    return _comparable(scalar.as_py())

@@ -1,0 +1,107 @@
+"""Merge on read: the sorted files of a section, some rows of each at a time.
+
+From every run a piece is held. The smallest of the pieces' last keys is a bound up to which no run can have
+more rows, so all rows up to it are merged and given out. What is in memory is a piece of every run, however
+large the files are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from paimon_stream.errors import FormatError
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.merge.rows import merge_rows
+from paimon_stream.merge.spec import MergeSpec
+from paimon_stream.read.keyed import Key, Section, key_at
+
+__all__ = ["PIECE_ROWS", "merged_batches"]
+
+PIECE_ROWS: Final = (4_096, 65_536, 524_288)
+"""Rows read of a run at a time: at least, at most, and of all runs together."""
+
+ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
+"""Gives the rows of a file in batches of at most so many."""
+
+
+def merged_batches(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a section that are not deleted, one per key, sorted by key.
+
+    `read` gives the columns that `spec.needed` names, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises
+    `FormatError` for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
+    """
+    least, most, together = PIECE_ROWS
+    rows = max(least, min(most, together // len(section.runs)))
+    runs = [_Run(spec, run, section.ages, read, rows) for run in section.runs]
+    while runs := [run for run in runs if run.fill()]:
+        bounds = [run.last_key for run in runs if not run.ended]
+        bound = min(bounds) if bounds else None
+        pieces = [piece for run in runs for piece in run.take(bound)]
+        pieces.sort(key=lambda piece: piece[0])
+        if pieces:
+            merged = merge_rows(spec, [piece for _, piece in pieces], keep_deletes=False)
+            yield from merged.to_batches()
+
+
+class _Run:
+    """One run: its files one after the other, as pieces with the age of their file."""
+
+    def __init__(
+        self,
+        spec: MergeSpec,
+        files: Sequence[ManifestEntry],
+        ages: dict[str, int],
+        read: ReadFile,
+        rows: int,
+    ) -> None:
+        self._keys = spec.keys
+        self._table = spec.table
+        self._source = ((ages[one.file.file_name], one, batch) for one in files for batch in read(one, rows))
+        self._held: deque[tuple[int, pa.RecordBatch]] = deque()
+        self.ended = False
+        self.last_key: Key = ()
+
+    def fill(self) -> bool:
+        """Reads on if nothing is held; False at the end."""
+        while not self._held and not self.ended:
+            found = next(self._source, None)
+            if found is None:
+                self.ended = True
+                break
+            age, entry, batch = found
+            if batch.num_rows:
+                self._check_order(entry, batch)
+                self._held.append((age, batch))
+        return bool(self._held)
+
+    def _check_order(self, entry: ManifestEntry, batch: pa.RecordBatch) -> None:
+        key = self._key_at(batch)
+        if self.last_key and key(0) <= self.last_key:
+            raise FormatError(
+                f"File {entry.file.file_name} of {self._table} is not sorted by its key, or overlaps with "
+                "what its manifest says is before it. Roll the table back to before that file.",
+                table=self._table,
+                file=entry.file.file_name,
+            )
+        self.last_key = key(batch.num_rows - 1)
+
+    def take(self, bound: Key | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Removes and gives the rows up to the bound, all that is held without one."""
+        while self._held:
+            age, batch = self._held.popleft()
+            cut = batch.num_rows
+            if bound is not None:
+                cut = bisect_right(range(cut), bound, key=self._key_at(batch))
+            if cut:
+                yield age, batch.slice(0, cut)
+            if cut < batch.num_rows:
+                self._held.appendleft((age, batch.slice(cut)))
+                return
+
+    def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:
+        return key_at([batch.column(name) for name in self._keys])
