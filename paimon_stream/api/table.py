@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
 from paimon_stream.api.table_file import TableFile, table_file
+from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound
 from paimon_stream.extras import require
@@ -225,6 +227,51 @@ class PaimonTable:
         """
         scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
         return read_batches(scan, batch_rows)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, df: Rows) -> CommitReport:
+        """Appends the rows of a DataFrame of Spark's (not a streaming one), or of a `pyarrow.Table`,
+        `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
+
+        Columns match by name; those that may be NULL may be left out. This is a batch commit: repeated,
+        the rows are there twice. The table's newest schema and options hold.
+
+        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedTable`, `UnsupportedFeature`, `StorageError`,
+        `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed.
+        `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.
+        """
+        return append_rows(self._newest(), df)
+
+    def overwrite(
+        self, df: Rows, partition: Mapping[str, Any] | None = None, dynamic: bool | None = None
+    ) -> CommitReport:
+        """Replaces what is in the table by rows such as `append` takes, as one snapshot.
+
+        - With a `partition` such as `{"dt": "2024-02-29"}`: all partitions it fits, `{}` being the whole
+          table. Columns it fixes may be left out of the rows, else they must agree. Without rows it clears.
+        - `dynamic=True`: the partitions that get rows. Without rows nothing happens.
+        - `dynamic=False`: the whole table.
+        - Neither: as Spark's `spark.sql.sources.partitionOverwriteMode` says where it is set, else the
+          table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
+
+        Earlier snapshots keep what they have until they expire. The new files may have another bucket count.
+
+        Raises `InvalidOption` for both, `OutsidePartition` for rows of other partitions, and as `append`.
+        """
+        return overwrite_rows(self._newest(), df, partition, dynamic)
+
+    def truncate(self) -> CommitReport:
+        """Clears the whole table, as one snapshot. Raises as `append`."""
+        return batch_commit(self._newest()).truncate()
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
+        """Clears all partitions that one of these specs fits, such as `[{"dt": "2024-02-29"}]`, as one
+        snapshot. Raises `InvalidOption` where none is named, and as `overwrite`."""
+        return batch_commit(self._newest()).drop_partitions(partitions)
+
+    def _newest(self) -> Table:
+        return load_table(self._storage)
 
     # -- committing -------------------------------------------------------------------------------
 

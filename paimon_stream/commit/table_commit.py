@@ -1,30 +1,35 @@
 """Committing without Spark: whoever has commit messages makes them part of a table.
 
 `commit` publishes; `filter_and_commit` is for whoever comes back after a failure with messages that may
-have been published already (semantics.md 1.2); `abort` removes the files of messages that never will be.
+have been published already (semantics.md 1.2); `overwrite` replaces what is there; `abort` removes the files
+of messages that never will be published.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.identity import Marks, SnapshotRef
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.options import COMMIT_USER_PREFIX, Options
+from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, check_writable
+from paimon_stream.table.table import Table, check_committable
 
-__all__ = ["TableCommit"]
+__all__ = ["TableCommit", "batch_user"]
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
@@ -45,7 +50,7 @@ class TableCommit:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
-        check_writable(table)
+        check_committable(table)
         self._table = table
         self._user = user
         self._storage = storage or table.storage
@@ -116,6 +121,92 @@ class TableCommit:
                 latest = outcome.snapshot
                 published += 1
         return published
+
+    def overwrite(
+        self,
+        partition: Mapping[str, Any] | None = None,
+        messages: Iterable[CommitMessage] = (),
+        identifier: int | None = None,
+        *,
+        dynamic: bool | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitReport:
+        """Replaces what is in the table by the messages' files, as one snapshot.
+
+        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all partitions that this fits, `{}`
+        being the whole table; all files must lie in them, and without any they are cleared. Without one, the
+        partitions that get files are replaced if `dynamic` says so, or the table's option
+        `dynamic-partition-overwrite`, else the whole table. Where nothing is to be replaced dynamically there
+        is no snapshot. Earlier snapshots keep what they have.
+
+        With an identifier it is safe to repeat: where this user has published it, or a later one, nothing
+        is done. Without one it is a batch commit, under a user of its own (semantics.md R1.2), and a
+        repetition is another overwrite.
+
+        Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
+        have, `OutsidePartition` for files outside of it, and as `commit` and `filter_and_commit`.
+        """
+        manifests = ManifestStore(self._storage, self._table.options, self._runtime)
+        planned = plan_overwrite(self._table, manifests, messages, partition=partition, dynamic=dynamic)
+        return self._overwrite(planned, identifier, watermark, properties)
+
+    def truncate(self) -> CommitReport:
+        """Clears the whole table: a batch commit, under a user of its own. Raises as `overwrite`."""
+        return self.overwrite({})
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
+        """Clears all partitions that one of these specs fits, such as `[{"dt": "2024-02-29"}]`: one batch
+        commit, under a user of its own. Raises as `overwrite`, and `InvalidOption` where none is named."""
+        manifests = ManifestStore(self._storage, self._table.options, self._runtime)
+        return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
+
+    def _overwrite(
+        self,
+        planned: Overwrite,
+        identifier: int | None,
+        watermark: int | None,
+        properties: Mapping[str, str] | None,
+    ) -> CommitReport:
+        latest = self._snapshots.latest()
+        user = self._user
+        if identifier is None:
+            identifier, user = BATCH_IDENTIFIER, batch_user(self._table.options, self._runtime.ids)
+        else:
+            newest = self._newest_of_user(latest, identifier)
+            if newest is not None and newest >= identifier:
+                return self._already(identifier)
+        outcome = self._committer.commit(
+            CommitRequest(
+                user=user,
+                identifier=identifier,
+                messages=planned.messages,
+                source=planned.source,
+                kind=CommitKind.OVERWRITE,
+                watermark=watermark,
+                properties=dict(properties or {}),
+                checked=identifier != BATCH_IDENTIFIER,
+                seen=None if latest is None else SnapshotRef.of(latest),
+                stage_uuid=self._runtime.ids.uuid(),
+                force_snapshot=planned.always,
+            )
+        )
+        if isinstance(outcome, Superseded):
+            if outcome.snapshot.commit_identifier == identifier:
+                return self._already(identifier, outcome.snapshot.id)
+            raise self._shared(identifier, outcome.snapshot)
+        return CommitReport.of(
+            location=self._storage.location,
+            user=user,
+            identifier=identifier,
+            messages=planned.messages,
+            outcome=outcome,
+        )
+
+    def _already(self, identifier: int, snapshot_id: int | None = None) -> CommitReport:
+        return CommitReport.already_committed(
+            location=self._storage.location, user=self._user, identifier=identifier, snapshot_id=snapshot_id
+        )
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not, and will not be, committed; returns how many.
@@ -190,3 +281,10 @@ class TableCommit:
             batch_id=identifier,
             options=self._table.options,
         )
+
+
+def batch_user(options: Options, ids: IdSource) -> str:
+    """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, and a UUID."""
+    if not options.is_set(COMMIT_USER_PREFIX):
+        return ids.uuid()
+    return f"{options.value(COMMIT_USER_PREFIX)}_{ids.uuid()}"

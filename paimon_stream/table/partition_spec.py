@@ -10,12 +10,13 @@ from enum import Enum
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 
 __all__ = ["PartitionSpec", "parse_partition"]
 
@@ -38,10 +39,11 @@ class _Anything(Enum):
 class PartitionSpec:
     """Values of some of the partition columns, in internal form, and which partition rows have them."""
 
-    __slots__ = ("_default_name", "_positions", "_types")
+    __slots__ = ("_default_name", "_names", "_positions", "_types")
 
     def __init__(self, fields: Sequence[DataField], values: Mapping[str, Any], default_name: str) -> None:
         self._default_name = default_name
+        self._names = tuple(one.name for one in fields)
         self._types = tuple(one.type for one in fields)
         self._positions = {i: values[one.name] for i, one in enumerate(fields) if one.name in values}
 
@@ -52,6 +54,15 @@ class PartitionSpec:
         if len(values) < len(self._types) or _Anything.IN_DEFAULT_FOLDER in values:
             return None
         return serialize(self._types, [self._positions[i] for i in range(len(self._types))])
+
+    @property
+    def scalars(self) -> dict[str, pa.Scalar]:
+        """The columns that have one value, with it as Arrow has it."""
+        return {
+            self._names[i]: _scalar(self._types[i], value)
+            for i, value in self._positions.items()
+            if value is not _Anything.IN_DEFAULT_FOLDER
+        }
 
     def matches(self, values: Sequence[Any]) -> bool:
         """Whether a partition with these values (in partition key order) is one of those meant."""
@@ -69,6 +80,19 @@ class PartitionSpec:
             return value is None or is_blank(value) or value == self._default_name
         types = [self._types[position]]
         return serialize(types, [value]) == serialize(types, [wanted])
+
+
+def _scalar(type_: DataType, value: Any) -> pa.Scalar:
+    wanted = arrow_type(type_)
+    if value is None:
+        return pa.scalar(None, wanted)
+    match type_.root:
+        case TypeRoot.DATE | TypeRoot.TIME:
+            return pa.array([value], pa.int32()).view(wanted)[0]
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            nanos = pa.array([value], pa.timestamp("ns", wanted.tz))
+            return nanos.cast(wanted)[0]
+    return pa.scalar(value, wanted)
 
 
 def parse_partition(

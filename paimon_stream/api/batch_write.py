@@ -1,0 +1,131 @@
+"""Batch writes of a table: rows become data files, and those one snapshot, or nothing.
+
+Rows come from Spark, whose executors write, or from Arrow, and are then written here in bounded memory.
+Where a write ends in an error that says nothing was published, its files are removed; where that is not
+known they stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from paimon_stream.commit.dead_attempts import data_files, remove_files
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.overwrite import is_dynamic, static_spec
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.table_commit import TableCommit, batch_user
+from paimon_stream.errors import CommitUnknown, IncompatibleSchema, PaimonStreamError
+from paimon_stream.extras import require
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.format.types import arrow_type
+from paimon_stream.runtime import system
+from paimon_stream.table.table import Table, check_writable
+from paimon_stream.write.task import WriteSpec, write_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Rows", "append_rows", "batch_commit", "overwrite_rows"]
+
+Rows: TypeAlias = "DataFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+
+_BATCH_ROWS: Final = 65_536
+
+
+def append_rows(table: Table, rows: Rows) -> CommitReport:
+    """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
+    check_writable(table)
+    table, messages = _write(table, rows, {})
+    return _publish(table, messages, lambda commit: commit.commit(BATCH_IDENTIFIER, messages))
+
+
+def overwrite_rows(
+    table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None
+) -> CommitReport:
+    """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
+    check_writable(table)
+    if partition is None and dynamic is None and _is_spark(rows):
+        dynamic = _frames().overwrites_dynamically(rows)
+    replaces_some = is_dynamic(table, partition, dynamic)
+    fixed = static_spec(table, partition).scalars if partition else {}
+    table, messages = _write(table, rows, fixed)
+    said = None if partition is not None else replaces_some
+    return _publish(table, messages, lambda commit: commit.overwrite(partition, messages, dynamic=said))
+
+
+def _publish(
+    table: Table, messages: tuple[CommitMessage, ...], commit: Callable[[TableCommit], CommitReport]
+) -> CommitReport:
+    try:
+        return commit(batch_commit(table))
+    except CommitUnknown:
+        raise  # it may be published: nothing may go
+    except PaimonStreamError:
+        remove_files(table.storage, data_files(table.layout, messages))
+        raise
+
+
+def batch_commit(table: Table) -> TableCommit:
+    """Commits one batch, under a user of its own."""
+    return TableCommit(table, batch_user(table.options, system().ids))
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+def _is_spark(rows: Any) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pyspark"
+
+
+def _frames() -> Any:
+    return require("paimon_stream.spark.frame", "spark", "Writing a DataFrame of Spark")
+
+
+def _write(
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar]
+) -> tuple[Table, tuple[CommitMessage, ...]]:
+    """The table to commit to, its schema grown where rows of Spark may do that, and the messages."""
+    if _is_spark(rows):
+        written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed)
+        return written
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+    return table, write_task(spec, _completed(_batches(table, rows), table.schema, fixed)).messages
+
+
+def _batches(table: Table, rows: Any) -> Iterable[pa.RecordBatch]:
+    match rows:
+        case pa.Table():
+            return rows.to_batches(max_chunksize=_BATCH_ROWS)
+        case pa.RecordBatch():
+            return [rows]
+        case pa.RecordBatchReader():
+            return rows
+    raise IncompatibleSchema(
+        f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
+        f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
+        table=table.location,
+    )
+
+
+def _completed(
+    batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar]
+) -> Iterator[pa.RecordBatch]:
+    """With the columns they lack: fixed ones, and those that may be NULL, as with Spark."""
+    keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
+    for batch in batches:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if len(columns) < batch.num_columns:
+            yield batch  # a name twice: refused further on
+            continue
+        for one in schema.fields:
+            if one.name in columns:
+                continue
+            if one.name in fixed:
+                columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
+            elif one.name not in keys and (one.type.nullable or one.default_value is not None):
+                columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

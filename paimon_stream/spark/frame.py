@@ -1,0 +1,78 @@
+"""Batch writes: a DataFrame of Spark's, written into a table's data files by one action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.errors import InvalidOption
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataType
+from paimon_stream.spark.schema_fit import fit_rows
+from paimon_stream.spark.types import spark_type
+from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.table.schema_change import evolve
+from paimon_stream.table.table import Table
+
+__all__ = ["overwrites_dynamically", "write_frame"]
+
+_OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+
+
+def overwrites_dynamically(frame: DataFrame) -> bool | None:
+    """What the session says of overwrites that name no partition; None where nobody has set it."""
+    mode = frame.sparkSession.conf.get(_OVERWRITE_MODE, None)
+    return None if mode is None else str(mode).strip().lower() == "dynamic"
+
+
+def write_frame(
+    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar]
+) -> tuple[Table, tuple[CommitMessage, ...]]:
+    """Writes all rows; nothing is published but, where `merge-schema` allows it, the schema they need.
+    Returns the table to commit to, and the messages. `fixed` are columns that the DataFrame may lack.
+
+    Raises `InvalidOption` for a streaming DataFrame, and as `fit_rows` and `run_write_job`.
+    """
+    if frame.isStreaming:
+        raise InvalidOption(
+            f"{table.location}: this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame "
+            "of spark.read.",
+            table=table.location,
+            option="df",
+        )
+    sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    whole = _completed(frame, table.schema, fixed, case_sensitive=sensitive)
+    table, rows = fit_rows(whole, table, partial(evolve, table))
+    return table, run_write_job(rows, table)
+
+
+def _completed(
+    frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, case_sensitive: bool
+) -> DataFrame:
+    there = {name if case_sensitive else name.lower() for name in frame.columns}
+    for name, value in fixed.items():
+        if (name if case_sensitive else name.lower()) not in there:
+            frame = frame.withColumn(name, _literal(schema.field(name).type, value))
+    return frame
+
+
+def _literal(type_: DataType, value: pa.Scalar) -> Any:
+    """The value as a column. Times and decimals go as text, which no time zone and no rounding touches."""
+    plain: Any = None
+    if value.is_valid:
+        target = value.type
+        if pa.types.is_time(target):
+            plain = value.cast(pa.int32()).as_py()
+        elif pa.types.is_timestamp(target):
+            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
+        elif pa.types.is_date(target) or pa.types.is_decimal(target):
+            plain = str(value.as_py())
+        else:
+            plain = value.as_py()
+    return functions.lit(plain).cast(spark_type(type_))
