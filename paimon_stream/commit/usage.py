@@ -13,7 +13,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["names_in_use"]
+__all__ = ["journalled_names", "names_in_use"]
 
 
 def names_in_use(storage: Storage, table: Table, snapshots: SnapshotStore) -> frozenset[str]:
@@ -23,7 +23,7 @@ def names_in_use(storage: Storage, table: Table, snapshots: SnapshotStore) -> fr
     Raises `CorruptMetadata`, `StorageError`: then nothing is known to be unused.
     """
     names = set(_committed(storage, table, snapshots))
-    names.update(_journalled(storage))
+    names.update(journalled_names(storage))
     return frozenset(names)
 
 
@@ -56,7 +56,9 @@ def _all_snapshots(storage: Storage, snapshots: SnapshotStore) -> Iterator[Snaps
             continue  # deleted since it was listed
 
 
-def _journalled(storage: Storage) -> Iterator[str]:
+def journalled_names(storage: Storage) -> Iterator[str]:
+    """The names of all data files, extra files too, that a journal notes. Raises `CorruptMetadata`,
+    `StorageError`."""
     for folder in storage.list_folders(OWN_FOLDER):
         journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
         for batch in journal.batches():

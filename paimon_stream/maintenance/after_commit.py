@@ -1,0 +1,124 @@
+"""What a committer does for its table after it has published: expiry of snapshots and tags.
+
+It never fails a commit, and never holds up the next one without a bound: it looks first whether anything
+is due, which costs two small reads, works in a thread of its own, of which there is one at most, and is
+waited for ten seconds at most. What is not done then goes on beside the next batch, as expiry by any other
+process would.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.consumers import consumer_of, write_consumer
+from paimon_stream.maintenance.expire import (
+    ExpireReport,
+    changelog_outlives,
+    expire_snapshots,
+    expiry_is_due,
+)
+from paimon_stream.maintenance.tags import expire_tags
+from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.table.table import Table
+
+__all__ = ["AfterCommit"]
+
+_LOG = logging.getLogger(__name__)
+
+WAIT_SECONDS: Final = 10.0
+"""How long a batch waits for its expiry."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AfterCommit:
+    """The maintenance of one committer of one table; called after each commit with its snapshot.
+
+    `last_report` is that of the newest expiry that ended, `failures` how many failed, `expired` how many
+    snapshots went. `wait_seconds` bounds the waiting.
+    """
+
+    runtime: Runtime = field(default_factory=system)
+    wait_seconds: float = WAIT_SECONDS
+    last_report: ExpireReport | None = None
+    failures: int = 0
+    expired: int = 0
+    _worker: threading.Thread | None = None
+    _told: bool = False
+
+    def __call__(self, table: Table, snapshot: Snapshot) -> None:
+        """Does what is due. Never raises an `Exception`."""
+        try:
+            if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
+                write_consumer(table.storage, consumer_of(snapshot.commit_user), snapshot.id)
+            if not table.options.value(WRITE_ONLY):
+                self._maintain(table, snapshot)
+        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
+            self._failed(table, why)
+
+    def _maintain(self, table: Table, snapshot: Snapshot) -> None:
+        self._warn_of_auto_tags(table)
+        if changelog_outlives(table.options):
+            self._tell_once(
+                "%s keeps its changelog longer than its snapshots, so they are left to Paimon to expire.",
+                table.location,
+            )
+            return
+        if self._worker is not None and self._worker.is_alive():
+            return  # the expiry of an earlier batch goes on
+        if not expiry_is_due(table, table.storage, self.runtime):
+            return
+        worker = threading.Thread(target=self._work, args=(table, snapshot), daemon=True)
+        self._worker = worker
+        worker.start()
+        if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+            worker.join(self.wait_seconds)
+
+    def _work(self, table: Table, snapshot: Snapshot) -> None:
+        try:
+            expire_tags(table, runtime=self.runtime)
+            report = expire_snapshots(
+                table, user=snapshot.commit_user, last_of_user=snapshot.id, runtime=self.runtime
+            )
+        except Exception as why:  # noqa: BLE001  as above
+            self._failed(table, why)
+            return
+        self.last_report = report
+        self.expired += len(report.snapshots)
+        if report.snapshots:
+            _LOG.info(
+                "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
+                table.location,
+                report.snapshots[0],
+                report.snapshots[-1],
+                sum(report.files.values()),
+                report.millis,
+            )
+
+    def _warn_of_auto_tags(self, table: Table) -> None:
+        mode = table.options.get("tag.automatic-creation", "none").strip().lower()
+        if mode != "none":
+            self._tell_once(
+                "%s creates tags automatically (tag.automatic-creation = %s): this package does not, another "
+                "committer must.",
+                table.location,
+                mode,
+            )
+
+    def _tell_once(self, text: str, *values: object) -> None:
+        if not self._told:
+            self._told = True
+            _LOG.warning(text, *values)
+
+    def _failed(self, table: Table, why: Exception) -> None:
+        self.failures += 1
+        _LOG.warning(
+            "%s: expiry after a commit failed (%s: %s). The commit stands; the next one tries again.",
+            table.location,
+            type(why).__name__,
+            why,
+        )

@@ -1,0 +1,64 @@
+"""Consumers: readers that note, in `consumer/consumer-<id>`, which snapshot is next (semantics.md §11).
+
+No engine expires a snapshot from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set.
+A stream may keep its own last snapshot that way (`paimon-stream.protect-last-snapshot` = `consumer`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+from paimon_stream.errors import NotFound
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import escape_user
+
+__all__ = ["consumer_of", "consumers", "least_next_snapshot", "remove_consumer", "write_consumer"]
+
+_LOG = logging.getLogger(__name__)
+FOLDER: Final = "consumer"
+_PREFIX: Final = "consumer-"
+
+
+def consumers(storage: Storage) -> dict[str, int]:
+    """The consumers by name, each with the id of the snapshot that it reads next. One whose file cannot be
+    understood is counted as reading snapshot 0, so that nothing expires under it. Raises `StorageError`."""
+    found: dict[str, int] = {}
+    for stat in storage.list_files(FOLDER, _PREFIX):
+        try:
+            data = storage.read(stat.path)
+        except NotFound:
+            continue  # removed since it was listed
+        name = stat.name[len(_PREFIX) :]
+        try:
+            found[name] = int(json.loads(data)["nextSnapshot"])
+        except (ValueError, KeyError, TypeError):
+            found[name] = 0
+            _LOG.warning(
+                "%s/%s is no consumer file; snapshots do not expire until it is repaired or removed.",
+                storage.location,
+                stat.path,
+            )
+    return found
+
+
+def least_next_snapshot(storage: Storage) -> int | None:
+    """From which snapshot on consumers hold back expiry, None without consumers. Raises `StorageError`."""
+    return min(consumers(storage).values(), default=None)
+
+
+def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
+    """Notes what the consumer reads next. Raises `StorageError`."""
+    content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
+    storage.write(f"{FOLDER}/{_PREFIX}{name}", content.encode())
+
+
+def remove_consumer(storage: Storage, name: str) -> None:
+    """Removes a consumer; a missing one is fine. Raises `InvalidOption` for a name that is a path."""
+    storage.delete(f"{FOLDER}/{_PREFIX}{name}")
+
+
+def consumer_of(user: str) -> str:
+    """The name of the consumer that protects a commit user's last snapshot."""
+    return escape_user(user)

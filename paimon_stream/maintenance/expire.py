@@ -1,0 +1,320 @@
+"""Expiry of snapshots: which may go, and the run over them (semantics.md §8).
+
+The range is Java's: ids below `latest - num-retained.max + 1` go whatever their age, older ones than
+`time-retained` go as long as `num-retained.min` stay, never more than `expire.limit` at once, and none from
+the smallest consumer's next snapshot on. Beyond Java, the last snapshots of this package's streams stay
+for a day after their newest batch was prepared (R1.7, R8.3): a stream that comes back then finds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from paimon_stream.commit.journal import Journal
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.consumers import least_next_snapshot
+from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.removal import Remover
+from paimon_stream.options import (
+    CHANGELOG_NUM_RETAINED_MAX,
+    CHANGELOG_NUM_RETAINED_MIN,
+    CHANGELOG_TIME_RETAINED,
+    CLEAN_EMPTY_DIRECTORIES,
+    CONSUMER_CHANGELOG_ONLY,
+    FILE_OPERATION_THREADS,
+    SNAPSHOT_EXPIRE_LIMIT,
+    SNAPSHOT_NUM_RETAINED_MAX,
+    SNAPSHOT_NUM_RETAINED_MIN,
+    SNAPSHOT_TIME_RETAINED,
+    Option,
+    Options,
+)
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import EARLIEST_HINT, OWN_FOLDER, user_folder
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["ExpireReport", "Retention", "changelog_outlives", "expire_snapshots", "expiry_is_due"]
+
+PROTECTED_MILLIS: Final = 24 * 3600 * 1000
+"""How long after its newest batch a stream's last snapshots are kept: as long as its files are usable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireReport:
+    """What expired. `snapshots` are ids, ascending; `files` counts deleted files by kind, and `left` those
+    that could not be deleted and stay as orphans. `earliest` is the oldest snapshot that is left, None in an
+    empty table. In a dry run nothing was deleted. `complete` is false where time ran out before the end."""
+
+    location: str
+    snapshots: tuple[int, ...] = ()
+    files: Mapping[str, int] = field(default_factory=dict, hash=False)
+    left: int = 0
+    earliest: int | None = None
+    latest: int | None = None
+    dry_run: bool = False
+    complete: bool = True
+    millis: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        return dataclasses.asdict(self) | {"snapshots": list(self.snapshots), "files": dict(self.files)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long snapshots stay: at least `least` and at most `most`, and as long as they are not made before
+    `cutoff_millis` (epoch); at most `limit` go at once."""
+
+    least: int
+    most: int
+    cutoff_millis: int
+    limit: int
+
+    @classmethod
+    def of(
+        cls,
+        options: Options,
+        now_millis: int,
+        *,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        older_than: dt.datetime | dt.timedelta | int | None = None,
+        max_deletes: int | None = None,
+    ) -> Retention:
+        """What the options ask for, where nothing else is given. Raises `InvalidOption`."""
+        least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN)
+        most = _given(retain_max, "retain_max", options, SNAPSHOT_NUM_RETAINED_MAX)
+        if retain_max is not None and retain_min is None:
+            least = min(least, most)
+        if most < least:
+            raise InvalidOption(
+                f"At most {most} snapshots are to be retained, but at least {least}. Lower retain_min "
+                f"({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max ({SNAPSHOT_NUM_RETAINED_MAX.key}).",
+                option=SNAPSHOT_NUM_RETAINED_MIN.key,
+                value=least,
+            )
+        if older_than is None:
+            cutoff = now_millis - options.value(SNAPSHOT_TIME_RETAINED)
+        else:
+            cutoff = _moment(older_than, now_millis)
+        limit = _given(max_deletes, "max_deletes", options, SNAPSHOT_EXPIRE_LIMIT)
+        return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
+
+
+def _given(value: int | None, name: str, options: Options, option: Option[int]) -> int:
+    if value is None:
+        return options.value(option)
+    if value < 1:
+        raise InvalidOption(f"{name} is {value}; it must be at least 1.", option=name, value=value)
+    return value
+
+
+def _moment(when: dt.datetime | dt.timedelta | int, now_millis: int) -> int:
+    """Epoch milliseconds; a datetime without zone is local time, a timedelta an age, an int as it is."""
+    if isinstance(when, dt.timedelta):
+        return now_millis - round(when.total_seconds() * 1000)
+    return round(when.timestamp() * 1000) if isinstance(when, dt.datetime) else when
+
+
+def expire_snapshots(
+    table: Table,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: dt.datetime | dt.timedelta | int | None = None,
+    max_deletes: int | None = None,
+    dry_run: bool = False,
+    *,
+    protect_streams: bool = True,
+    user: str | None = None,
+    last_of_user: int | None = None,
+    time_limit: float | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+) -> ExpireReport:
+    """Expires old snapshots, and deletes every file that only they need.
+
+    What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
+    `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is a moment (`datetime`, or epoch
+    milliseconds) or an age (`timedelta`). With `protect_streams`, the last snapshots of streams of this
+    package that were active within a day stay; `user` is one whose last snapshot, `last_of_user`, the caller
+    knows. After `time_limit` seconds no further snapshot is begun. `progress` is told how many are done.
+
+    Safe beside writers and other expirers; a kill leaves at most garbage that the next run takes up.
+    Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
+    `CorruptMetadata` for a snapshot that cannot be read, `StorageError`.
+    """
+    used, clock = storage or table.storage, (runtime or system()).clock
+    started = clock.monotonic()
+    _refuse_long_changelog(table)
+    retention = Retention.of(
+        table.options,
+        clock.now_millis(),
+        retain_max=retain_max,
+        retain_min=retain_min,
+        older_than=older_than,
+        max_deletes=max_deletes,
+    )
+    snapshots = SnapshotStore(used, runtime)
+    latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
+    if latest is None or earliest is None:
+        return ExpireReport(location=used.location, dry_run=dry_run)
+    end = _end(used, snapshots, table.options, retention, earliest, latest)
+    if end > earliest and protect_streams:
+        end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
+    remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
+    cleaner = Cleaner(
+        table=table,
+        storage=used,
+        snapshots=snapshots,
+        manifests=ManifestStore(used, table.options, runtime),
+        remover=remover,
+        clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
+    )
+    gone: list[int] = []
+    complete = True
+    left_over = earliest
+    try:
+        for oldest, following in _pairs(snapshots, earliest, end):
+            if time_limit is not None and clock.monotonic() - started > time_limit:
+                complete = False
+                break
+            cleaner.expire(oldest, following)
+            gone.append(oldest.id)
+            left_over = following.id
+            progress("snapshots", len(gone), end - earliest)
+    finally:
+        if not dry_run:
+            _write_earliest(used, left_over, bool(gone))
+    return ExpireReport(
+        location=used.location,
+        snapshots=tuple(gone),
+        files=dict(+Counter(remover.removed)),
+        left=remover.left,
+        earliest=left_over,
+        latest=latest,
+        dry_run=dry_run,
+        complete=complete,
+        millis=(clock.monotonic() - started) * 1000,
+    )
+
+
+def expiry_is_due(table: Table, storage: Storage, runtime: Runtime | None = None) -> bool:
+    """Whether the table's options let any snapshot go now. Reads two hints and one snapshot, whatever the
+    table's size; consumers and streams may still hold it back. Raises `InvalidOption`, `StorageError`."""
+    retention = Retention.of(table.options, (runtime or system()).clock.now_millis())
+    snapshots = SnapshotStore(storage, runtime)
+    latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
+    if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
+        return False
+    if earliest < latest - retention.most + 1:
+        return True
+    oldest = snapshots.find(earliest)
+    return oldest is not None and oldest.time_millis < retention.cutoff_millis
+
+
+def changelog_outlives(options: Options) -> bool:
+    """Whether the table keeps changelog longer than snapshots, so that expiry must copy snapshots to
+    `changelog/`, which this release does not (R8.2)."""
+    return any(
+        options.is_set(longer) and options.value(longer) > options.value(shorter)
+        for longer, shorter in (
+            (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
+            (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
+            (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
+        )
+    )
+
+
+def _refuse_long_changelog(table: Table) -> None:
+    if changelog_outlives(table.options):
+        raise UnsupportedFeature(
+            f"{table.location} keeps its changelog longer than its snapshots (changelog.num-retained.*, "
+            "changelog.time-retained), which this release cannot do. Nothing was deleted. Let Paimon expire "
+            "this table, or remove those options.",
+            table=table.location,
+            option=CHANGELOG_TIME_RETAINED.key,
+        )
+
+
+def _end(
+    storage: Storage,
+    snapshots: SnapshotStore,
+    options: Options,
+    retention: Retention,
+    earliest: int,
+    latest: int,
+) -> int:
+    """Up to which id, exclusively, snapshots may go."""
+    lowest = max(latest - retention.most + 1, earliest)
+    end = min(latest - retention.least + 1, earliest + retention.limit)
+    if end <= earliest:
+        return earliest
+    if not options.value(CONSUMER_CHANGELOG_ONLY):
+        held = least_next_snapshot(storage)
+        end = end if held is None else min(end, held)
+    for snapshot_id in range(lowest, end):
+        found = snapshots.find(snapshot_id)
+        if found is not None and retention.cutoff_millis <= found.time_millis:
+            return snapshot_id
+    return max(end, earliest)
+
+
+def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_of_user: int | None) -> int:
+    """From which id on snapshots are the last ones of a stream that was active within a day.
+
+    A journal names the snapshot of the batch before its newest one, or the one it was judged on: the
+    stream's last snapshot is that one or a later one.
+    """
+    least = [2**63 - 1 if last_of_user is None else last_of_user]
+    own = None if user is None or last_of_user is None else user_folder(user)
+    for name in storage.list_folders(OWN_FOLDER):
+        folder = f"{OWN_FOLDER}/{name}"
+        if folder == own:
+            continue
+        journal = Journal.in_folder(storage, folder)
+        for batch in journal.batches()[-1:]:
+            try:
+                entry = journal.read(batch)
+            except (CorruptMetadata, UnknownVersion):
+                continue  # the stream itself will say so when it starts
+            if entry is None or entry.prepared_millis < now_millis - PROTECTED_MILLIS:
+                continue
+            if entry.previous is not None:
+                least.append(entry.previous.snapshot.id)
+            else:
+                least.append(1 if entry.base is None else entry.base.id)
+    return min(least)
+
+
+def _pairs(snapshots: SnapshotStore, earliest: int, end: int) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """The snapshots from `earliest` to below `end`, each with the next one that exists, up to `end`."""
+    before: Snapshot | None = None
+    for snapshot_id in range(earliest, end + 1) if end > earliest else ():
+        found = snapshots.find(snapshot_id)
+        if found is None:
+            continue  # another expirer, or a gap that a rollback to a tag has left
+        if before is not None:
+            yield before, found
+        before = found
+
+
+def _write_earliest(storage: Storage, earliest: int, moved: bool) -> None:
+    """EARLIEST names the oldest snapshot; if it is missing, it is written in any case, as Java does."""
+    if not moved:
+        try:
+            storage.stat(EARLIEST_HINT)
+            return
+        except NotFound:
+            pass
+    storage.write(EARLIEST_HINT, str(earliest).encode())

@@ -1,0 +1,299 @@
+"""One run of snapshot expiry: what goes with each snapshot, and in which order (semantics.md §8).
+
+Snapshots go one at a time, oldest first. With snapshot K go, in this order: the data files that the next
+snapshot deleted; K's changelog files; the manifests, lists, index files and statistics that the next
+snapshot does not use; K's own file. Nothing goes that a tag, a branch or a journal refers to. When the
+range is through, EARLIEST is set.
+
+So a kill anywhere leaves whole snapshots, at most one half-deleted oldest one, and its file: the next run,
+ours or Java's, finds it by that file and finishes it. Names never come back, so deleting twice is harmless.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from paimon_stream.commit.usage import journalled_names
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.maintenance.needed import (
+    NameSet,
+    branch_snapshots,
+    live_entries,
+    manifest_names,
+    metadata_names,
+    tag_names,
+)
+from paimon_stream.maintenance.removal import Remover
+from paimon_stream.options import INDEX_IN_DATA_DIR
+from paimon_stream.storage.base import Storage, parents
+from paimon_stream.table.layout import manifest_path, snapshot_path, tag_path
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["Cleaner"]
+
+_LOG = logging.getLogger(__name__)
+_CHUNK = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class Cleaner:
+    """Removes what only expired snapshots need. One for each run; `remover` counts and deletes."""
+
+    table: Table
+    storage: Storage
+    snapshots: SnapshotStore
+    manifests: ManifestStore
+    remover: Remover
+    clean_folders: bool = False
+    _tags: dict[str, Snapshot] = field(default_factory=dict)
+    _tag_names: tuple[int, str, frozenset[str]] | None = None
+    _tag_files: tuple[int, str, NameSet] | None = None
+    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _branches: list[Snapshot] | None = None
+    _branch_names: frozenset[str] = frozenset()
+    _branch_files: NameSet | None = None
+    _journalled: NameSet | None = None
+    _folders: set[str] = field(default_factory=set)
+
+    def expire(self, oldest: Snapshot, following: Snapshot) -> None:
+        """Removes `oldest` and what only it needs; `following` is the next snapshot that exists.
+
+        Raises `StorageError`; what was not deleted then is deleted by the next run.
+        """
+        self._refresh_tags()
+        self._delete_replaced_files(following)
+        if oldest.changelog_manifest_list is not None:
+            self._delete_changelog(oldest.changelog_manifest_list)
+        if self.clean_folders:
+            self._clean_folders()
+        kept = self._names_kept(following)
+        if kept is not None:
+            self._delete_metadata(oldest, kept)
+        for name in (oldest.base_manifest_list, oldest.delta_manifest_list):
+            self._lists.pop(name, None)
+        self.remover.remove("snapshot", [snapshot_path(oldest.id)])
+
+    def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
+        """Removes what a tag needed whose file is gone, and whose snapshot has expired. `neighbours` are the
+        tag or snapshot before it and the one after it; what neither has, no other has.
+
+        Raises `CorruptMetadata`, and nothing was deleted, where they cannot be read; `StorageError`.
+        """
+        self._refresh_tags()
+        kept = self._branch_names
+        for one in neighbours:
+            kept |= metadata_names(self.storage, self.manifests, one)
+        live = self._live_names(neighbours)
+        sets = (live, self._journal_names(), self._files_of_branches())
+        gone = (
+            path
+            for entry in live_entries(self.manifests, tag)
+            if not any(entry.file.file_name in names for names in sets)
+            for path in self._paths(entry)
+        )
+        for paths in _chunked(gone):
+            self.remover.remove("data", paths)
+        if self.clean_folders:
+            self._clean_folders()
+        self._delete_metadata(dataclasses.replace(tag, changelog_manifest_list=None), kept)
+
+    # -- what others refer to ---------------------------------------------------------------------
+
+    def _refresh_tags(self) -> None:
+        """Looks which tags there are now: one may have been made since the last snapshot went."""
+        names = tag_names(self.storage)
+        if self._branches is None:
+            self._branches = branch_snapshots(self.storage)
+            for one in self._branches:
+                self._branch_names |= metadata_names(self.storage, self.manifests, one)
+        for name in set(self._tags) - set(names):
+            del self._tags[name]
+        for name in names:
+            if name not in self._tags:
+                try:
+                    path = tag_path(name)
+                    self._tags[name] = decode_snapshot(self.storage.read(path), path)
+                except NotFound:
+                    continue
+
+    def _tag_at(self, snapshot_id: int) -> Snapshot | None:
+        """The tagged snapshot of the largest id up to this one: whatever an older tag shares with a
+        snapshot that exists now, this one has, too."""
+        tagged = sorted(self._tags.values(), key=lambda one: one.id)
+        at = bisect.bisect_right([one.id for one in tagged], snapshot_id)
+        return tagged[at - 1] if at else None
+
+    def _names_kept(self, following: Snapshot) -> frozenset[str] | None:
+        """The metadata that stays when all before `following` goes; None where that cannot be told."""
+        try:
+            needed = metadata_names(self.storage, self.manifests, following, self._lists)
+            tag = self._tag_at(following.id - 1)
+            if tag is None:
+                return needed | self._branch_names
+            if self._tag_names is None or self._tag_names[:2] != (tag.id, tag.nonce):
+                self._tag_names = (tag.id, tag.nonce, metadata_names(self.storage, self.manifests, tag))
+            return needed | self._branch_names | self._tag_names[2]
+        except CorruptMetadata as why:
+            _LOG.warning(
+                "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s",
+                self.storage.location,
+                following.id,
+                why,
+            )
+            return None
+
+    def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
+        """Whether a data file that a snapshot deleted is referred to by a tag, branch or journal."""
+        sets = [self._journal_names(), self._files_of_branches()]
+        tag = self._tag_at(snapshot_id)
+        if tag is not None:
+            if self._tag_files is None or self._tag_files[:2] != (tag.id, tag.nonce):
+                self._tag_files = (tag.id, tag.nonce, self._live_names([tag]))
+            sets.append(self._tag_files[2])
+        return lambda name: any(name in one for one in sets)
+
+    def _live_names(self, snapshots: Sequence[Snapshot]) -> NameSet:
+        names = NameSet()
+        for snapshot in snapshots:
+            for entry in live_entries(self.manifests, snapshot):
+                names.add((entry.file.file_name, *entry.file.extra_files))
+        return names
+
+    def _files_of_branches(self) -> NameSet:
+        if self._branch_files is None:
+            self._branch_files = self._live_names(self._branches or [])
+        return self._branch_files
+
+    def _journal_names(self) -> NameSet:
+        if self._journalled is None:
+            self._journalled = NameSet()
+            self._journalled.add(journalled_names(self.storage))
+        return self._journalled
+
+    # -- what goes --------------------------------------------------------------------------------
+
+    def _delete_replaced_files(self, following: Snapshot) -> None:
+        """The data files that `following` deleted. A file that it added again, on another level, is live."""
+        try:
+            metas = self.manifests.delta(following)
+            self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
+            if not any(meta.num_deleted_files for meta in metas):
+                return
+            protected = self._protected(following.id - 1)
+            added = NameSet()
+            for meta in metas:
+                if meta.num_added_files:
+                    entries = self.manifests.read(meta)
+                    added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
+            for paths in _chunked(self._deleted_paths(metas, added, protected)):
+                self.remover.remove("data", paths)
+        except CorruptMetadata as why:
+            _LOG.warning(
+                "%s: data files that snapshot %d replaced stay as orphans, for it cannot be read: %s",
+                self.storage.location,
+                following.id,
+                why,
+            )
+
+    def _deleted_paths(
+        self, metas: Sequence[ManifestFileMeta], added: NameSet, protected: Callable[[str], bool]
+    ) -> Iterator[str]:
+        for meta in metas:
+            if not meta.num_deleted_files:
+                continue
+            for entry in self.manifests.read(meta):
+                name = entry.file.file_name
+                if entry.kind is FileKind.DELETE and name not in added and not protected(name):
+                    yield from self._paths(entry)
+
+    def _paths(self, entry: ManifestEntry) -> Iterator[str]:
+        """The file and those beside it; none for a file outside of the table, which stays."""
+        if entry.file.external_path is not None:
+            return
+        folder = self.table.layout.bucket_folder(entry.partition, entry.bucket)
+        self._folders.add(folder)
+        for name in (entry.file.file_name, *entry.file.extra_files):
+            yield f"{folder}/{name}"
+
+    def _delete_changelog(self, list_name: str) -> None:
+        """The changelog files of a snapshot, then the manifests and the list that name them."""
+        try:
+            metas = self.manifests.read_list(list_name)
+        except CorruptMetadata:
+            metas = ()
+        for meta in metas:
+            try:
+                entries = self.manifests.read(meta)
+            except CorruptMetadata:
+                continue
+            added = (path for one in entries if one.kind is FileKind.ADD for path in self._paths(one))
+            self.remover.remove("changelog", added)
+
+    def _clean_folders(self) -> None:
+        """Empty bucket folders, then empty partition folders above them, deepest first."""
+        above: set[str] = set()
+        keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
+        for folder in sorted(self._folders):
+            self.remover.remove_folder_if_empty(folder)
+            above.update(one for one in parents(folder) if one not in keep)
+        for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
+            self.remover.remove_folder_if_empty(folder)
+        self._folders.clear()
+
+    def _delete_metadata(self, oldest: Snapshot, kept: frozenset[str]) -> None:
+        lists = [oldest.base_manifest_list, oldest.delta_manifest_list]
+        if oldest.changelog_manifest_list is not None:
+            lists.append(oldest.changelog_manifest_list)
+        gone: set[str] = set()
+        for name in lists:
+            try:
+                named = self._lists.get(name) or manifest_names(self.storage, name)
+                found = [one for one in named if one not in kept]
+            except CorruptMetadata:
+                found = []
+            wanted = [one for one in found if one not in gone]
+            gone.update(wanted)
+            self.remover.remove("manifest", map(manifest_path, wanted))
+            if name not in kept:
+                self.remover.remove("manifest list", [manifest_path(name)])
+        self._delete_index(oldest, kept)
+        if oldest.statistics is not None and oldest.statistics not in kept:
+            self.remover.remove("statistics", [f"statistics/{oldest.statistics}"])
+
+    def _delete_index(self, oldest: Snapshot, kept: frozenset[str]) -> None:
+        if oldest.index_manifest is None or oldest.index_manifest in kept:
+            return
+        in_buckets = self.table.options.value(INDEX_IN_DATA_DIR)
+        try:
+            entries = self.manifests.index_entries(oldest.index_manifest)
+        except CorruptMetadata:
+            entries = ()
+        paths = []
+        for entry in entries:
+            name = entry.file.file_name
+            if name in kept or entry.file.external_path is not None:
+                continue
+            inside = in_buckets and entry.file.global_index is None
+            layout = self.table.layout
+            paths.append(layout.data_file(entry.partition, entry.bucket, name) if inside else f"index/{name}")
+        self.remover.remove("index", paths)
+        self.remover.remove("index manifest", [manifest_path(oldest.index_manifest)])
+
+
+def _chunked(paths: Iterator[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for path in paths:
+        chunk.append(path)
+        if len(chunk) >= _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,95 @@
+"""Repair of the hint files `snapshot/LATEST` and `snapshot/EARLIEST` (semantics.md §2.4).
+
+This package believes no hint that its snapshot does not prove. Java believes a LATEST that names a missing
+snapshot with no successor, and then fails on the whole table; so a wrong hint is worth repairing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from paimon_stream.errors import NotFound
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["HintReport", "repair_hints"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintReport:
+    """The hints before (None: no file) and after, and which snapshots there are. `repaired` are the paths
+    of the hints that were wrong, and were set or removed unless it was a dry run."""
+
+    location: str
+    latest_before: str | None
+    earliest_before: str | None
+    latest: int | None
+    earliest: int | None
+    repaired: tuple[str, ...]
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        return dataclasses.asdict(self) | {"repaired": list(self.repaired)}
+
+
+def repair_hints(
+    table: Table,
+    *,
+    dry_run: bool = False,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> HintReport:
+    """Sets LATEST and EARLIEST to what the listing of the snapshots says, where they say something else; in
+    an empty table wrong ones are removed. Safe beside writers: LATEST is never moved to a missing snapshot,
+    and whoever commits meanwhile sets it again.
+
+    Raises `StorageError`.
+    """
+    used = storage or table.storage
+    snapshots = SnapshotStore(used, runtime)
+    ids = snapshots.ids()
+    before = {path: _text(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
+    repaired: list[str] = []
+    latest = ids[-1] if ids else None
+    earliest = ids[0] if ids else None
+    if before[LATEST_HINT] != (None if latest is None else str(latest)):
+        repaired.append(LATEST_HINT)
+        if not dry_run:
+            _set(used, snapshots, LATEST_HINT, latest)
+    if before[EARLIEST_HINT] is not None and before[EARLIEST_HINT] != str(earliest):
+        repaired.append(EARLIEST_HINT)
+        if not dry_run:
+            _set(used, snapshots, EARLIEST_HINT, earliest)
+    return HintReport(
+        location=used.location,
+        latest_before=before[LATEST_HINT],
+        earliest_before=before[EARLIEST_HINT],
+        latest=latest,
+        earliest=earliest,
+        repaired=tuple(repaired),
+        dry_run=dry_run,
+    )
+
+
+def _text(storage: Storage, path: str) -> str | None:
+    try:
+        return storage.read(path).decode("utf-8", "replace")
+    except NotFound:
+        return None
+
+
+def _set(storage: Storage, snapshots: SnapshotStore, path: str, snapshot_id: int | None) -> None:
+    if snapshot_id is None:
+        storage.delete(path)
+    elif path == EARLIEST_HINT:
+        storage.write(path, str(snapshot_id).encode())
+    elif not snapshots.write_latest_hint(snapshot_id):
+        newest = snapshots.ids()[-1:]
+        if newest:
+            snapshots.write_latest_hint(newest[0])

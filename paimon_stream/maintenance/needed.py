@@ -1,0 +1,135 @@
+"""What a snapshot needs, read in bounded memory: the names of its metadata files, its live data files.
+
+Names of manifests are few; names of live files may be millions, so a `NameSet` keeps eight bytes of each.
+It may say that a name is in it that is not, once in 2^64: then a file stays that could have gone. It never
+says the opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from paimon_stream.errors import NotFound
+from paimon_stream.format.avro_records import read_records
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import SNAPSHOT_FOLDER, TAG_FOLDER, manifest_path
+from paimon_stream.table.manifests import ManifestStore
+
+__all__ = ["NameSet", "branch_snapshots", "live_entries", "manifest_names", "metadata_names", "tag_names"]
+
+_TAG: Final = "tag-"
+_NAME_ONLY: Final = {
+    "type": "record",
+    "name": "record",
+    "fields": [{"name": "_VERSION", "type": "int"}, {"name": "_FILE_NAME", "type": "string"}],
+}
+_LIST_VERSION: Final = 2
+
+
+class NameSet:
+    """A set of names that only grows, eight bytes each."""
+
+    def __init__(self) -> None:
+        self._sorted = np.empty(0, dtype=np.int64)
+        self._pending: list[int] = []
+
+    def add(self, names: Iterable[str]) -> None:
+        """Adds the names."""
+        self._pending.extend(map(hash, names))
+        if len(self._pending) > 1 << 16:
+            self._settle()
+
+    def __contains__(self, name: str) -> bool:
+        if self._pending:
+            self._settle()
+        wanted = hash(name)
+        at = int(np.searchsorted(self._sorted, wanted))
+        return at < len(self._sorted) and int(self._sorted[at]) == wanted
+
+    def _settle(self) -> None:
+        self._sorted = np.union1d(self._sorted, np.array(self._pending, dtype=np.int64))
+        self._pending = []
+
+
+def manifest_names(storage: Storage, list_name: str) -> tuple[str, ...]:
+    """The names of the manifests in a list, in order; () where the list is gone. Only names are decoded.
+
+    Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
+    """
+    path = manifest_path(list_name)
+    try:
+        data = storage.read(path)
+    except NotFound:
+        return ()
+    records = read_records(data, f"{storage.location}/{path}", _NAME_ONLY, _LIST_VERSION)
+    return tuple([record["_FILE_NAME"] for record in records])
+
+
+def metadata_names(
+    storage: Storage,
+    manifests: ManifestStore,
+    snapshot: Snapshot,
+    lists: dict[str, tuple[str, ...]] | None = None,
+) -> frozenset[str]:
+    """Everything of `manifest/`, `index/` and `statistics/` that a snapshot needs, by name; its changelog
+    apart. `lists` is what is known of manifest lists, by name; what is read is noted there.
+
+    Raises `CorruptMetadata` where a list or index manifest is gone or broken, `StorageError`.
+    """
+    known = {} if lists is None else lists
+    names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+    for one in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+        found = known.get(one)
+        if found is None:
+            found = manifest_names(storage, one)
+            if not found:
+                manifests.read_list(one)  # empty, or raises because it is gone
+            known[one] = found
+        names.update(found)
+    if snapshot.index_manifest is not None:
+        names.add(snapshot.index_manifest)
+        names.update(entry.file.file_name for entry in manifests.index_entries(snapshot.index_manifest))
+    if snapshot.statistics is not None:
+        names.add(snapshot.statistics)
+    return frozenset(names)
+
+
+def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
+    """The ADD entries of a snapshot's live files, one manifest at a time; what it holds on to are the
+    identities of deleted files. Raises `CorruptMetadata`, `StorageError`."""
+    metas = manifests.base_and_delta(snapshot)
+    deleted: set[FileIdentity] = set()
+    for meta in metas:
+        if meta.num_deleted_files:
+            deleted.update(one.identity for one in manifests.read(meta) if one.kind is FileKind.DELETE)
+    for meta in metas:
+        if meta.num_added_files:
+            for entry in manifests.read(meta):
+                if entry.kind is FileKind.ADD and (not deleted or entry.identity not in deleted):
+                    yield entry
+
+
+def tag_names(storage: Storage) -> list[str]:
+    """The names of all tags."""
+    return [stat.name[len(_TAG) :] for stat in storage.list_files(TAG_FOLDER, _TAG)]
+
+
+def branch_snapshots(storage: Storage) -> list[Snapshot]:
+    """The snapshots and tags of all branches other than main: their files lie in the main tree, and
+    nothing of what they need may go. Raises `CorruptMetadata`, `StorageError`."""
+    found = []
+    for folder in storage.list_folders("branch"):
+        if not folder.startswith("branch-"):
+            continue
+        for inner, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (TAG_FOLDER, _TAG)):
+            for stat in storage.list_files(f"branch/{folder}/{inner}", prefix):
+                try:
+                    found.append(decode_snapshot(storage.read(stat.path), stat.path))
+                except NotFound:
+                    continue  # deleted since it was listed
+    return sorted(found, key=lambda one: one.id)

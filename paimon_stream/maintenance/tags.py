@@ -1,0 +1,247 @@
+"""Tags: a snapshot under a name, whose files stay after the snapshot has expired (semantics.md §11).
+
+A tag is a copy of the snapshot's file under `tag/`. Deleting one deletes the files that only it needed,
+which are those that neither the tag before it nor what comes after it (the next tag or the oldest snapshot)
+has, nor a branch or a journal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from paimon_stream.errors import (
+    AlreadyExists,
+    CorruptMetadata,
+    InvalidOption,
+    NotFound,
+)
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.needed import tag_names
+from paimon_stream.maintenance.removal import Remover
+from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
+from paimon_stream.runtime import Clock, Runtime, system
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.table.layout import tag_path
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["TagReport", "create_tag", "delete_tag", "expire_tags", "read_tags", "tagged_until"]
+
+_LOG = logging.getLogger(__name__)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagReport:
+    """What was done to a tag. `snapshot` is the id of the snapshot it keeps; `files` counts deleted files
+    by kind, `left` those that stay as orphans. `found` is false where there was no such tag to delete."""
+
+    location: str
+    tag: str
+    snapshot: int | None = None
+    found: bool = True
+    files: Mapping[str, int] = field(default_factory=dict, hash=False)
+    left: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        return dataclasses.asdict(self) | {"files": dict(self.files)}
+
+
+def create_tag(
+    table: Table,
+    name: str,
+    snapshot_id: int | None = None,
+    time_retained: dt.timedelta | None = None,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> TagReport:
+    """Tags a snapshot, the newest if none is given. After `time_retained` (else the table's
+    `tag.default-time-retained`; never, if neither is set) the tag may be deleted by any engine.
+
+    Raises `InvalidOption` for a blank name or one that is a path, `AlreadyExists`, `NotFound` for a snapshot
+    that does not exist or expired meanwhile, `StorageError`.
+    """
+    used, clock = storage or table.storage, (runtime or system()).clock
+    _check_name(name)
+    if time_retained is None and table.options.is_set(TAG_TIME_RETAINED):
+        time_retained = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
+    snapshots = SnapshotStore(used, runtime)
+    snapshot = _to_tag(used, snapshots, snapshot_id)
+    content = _tag_json(snapshot, time_retained, clock)
+    if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
+        raise AlreadyExists(
+            f"{used.location} has a tag {name!r} already. Take another name, or delete that one.",
+            path=tag_path(name),
+            table=used.location,
+        )
+    if snapshots.find(snapshot.id) is None and not _kept_by_tag(used, snapshot, besides=name):
+        used.delete(tag_path(name))
+        raise _no_snapshot(used, snapshot.id, "expired while it was being tagged")
+    return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
+
+
+def delete_tag(
+    table: Table, name: str, *, storage: Storage | None = None, runtime: Runtime | None = None
+) -> TagReport:
+    """Deletes a tag, and the files that only it needed. A tag that is not there is reported, not raised.
+
+    The tag's file goes first, so a kill leaves orphans and never a tag without files. Raises `InvalidOption`
+    for a blank name, `CorruptMetadata` for a tag that cannot be read, `StorageError`.
+    """
+    used = storage or table.storage
+    _check_name(name)
+    tags = read_tags(used)
+    if name not in tags:
+        return TagReport(location=used.location, tag=name, found=False)
+    tag = tags.pop(name)
+    snapshots = SnapshotStore(used, runtime)
+    used.delete(tag_path(name))
+    remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
+    if snapshots.find(tag.id) is None and all(other.id != tag.id for other in tags.values()):
+        cleaner = Cleaner(
+            table=table,
+            storage=used,
+            snapshots=snapshots,
+            manifests=ManifestStore(used, table.options, runtime),
+            remover=remover,
+            clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
+        )
+        _clean(cleaner, tag, tags, snapshots)
+    return TagReport(
+        location=used.location,
+        tag=name,
+        snapshot=tag.id,
+        files=dict(+remover.removed),
+        left=remover.left,
+    )
+
+
+def expire_tags(
+    table: Table, *, storage: Storage | None = None, runtime: Runtime | None = None
+) -> tuple[TagReport, ...]:
+    """Deletes the tags whose time is over. Raises as `delete_tag`."""
+    used, runtime = storage or table.storage, runtime or system()
+    now = _local_time(runtime.clock)
+    over = []
+    for name in tag_names(used):
+        try:
+            until = tagged_until(used.read(tag_path(name)))
+        except NotFound:
+            continue
+        if until is not None and until < now:
+            over.append(name)
+    return tuple(delete_tag(table, name, storage=used, runtime=runtime) for name in over)
+
+
+def read_tags(storage: Storage) -> dict[str, Snapshot]:
+    """The tags by name, each with the snapshot it keeps. Raises `CorruptMetadata`, `StorageError`."""
+    found = {}
+    for name in tag_names(storage):
+        try:
+            data = storage.read(tag_path(name))
+        except NotFound:
+            continue  # deleted since it was listed
+        found[name] = decode_snapshot(data, f"{storage.location}/{tag_path(name)}")
+    return found
+
+
+def tagged_until(data: bytes) -> dt.datetime | None:
+    """Until when a tag's file says that it is kept, in local time (labelled UTC); None for ever."""
+    try:
+        node = json.loads(data, parse_float=Decimal)
+        made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
+        if made is None or kept is None:
+            return None
+        year, month, day, hour, minute, second, nanos = (*map(int, made), 0, 0)[:7]
+        moment = dt.datetime(year, month, day, hour, minute, second, nanos // 1000, dt.timezone.utc)
+        return moment + dt.timedelta(microseconds=int(Decimal(kept) * 1_000_000))
+    except (ValueError, TypeError, AttributeError, ArithmeticError):
+        return None  # in doubt it stays
+
+
+# -- within -------------------------------------------------------------------------------------------
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise InvalidOption("The name of a tag is blank. Give one.", option="name", value=name)
+    if "/" in name or "\0" in name:
+        raise InvalidOption(
+            f"{name!r} cannot be the name of a tag, for it would be a path. Leave out the slash.",
+            option="name",
+            value=name,
+        )
+
+
+def _to_tag(storage: Storage, snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
+    if snapshot_id is None:
+        latest = snapshots.latest()
+        if latest is None:
+            raise NotFound(
+                f"{storage.location} has no snapshot yet, so there is nothing to tag.", table=storage.location
+            )
+        return latest
+    found = snapshots.find(snapshot_id)
+    if found is None:
+        found = next((one for one in read_tags(storage).values() if one.id == snapshot_id), None)
+    if found is None:
+        raise _no_snapshot(storage, snapshot_id, "does not exist, and no tag keeps it")
+    return found
+
+
+def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
+    return NotFound(
+        f"Snapshot {snapshot_id} of {storage.location} {why}. Nothing was tagged. Take one that exists.",
+        table=storage.location,
+        snapshot=snapshot_id,
+    )
+
+
+def _kept_by_tag(storage: Storage, snapshot: Snapshot, besides: str) -> bool:
+    tags = read_tags(storage)
+    return any(one.nonce == snapshot.nonce for name, one in tags.items() if name != besides)
+
+
+def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
+    """The tag's file as Java writes it: without a time it is the snapshot's file."""
+    plain = encode_snapshot(snapshot)
+    if time_retained is None:
+        return plain
+    millis = clock.local_millis()
+    made = _EPOCH + dt.timedelta(milliseconds=millis)
+    parts = [made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond * 1000]
+    micros = round(time_retained.total_seconds() * 1_000_000)
+    seconds = f"{micros // 1_000_000}.{micros % 1_000_000:06d}000"
+    written = f',\n  "tagCreateTime" : [ {", ".join(map(str, parts))} ],\n  "tagTimeRetained" : {seconds}\n}}'
+    return plain[: -len(b"\n}")] + written.encode()
+
+
+def _local_time(clock: Clock) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
+
+
+def _clean(cleaner: Cleaner, tag: Snapshot, tags: Mapping[str, Snapshot], snapshots: SnapshotStore) -> None:
+    """Deletes what only the tag needed; leaves it, where its neighbours cannot be read."""
+    others = sorted({one.id: one for one in tags.values()}.values(), key=lambda one: one.id)
+    neighbours = [one for one in others if one.id < tag.id][-1:]
+    earliest_id = snapshots.earliest_id()
+    earliest = None if earliest_id is None else snapshots.find(earliest_id)
+    after = [one for one in (*others, earliest) if one is not None and one.id > tag.id]
+    neighbours += sorted(after, key=lambda one: one.id)[:1]
+    if earliest is not None and earliest.id <= tag.id and earliest not in neighbours:
+        neighbours.append(earliest)
+    try:
+        cleaner.remove_tagged(tag, neighbours)
+    except CorruptMetadata as why:
+        _LOG.warning("%s: files of a deleted tag stay as orphans: %s", cleaner.storage.location, why)
