@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "schema": ("schema", "The columns and keys, now or under an earlier schema."),
     "options": ("schema", "The options of the table, those that are set and the defaults of the others."),
     "query": ("query", "Which streams write here: the last batch of each, gaps, checkpoint."),
+    "doctor": ("doctor", "Is a restart of the stream safe, what would it do, and what to do if not."),
 }
 """Each command's module in this package, and the line that the list of commands has of it."""
 
@@ -51,7 +52,7 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
         """Runs a command and ends the process with its exit code. Ctrl-C is one line and 130."""
         try:
             code = self._run(list(sys.argv[1:] if args is None else args))

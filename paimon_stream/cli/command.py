@@ -9,7 +9,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -59,12 +59,8 @@ CommandFunction = Callable[..., Answer]
 
 
 def table_command(
-    function: CommandFunction | None = None,
-    *,
-    name: str | None = None,
-    example: str = "",
-    params: tuple[Any, ...] = (),
-) -> Any:
+    *, name: str | None = None, example: str, params: Sequence[click.Parameter] = ()
+) -> Callable[[CommandFunction], click.Command]:
     """Makes a command of the function; its docstring is the help, and `example` stands below it.
 
     `params` are its own click parameters; they are passed by name.
@@ -98,7 +94,7 @@ def table_command(
             help=f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  paimon-stream {example}",
         )
 
-    return make if function is None else make(function)
+    return make
 
 
 def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> int:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from paimon_stream.commit.claims import Claims, duplicate_writer
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.dead_attempts import data_files, remove_dead_attempts, remove_files
+from paimon_stream.commit.first_judgement import Batch, gather, judge
 from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity
 from paimon_stream.commit.journal import Journal, JournalEntry, PreviousBatch
 from paimon_stream.commit.ledger import (
@@ -26,7 +26,6 @@ from paimon_stream.commit.ledger import (
     Memory,
     Reuse,
     Verdict,
-    judge_first,
     judge_next,
 )
 from paimon_stream.commit.message import CommitMessage
@@ -34,7 +33,6 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
-from paimon_stream.commit.reuse import why_not_reusable
 from paimon_stream.commit.story import Story
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
@@ -43,9 +41,9 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
-from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_writable, load_table
 
@@ -54,20 +52,6 @@ __all__ = ["Batch", "BeforeCommit", "StreamWriter"]
 _LOG = logging.getLogger(__name__)
 
 BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What Spark says of one micro-batch; None for what cannot be read from its checkpoint.
-
-    `offsets_hash` tells two plans of the same batch id apart; `watermark` is epoch milliseconds;
-    `previous_done_millis` is when Spark noted the batch before as done.
-    """
-
-    batch_id: int
-    offsets_hash: str | None = None
-    watermark: int | None = None
-    previous_done_millis: int | None = None
 
 
 class StreamWriter:
@@ -129,38 +113,14 @@ class StreamWriter:
         if self.table.options.value(COMMIT_GUARD) == "probe":
             probe_atomic_create(self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
         self._claims.acquire()
-        self._digest = self._schemas.first_digest()
-        registered = self._claims.own()
-        earlier = [one for one in self._journal.batches() if one < batch.batch_id]
-        evidence = Evidence(
-            identity=self._identity,
-            batch_id=batch.batch_id,
-            offsets_hash=batch.offsets_hash,
-            schema_digest=self._digest,
-            schema_created_millis=self._schemas.get(0).time_millis,
-            entry=self._journal.read(batch.batch_id),
-            last_entry=self._journal.read(earlier[-1]) if earlier else None,
-            registered=registered,
-            others=self._claims.others,
-            previous_done_millis=batch.previous_done_millis,
-            files_live=self._count_live,
-            claimed=self._claims.claimed,
-        )
-        verdict = judge_first(self._snapshots, evidence, refuse)
-        self._claims.register(self._digest, self._journal_since(batch, verdict, evidence))
-        if isinstance(verdict, Reuse):
-            why_not = why_not_reusable(
-                self._storage,
-                self.table,
-                self._digest,
-                batch.offsets_hash,
-                self._runtime.clock,
-                verdict.entry,
-            )
-            if why_not:
-                _LOG.info("Batch %d is written again: %s.", batch.batch_id, why_not)
-                return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
-        return verdict
+        evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
+        self._digest = evidence.schema_digest
+        judged = judge(self.table, self._snapshots, evidence, refuse, self._runtime)
+        journal_since = self._journal_since(batch, judged.verdict, evidence)
+        self._claims.register(self._digest, journal_since)
+        if judged.written_again:
+            _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
+        return judged.verdict
 
     def _journal_since(self, batch: Batch, verdict: Verdict, evidence: Evidence) -> int | None:
         """From which batch on a missing journal entry proves that nothing came to commit."""
@@ -172,19 +132,13 @@ class StreamWriter:
             return registered.journal_since
         return batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
-    def _count_live(self, snapshot: Snapshot, messages: tuple[CommitMessage, ...]) -> int:
-        wanted = {(m.partition, m.bucket, f.file_name) for m in messages for f in m.new_files}
-        manifests = self._manifests()
-        types = [field.type for field in self.table.schema.partition_fields]
-        entries = live_files(
-            manifests, manifests.base_and_delta(snapshot), types, frozenset(m.partition for m in messages)
-        )
-        return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})
-
     def _refresh(self) -> None:
         """The table's newest schema and options; caches live on while the schema stays the same."""
         table = load_table(self._storage, self._overrides)
         check_writable(table)
+        self._adopt(table)
+
+    def _adopt(self, table: Table) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
             self._committer = Committer(table, self._storage, self._runtime, self._observer)
@@ -199,6 +153,18 @@ class StreamWriter:
             batch_id=batch.batch_id,
             options=self.table.options,
         )
+
+    # -- the schema -------------------------------------------------------------------------------
+
+    def evolve(self, merge: Merge) -> Table:
+        """Publishes what `merge` makes of the table's newest schema, if that is another, between `judge` and
+        the writing of rows; returns the table as it is then.
+
+        Harmless where the batch then fails: the next attempt finds the schema there. Raises as
+        `schema_change.evolve`.
+        """
+        self._adopt(evolve(self.table, merge, self._overrides))
+        return self.table
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -394,15 +360,17 @@ class StreamWriter:
         """Remembers the outcome, and removes what dead attempts at this batch left."""
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
-            seen = SnapshotRef.of(outcome.snapshot)
+            seen = SnapshotRef.of(outcome.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
             if len(entry.stage_uuids) > 1:
-                self._remove_dead(entry, outcome.snapshot)
+                self._remove_dead(entry, outcome.newest)
         else:
             self._journal.remove(entry.batch_id)
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
 
     def _remove_dead(self, entry: JournalEntry, published: Snapshot) -> None:
-        removed = remove_dead_attempts(self._storage, self.table.layout, self._manifests(), entry, published)
+        removed = remove_dead_attempts(
+            self._storage, self.table.layout, self._snapshots, self._manifests(), entry, published
+        )
         if removed:
             _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)

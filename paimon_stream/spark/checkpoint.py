@@ -31,6 +31,14 @@ class Checkpoint:
         node = self._json("metadata", line=0)
         return None if node is None else _text(node.get("id"))
 
+    def planned_batch(self) -> int | None:
+        """The newest batch that Spark has planned; None before the first, and where that cannot be read."""
+        return self._newest("offsets")
+
+    def done_batch(self) -> int | None:
+        """The newest batch that Spark has noted as done; None before the first, and where unreadable."""
+        return self._newest("commits")
+
     def offsets_hash(self, batch_id: int) -> str | None:
         """A hash of the batch's source offsets as Spark planned them. A replay keeps the file as it is;
         a batch planned anew has another time in it, even for the same offsets."""
@@ -63,6 +71,15 @@ class Checkpoint:
             return "state" in self.storage.list_folders("")
         except StorageError:
             return None
+
+    def _newest(self, folder: str) -> int | None:
+        if self.storage is None:
+            return None
+        try:
+            names = [stat.name for stat in self.storage.list_files(folder)]
+        except StorageError:
+            return None
+        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
     def _read(self, path: str) -> bytes | None:
         if self.storage is None:

@@ -1,0 +1,119 @@
+"""The first judgement of a run, from storage alone: gathering the evidence, judging, and whether prepared
+files can be used. Shared by the sink, which acts on it, and by the doctor, who only tells.
+
+Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paimon_stream.commit.claims import Claims
+from paimon_stream.commit.identity import WriterIdentity
+from paimon_stream.commit.journal import Journal
+from paimon_stream.commit.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.commit.reuse import why_not_reusable
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.runtime import Runtime
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["Batch", "FirstJudgement", "gather", "judge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What Spark says of one micro-batch; None for what cannot be read from its checkpoint.
+
+    `offsets_hash` tells two plans of the same batch id apart; `watermark` is epoch milliseconds;
+    `previous_done_millis` is when Spark noted the batch before as done.
+    """
+
+    batch_id: int
+    offsets_hash: str | None = None
+    watermark: int | None = None
+    previous_done_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstJudgement:
+    """The verdict. `written_again` says in words why files that an earlier run prepared are not used; the
+    verdict is then `Fresh`."""
+
+    verdict: Verdict
+    written_again: str | None = None
+
+
+def gather(
+    table: Table,
+    identity: WriterIdentity,
+    batch: Batch,
+    *,
+    claimed: Callable[[str], bool] | None = None,
+    runtime: Runtime,
+) -> Evidence:
+    """All that the first judgement of a run looks at, beside the snapshots. `claimed` answers instead of the
+    claims of this run.
+
+    Raises `NotFound` where there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    """
+    storage = table.storage
+    schemas, journal, claims = (
+        SchemaStore(storage),
+        Journal(storage, identity.user),
+        Claims(storage, identity),
+    )
+    digest, registered = schemas.first_digest(), claims.own()
+    earlier = [one for one in journal.batches() if one < batch.batch_id]
+
+    def count_live(snapshot: Snapshot, messages: tuple[CommitMessage, ...]) -> int:
+        return _count_live(table, snapshot, messages, runtime)
+
+    return Evidence(
+        identity=identity,
+        batch_id=batch.batch_id,
+        offsets_hash=batch.offsets_hash,
+        schema_digest=digest,
+        schema_created_millis=schemas.get(0).time_millis,
+        entry=journal.read(batch.batch_id),
+        last_entry=journal.read(earlier[-1]) if earlier else None,
+        registered=registered,
+        others=claims.others,
+        previous_done_millis=batch.previous_done_millis,
+        files_live=count_live,
+        claimed=claimed or claims.claimed,
+    )
+
+
+def judge(
+    table: Table, snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals, runtime: Runtime
+) -> FirstJudgement:
+    """Judges, and looks whether what an earlier run prepared can be committed as it is.
+
+    Raises a `ReplayError` where exactly-once cannot be proven, `StorageError`, `FormatError`.
+    """
+    verdict = judge_first(snapshots, evidence, refuse)
+    if isinstance(verdict, Reuse):
+        why_not = why_not_reusable(
+            table.storage, table, evidence.schema_digest, evidence.offsets_hash, runtime.clock, verdict.entry
+        )
+        if why_not:
+            again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
+            return FirstJudgement(verdict=again, written_again=why_not)
+    return FirstJudgement(verdict=verdict)
+
+
+def _count_live(
+    table: Table, snapshot: Snapshot, messages: tuple[CommitMessage, ...], runtime: Runtime
+) -> int:
+    wanted = {(m.partition, m.bucket, f.file_name) for m in messages for f in m.new_files}
+    manifests = ManifestStore(table.storage, table.options, runtime)
+    touched = frozenset(message.partition for message in messages)
+    entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
+    return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})
