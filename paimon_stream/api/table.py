@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,9 @@ from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField, from_arrow, parse_type
+from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
+from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
+from paimon_stream.maintenance.progress import Progress
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
@@ -278,6 +282,33 @@ class PaimonTable:
     def new_commit(self, commit_user: str) -> TableCommit:
         """Commits files to the table under that commit user, without Spark."""
         return TableCommit(self._table, commit_user)
+
+    # -- keeping it healthy -----------------------------------------------------------------------
+
+    def remove_orphan_files(
+        self,
+        older_than: timedelta | str | None = None,
+        dry_run: bool = True,
+        *,
+        max_paths: int = 1000,
+        progress: Progress | None = None,
+    ) -> OrphanReport:
+        """Finds the files that nothing refers to, and removes them if `dry_run` is False.
+
+        `older_than` is an age, a `timedelta` or a text such as `"36 h"`: a day if none is given, an hour at
+        least, and more than your longest batch takes.
+
+        Raises `InvalidOption` for a smaller age; with nothing deleted, `CorruptMetadata`, `UnknownVersion`,
+        `StorageError` where anything that refers to files cannot be read, and `CommitContended`.
+        """
+        return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
+
+    def compact_manifests(self, *, progress: Progress | None = None) -> ManifestCompactionReport:
+        """Merges the manifests of the newest snapshot, in a snapshot of its own, if that changes anything.
+
+        Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
+        """
+        return compact_manifests(self._table, progress=progress)
 
     @property
     def _storage(self) -> Storage:

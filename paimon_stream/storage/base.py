@@ -64,7 +64,7 @@ class Storage(Protocol):
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) whose names start with `prefix`, sorted by
         name; [] for a missing folder. Files that vanish meanwhile are left out, and so are names that
-        begin with a dot: they are temporary files of this or another engine."""
+        begin with a dot, unless `prefix` does: they are temporary files of this or another engine."""
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), sorted, without those that

@@ -115,7 +115,7 @@ class LocalStorage:
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) by name, without those that begin with a
-        dot; [] for a missing folder."""
+        dot unless `prefix` does; [] for a missing folder."""
         found = []
         for entry in self._entries(folder, prefix):
             with _reading(entry.path), contextlib.suppress(FileNotFoundError):
@@ -172,9 +172,12 @@ class LocalStorage:
 
     def _entries(self, folder: str, prefix: str) -> Iterator[os.DirEntry[str]]:
         full = self._full(folder) if folder else self.root
+        hidden = prefix.startswith(".")
         try:
             with os.scandir(full) as entries:
-                yield from (e for e in entries if e.name.startswith(prefix) and not e.name.startswith("."))
+                for entry in entries:
+                    if entry.name.startswith(prefix) and (hidden or not entry.name.startswith(".")):
+                        yield entry
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as failed:

@@ -130,13 +130,14 @@ class MemoryStorage:
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) by name, without those that begin with a
-        dot; [] for a missing folder."""
+        dot unless `prefix` does; [] for a missing folder."""
+        hidden = prefix.startswith(".")
         with self._store.lock:
             files = sorted(self._store.folders.get(self._folder(folder), {}).items())
         return [
             _file_stat(f"{folder}/{name}" if folder else name, file)
             for name, file in files
-            if name.startswith(prefix) and not name.startswith(".")
+            if name.startswith(prefix) and (hidden or not name.startswith("."))
         ]
 
     def list_folders(self, folder: str) -> list[str]:

@@ -216,6 +216,16 @@ def test_hidden_names_are_not_listed(storage: Storage) -> None:
     assert storage.read("snapshot/.snapshot-1.uuid.tmp") == b"cut o"
 
 
+def test_hidden_files_are_listed_where_the_prefix_asks_for_them(storage: Storage) -> None:
+    for name in (".a.tmp", ".b", "c"):
+        storage.write(f"folder/{name}", b"12")
+    assert [(one.path, one.size) for one in storage.list_files("folder", ".")] == [
+        ("folder/.a.tmp", 2),
+        ("folder/.b", 2),
+    ]
+    assert [one.name for one in storage.list_files("folder", ".b")] == [".b"]
+
+
 def test_nothing_but_the_file_itself_is_left_behind(storage: Storage) -> None:
     storage.write("f/a", b"1")
     storage.put_if_absent("f/b", b"1")

@@ -1,0 +1,357 @@
+"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9).
+
+Where they come from: tasks killed half-way, commits given up, expiry cut short. What is looked at is what
+Java looks at: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and
+`changelog` what is neither snapshot nor hint. Any other folder is left alone, `schema`, `tag`, `consumer`
+and `branch` above all; of `_paimon_stream` only temporary files go.
+
+A file that may still become part of the table is never taken:
+
+1. Candidates are listed first, and only then is read what is in use (`references.py`); what is committed
+   meanwhile is either young, or in a journal.
+2. Candidates are older than the cutoff, by the storage's own clock where it is behind ours. Their age is
+   looked at again just before each is deleted.
+3. The age is at least an hour: committers publish nothing staged longer ago than half of that, and reuse
+   prepared files only with a journal, whose files are never candidates.
+
+Memory: eight bytes for each file older than the cutoff and for each name in use, and what one folder's
+listing takes. A folder is listed a second time only if there is an orphan in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import InvalidOption, PaimonStreamError
+from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
+from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.references import CHANGELOG_FOLDER, References, branches, name_hash
+from paimon_stream.options import duration
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.table import Table
+
+__all__ = ["DEFAULT_AGE", "LEAST_AGE", "OrphanReport", "remove_orphan_files"]
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_AGE: Final = timedelta(days=1)
+"""Younger files are left alone if nothing is said."""
+LEAST_AGE: Final = timedelta(hours=1)
+"""No younger file is ever taken."""
+
+_BUCKET: Final = "bucket-"
+_HINTS: Final = ("LATEST", "EARLIEST")
+_CLOCK: Final = "clock-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanReport:
+    """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
+    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most as many as
+    were asked for. `listed` counts all files looked at, `roots` the snapshots, tags and changelogs that were
+    read, `failed` the files that could not be deleted, `folders` the empty folders that were removed.
+    `cutoff_millis` is epoch milliseconds.
+    """
+
+    table: str
+    dry_run: bool
+    cutoff_millis: int
+    listed: int
+    roots: int
+    files: Mapping[str, int]
+    sizes: Mapping[str, int]
+    paths: tuple[str, ...]
+    failed: int
+    folders: int
+
+    @property
+    def count(self) -> int:
+        """How many orphans there are (were, unless `dry_run`)."""
+        return sum(self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        """What they take (took) on the storage."""
+        return sum(self.sizes.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "table": self.table,
+            "dryRun": self.dry_run,
+            "cutoffMillis": self.cutoff_millis,
+            "listed": self.listed,
+            "roots": self.roots,
+            "count": self.count,
+            "bytes": self.bytes,
+            "files": dict(self.files),
+            "sizes": dict(self.sizes),
+            "paths": list(self.paths),
+            "pathsCut": len(self.paths) < self.count,
+            "failed": self.failed,
+            "folders": self.folders,
+        }
+
+
+def remove_orphan_files(
+    table: Table,
+    older_than: timedelta | str | None = None,
+    dry_run: bool = True,
+    *,
+    max_paths: int = 1000,
+    progress: Progress | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> OrphanReport:
+    """Finds the files that nothing refers to, and removes them unless `dry_run`.
+
+    `older_than` is an age, a `timedelta` or a text such as `"36 h"`; a day if none is given, never less than
+    an hour. Batches that take longer than that to write would lose files.
+
+    Raises `InvalidOption` for a smaller age, and with nothing deleted `CorruptMetadata`, `UnknownVersion`,
+    `StorageError` where any snapshot, tag, changelog, branch, list, manifest or journal cannot be read, and
+    `CommitContended`. A file that cannot be deleted is counted and logged.
+    """
+    used = storage or table.storage
+    running = runtime or system()
+    age = _age(older_than)
+    now = running.clock.now_millis()
+    if not dry_run:
+        now = min(now, _storage_clock(used, running))
+    return _Cleaner(
+        table=table,
+        storage=used,
+        runtime=running,
+        cutoff=now - age,
+        dry_run=dry_run,
+        max_paths=max_paths,
+        progress=progress or silent,
+    ).run()
+
+
+def _age(older_than: timedelta | str | None) -> int:
+    """The age in milliseconds."""
+    least = LEAST_AGE // timedelta(milliseconds=1)
+    if isinstance(older_than, str):
+        try:
+            millis = duration(older_than)
+        except ValueError:
+            raise InvalidOption(
+                f"older_than is {older_than!r}, which is no age. Give one such as '1 d' or '36 h'.",
+                option="older_than",
+                value=older_than,
+            ) from None
+    else:
+        millis = (DEFAULT_AGE if older_than is None else older_than) // timedelta(milliseconds=1)
+    if millis < least:
+        raise InvalidOption(
+            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would "
+            "be taken for orphans. Give an age of an hour or more, and more than your longest batch takes.",
+            option="older_than",
+            value=str(older_than),
+        )
+    return millis
+
+
+def _storage_clock(storage: Storage, runtime: Runtime) -> int:
+    """What time it is by the clock that gives files their modification times."""
+    path = f"{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
+    storage.write(path, b"what time is it?")
+    try:
+        return storage.stat(path).modified_millis
+    finally:
+        storage.delete(path)
+
+
+@dataclass(slots=True)
+class _Folder:
+    """A folder that was listed: the hashes of its old files are those up to `end`. `strays`: it holds files
+    of a fixed kind of name, and whatever has another name is an orphan."""
+
+    path: str
+    kind: str
+    end: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cleaner:
+    """One run."""
+
+    table: Table
+    storage: Storage
+    runtime: Runtime
+    cutoff: int
+    dry_run: bool
+    max_paths: int
+    progress: Progress
+    listed: int = 0
+    failed: int = 0
+    removed_folders: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+
+    def run(self) -> OrphanReport:
+        folders, hashes, prefixes = self._candidates()
+        references = References(
+            table=self.table,
+            storage=self.storage,
+            runtime=self.runtime,
+            mentions=Mentions(prefixes),
+            progress=self.progress,
+        )
+        orphans = np.setdiff1d(hashes, references.read())
+        strays = list(self._strays())  # judged by their names alone, and only once everything could be read
+        if orphans.size:
+            self._remove_orphans(folders, hashes, orphans, references.protected)
+        for kind, stat in strays:
+            self._remove(kind, stat)
+        return self._report(references.roots)
+
+    # -- 1: candidates ----------------------------------------------------------------------------
+
+    def _candidates(self) -> tuple[list[_Folder], npt.NDArray[np.int64], set[bytes]]:
+        """The folders, the hashes of the old files in them, and how the names of data files begin."""
+        hashes = array("q")
+        folders: list[_Folder] = []
+        prefixes: set[bytes] = set()
+        for kind, path in self._folders():
+            for stat in self._list(path):
+                self.listed += 1
+                if stat.modified_millis < self.cutoff:
+                    hashes.append(name_hash(stat.name))
+                    if kind == "data":
+                        prefixes.add(stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES])
+            folders.append(_Folder(path, kind, len(hashes)))
+            self.progress("files", self.listed, None)
+        return folders, np.frombuffer(hashes, dtype=np.int64), prefixes
+
+    def _folders(self) -> Iterator[tuple[str, str]]:
+        """The folders in which files must be referred to, each with the kind of its files."""
+        yield "manifest", MANIFEST_FOLDER
+        yield "index", "index"
+        yield "statistics", "statistics"
+        for bucket in self._buckets(self.table.layout.directory, len(self.table.layout.partition_keys)):
+            yield "data", bucket
+
+    def _buckets(self, folder: str, levels: int) -> Iterator[str]:
+        for name in self.storage.list_folders(folder):
+            path = f"{folder}/{name}" if folder else name
+            if levels == 0 and name.startswith(_BUCKET):
+                yield path
+            elif levels and "=" in name:
+                yield from self._buckets(path, levels - 1)
+
+    def _list(self, folder: str) -> Iterator[FileStat]:
+        """All files of a folder, hidden ones too."""
+        yield from self.storage.list_files(folder)
+        yield from self.storage.list_files(folder, ".")
+
+    def _strays(self) -> Iterator[tuple[str, FileStat]]:
+        """Old files that have no business where they are, whoever made them; among them the temporary files
+        of killed writers."""
+        for branch in branches(self.storage):
+            for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
+                for stat in self._old(self._list(f"{branch}{kind}")):
+                    if not stat.name.startswith(prefix) and stat.name not in _HINTS:
+                        yield kind, stat
+        for stat in self._old(iter(self.storage.list_files(OWN_FOLDER, _CLOCK))):
+            yield "stream", stat
+        for user in ("", *self.storage.list_folders(OWN_FOLDER)):
+            folder = f"{OWN_FOLDER}/{user}".rstrip("/")
+            for stat in self._old(iter(self.storage.list_files(folder, "."))):
+                if stat.name.endswith(".tmp"):
+                    yield "stream", stat
+
+    def _old(self, stats: Iterator[FileStat]) -> Iterator[FileStat]:
+        for stat in stats:
+            self.listed += 1
+            if stat.modified_millis < self.cutoff:
+                yield stat
+
+    # -- 2: what is left of them ------------------------------------------------------------------
+
+    def _remove_orphans(
+        self,
+        folders: list[_Folder],
+        hashes: npt.NDArray[np.int64],
+        orphans: npt.NDArray[np.int64],
+        protected: set[str],
+    ) -> None:
+        start = 0
+        for folder in folders:
+            mine = hashes[start : folder.end]
+            start = folder.end
+            left = {int(one) for one in mine[np.isin(mine, orphans)]}
+            if not left:
+                continue
+            for stat in self._list(folder.path):
+                young = stat.modified_millis >= self.cutoff
+                if not young and name_hash(stat.name) in left and not _is_of(stat.name, protected):
+                    self._remove(folder.kind, stat)
+            if folder.kind == "data" and not self.dry_run:
+                self._remove_empty(folder.path)
+
+    def _remove(self, kind: str, stat: FileStat) -> None:
+        if not self.dry_run and not self._deleted(stat):
+            return
+        self.files[kind] = self.files.get(kind, 0) + 1
+        self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
+        if len(self.paths) < self.max_paths:
+            self.paths.append(stat.path)
+        self.progress("orphans", sum(self.files.values()), None)
+
+    def _deleted(self, stat: FileStat) -> bool:
+        try:
+            if self.storage.stat(stat.path) != stat:
+                return False  # somebody has written it again
+            self.storage.delete(stat.path)
+        except PaimonStreamError as why:
+            self.failed += 1
+            _LOG.warning("%s: could not remove the orphan %s: %s", self.storage.location, stat.path, why)
+            return False
+        return True
+
+    def _remove_empty(self, bucket: str) -> None:
+        """Removes a bucket's folder that orphans were taken from, and those of its partition, if nothing is
+        in them any more. A writer whose folder goes makes it again."""
+        path = bucket
+        for _ in range(1 + len(self.table.layout.partition_keys)):
+            try:
+                if self.storage.list_folders(path) or any(True for _ in self._list(path)):
+                    return
+                self.storage.delete(path)
+            except PaimonStreamError as why:
+                _LOG.warning("%s: could not remove the folder %s: %s", self.storage.location, path, why)
+                return
+            self.removed_folders += 1
+            path = path.rpartition("/")[0]
+
+    def _report(self, roots: int) -> OrphanReport:
+        return OrphanReport(
+            table=self.storage.location,
+            dry_run=self.dry_run,
+            cutoff_millis=self.cutoff,
+            listed=self.listed,
+            roots=roots,
+            files=dict(sorted(self.files.items())),
+            sizes=dict(sorted(self.sizes.items())),
+            paths=tuple(self.paths),
+            failed=self.failed,
+            folders=self.removed_folders,
+        )
+
+
+def _is_of(name: str, uuids: set[str]) -> bool:
+    """Whether the name is that of metadata of one of these stagings (`manifest-<uuid>-<n>`)."""
+    return any(uuid in name for uuid in uuids)
