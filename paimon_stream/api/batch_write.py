@@ -22,6 +22,7 @@ from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.format.types import arrow_type
+from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.runtime import system
 from paimon_stream.table.table import Table, check_writable
 from paimon_stream.write.task import WriteSpec, write_task
@@ -71,7 +72,7 @@ def _publish(
 
 def batch_commit(table: Table) -> TableCommit:
     """Commits one batch, under a user of its own."""
-    return TableCommit(table, batch_user(table.options, system().ids))
+    return TableCommit(table, batch_user(table.options, system().ids), after_commit=AfterCommit())
 
 
 # -- writing ------------------------------------------------------------------------------------------

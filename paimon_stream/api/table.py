@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,13 @@ from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField, from_arrow, parse_type
+from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
-from paimon_stream.maintenance.progress import Progress
+from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
+from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
@@ -281,7 +286,68 @@ class PaimonTable:
 
     def new_commit(self, commit_user: str) -> TableCommit:
         """Commits files to the table under that commit user, without Spark."""
-        return TableCommit(self._table, commit_user)
+        return TableCommit(self._table, commit_user, after_commit=AfterCommit())
+
+    # -- snapshots, tags --------------------------------------------------------------------------
+
+    def expire_snapshots(
+        self,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        older_than: dt.datetime | dt.timedelta | int | None = None,
+        max_deletes: int | None = None,
+        dry_run: bool = False,
+        *,
+        protect_streams: bool = True,
+        progress: Progress = silent,
+    ) -> ExpireReport:
+        """Expires old snapshots and deletes the files that only they need; tags, branches, consumers and
+        streams that were active within a day keep theirs.
+
+        What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
+        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is a moment (`datetime`, or epoch
+        milliseconds) or an age (`timedelta`).
+
+        Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
+        `CorruptMetadata`, `StorageError`; what was not deleted then is deleted by the next run.
+        """
+        return expire_snapshots(
+            self._newest(),
+            retain_max,
+            retain_min,
+            older_than,
+            max_deletes,
+            dry_run,
+            protect_streams=protect_streams,
+            progress=progress,
+        )
+
+    def create_tag(
+        self, name: str, snapshot_id: int | None = None, time_retained: dt.timedelta | None = None
+    ) -> TagReport:
+        """Keeps a snapshot, the newest if none is given, under a name; after `time_retained` (default: the
+        table's `tag.default-time-retained`, else never) any engine may delete the tag.
+
+        Raises `InvalidOption` for a name that cannot be one, `AlreadyExists`, `NotFound` for a snapshot that
+        does not exist, `StorageError`.
+        """
+        return create_tag(self._newest(), name, snapshot_id, time_retained)
+
+    def delete_tag(self, name: str) -> TagReport:
+        """Deletes a tag, and the files that only it needed; `found` in the report says whether there was one.
+
+        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`.
+        """
+        return delete_tag(self._newest(), name)
+
+    def rollback_to(self, target: int | str, *, dry_run: bool = False) -> RollbackReport:
+        """Makes a snapshot (its id) or a tag (its name) the newest again: later snapshots and tags are
+        removed. Stop the writers first; streams whose batches go stop with `TableRolledBack`.
+
+        Raises `NotFound`, `CommitContended` where a writer goes on committing, `CorruptMetadata`,
+        `StorageError`.
+        """
+        return rollback_to(self._newest(), target, dry_run=dry_run)
 
     # -- keeping it healthy -----------------------------------------------------------------------
 

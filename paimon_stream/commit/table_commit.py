@@ -8,7 +8,7 @@ of messages that never will be published.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
@@ -34,6 +34,9 @@ __all__ = ["TableCommit", "batch_user"]
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
+AfterPublishing = Callable[[Table, Snapshot], None]
+"""What is done for the table after a commit; it never raises."""
+
 
 class TableCommit:
     """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
@@ -49,6 +52,7 @@ class TableCommit:
         storage: Storage | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
+        after_commit: AfterPublishing | None = None,
     ) -> None:
         check_committable(table)
         self._table = table
@@ -57,6 +61,7 @@ class TableCommit:
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
         self._committer = Committer(table, self._storage, self._runtime, observer)
+        self._after_commit = after_commit
 
     @property
     def user(self) -> str:
@@ -118,7 +123,7 @@ class TableCommit:
                     raise self._shared(identifier, outcome.snapshot)
                 latest = outcome.snapshot
             elif isinstance(outcome, Published):
-                latest = outcome.snapshot
+                latest = outcome.newest
                 published += 1
         return published
 
@@ -176,7 +181,7 @@ class TableCommit:
             newest = self._newest_of_user(latest, identifier)
             if newest is not None and newest >= identifier:
                 return self._already(identifier)
-        outcome = self._committer.commit(
+        outcome = self._commit(
             CommitRequest(
                 user=user,
                 identifier=identifier,
@@ -249,7 +254,14 @@ class TableCommit:
             seen=None if seen is None else SnapshotRef.of(seen),
             stage_uuid=self._runtime.ids.uuid(),
         )
-        return self._committer.commit(request)
+        return self._commit(request)
+
+    def _commit(self, request: CommitRequest) -> Outcome:
+        """Publishes, then lets the table's maintenance take its turn, which cannot fail the commit."""
+        outcome = self._committer.commit(request)
+        if isinstance(outcome, Published) and self._after_commit is not None:
+            self._after_commit(self._table, outcome.newest)
+        return outcome
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
         """The identifier of this user's newest stream commit, None if there is none.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,7 @@ from paimon_stream.maintenance.expire import (
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 __all__ = ["AfterCommit"]
@@ -52,7 +54,17 @@ class AfterCommit:
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
+        self._run(table, lambda: snapshot)
+
+    def after(self, table: Table, snapshot_id: int) -> None:
+        """The same, for who knows only the id; nothing, if that snapshot is gone already."""
+        self._run(table, lambda: SnapshotStore(table.storage, self.runtime).find(snapshot_id))
+
+    def _run(self, table: Table, find: Callable[[], Snapshot | None]) -> None:
         try:
+            snapshot = find()
+            if snapshot is None:
+                return
             if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
                 write_consumer(table.storage, consumer_of(snapshot.commit_user), snapshot.id)
             if not table.options.value(WRITE_ONLY):

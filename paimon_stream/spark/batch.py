@@ -19,6 +19,7 @@ from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature, WriteInterrupted
+from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.log import LogReporter
 from paimon_stream.runtime import Runtime, system
@@ -41,7 +42,13 @@ class _Run:
 
     run_id: str | None
     writer: StreamWriter
+    after_commit: AfterCommit
     wide_rows: bool = False
+
+    def maintain(self, report: CommitReport) -> None:
+        """Expiry after a batch that made a snapshot; it never fails the batch."""
+        if report.outcome == "committed" and report.snapshot_id is not None:
+            self.after_commit.after(self.writer.table, report.snapshot_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +83,18 @@ class Runs:
             self.last_report = report
             callback = () if settings.on_commit is None else (_Callback(function=settings.on_commit),)
             report_to_all((LogReporter(), *callback), report)
+            run.maintain(report)
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=writer_identity(facts, user, settings.token),
             options=settings.options,
+            overwrites=settings.overwrites,
             runtime=self._runtime,
             observer=settings.observer,
         )
-        return _Run(run_id=facts.run_id, writer=writer)
+        return _Run(run_id=facts.run_id, writer=writer, after_commit=AfterCommit(runtime=self._runtime))
 
     def _write(
         self,
@@ -163,13 +172,23 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings) -> None:
-    """An append table cannot take back a row, so every update of it would be another row."""
+    """An append table cannot take back a row, so every update of it would be another row; and to replace
+    the table by anything but the whole result would lose the rest."""
     if facts.output_mode in (None, settings.mode):
         return
+    trouble = (
+        "replaces the whole table with each batch: rows of earlier batches would be lost"
+        if settings.overwrites
+        else "appends: rows that the query updates later would be in the table again and again"
+    )
+    other = (
+        ", or give the sink mode='complete', which replaces the table with each batch"
+        if facts.output_mode == "complete"
+        else ""
+    )
     raise UnsupportedFeature(
-        f"The query runs in output mode {facts.output_mode!r}, but the sink appends: rows that the query "
-        f"updates later would be in the table again and again. Nothing was written. Start the query with "
-        f".outputMode({settings.mode!r}), or use sink.start(), which sets it.",
+        f"The query runs in output mode {facts.output_mode!r}, but the sink {trouble}. Nothing was written. "
+        f"Start the query with .outputMode({settings.mode!r}), or use sink.start(), which sets it{other}.",
         table=settings.location,
         option="mode",
         value=facts.output_mode,
