@@ -31,6 +31,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.checks import Checker
@@ -38,7 +39,7 @@ from paimon_stream.commit.halves import commit_halves
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.manifest_merge import Merged
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.plan import Changes, collect
+from paimon_stream.commit.plan import NO_CHANGES, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.request import (
     ChangeSource,
@@ -73,6 +74,9 @@ from paimon_stream.table.table import Table
 __all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Superseded"]
 
 _LOG = logging.getLogger(__name__)
+
+_LONGEST_STAGED_MILLIS: Final = 30 * 60_000
+"""What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
 
 
 class _Run:
@@ -114,9 +118,18 @@ class _Run:
             spent = (self._clock.monotonic() - began) * 1000
             self.phases[phase] = self.phases.get(phase, 0.0) + spent
 
-    def published(self, snapshot: Snapshot) -> Published:
-        compact = snapshot if snapshot.commit_kind is CommitKind.COMPACT else None
-        return Published(snapshot=snapshot, attempts=self.attempts, phases=self.phases, compact=compact)
+    def published(self, staged: Staged) -> Published:
+        snapshot = staged.snapshot
+        compacts = snapshot.commit_kind is CommitKind.COMPACT
+        return Published(
+            snapshot=snapshot,
+            attempts=self.attempts,
+            phases=self.phases,
+            compact=snapshot if compacts else None,
+            changes=NO_CHANGES if compacts else staged.changes,
+            compact_changes=staged.changes if compacts else NO_CHANGES,
+            manifests_merged=staged.merged.count,
+        )
 
 
 class Committer:
@@ -148,7 +161,7 @@ class Committer:
         )
         options = table.options
         self._policy = RetryPolicy.of(options)
-        self._half_retained = options.value(SNAPSHOT_TIME_RETAINED) // 2
+        self._usable_millis = min(options.value(SNAPSHOT_TIME_RETAINED) // 2, _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
         self._keyed = bool(table.schema.primary_keys)
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
@@ -203,6 +216,9 @@ class Committer:
                 return decided
             staged = self._prepare(run, latest)
             if isinstance(staged, Nothing):
+                if run.open:
+                    raise self._unknown(run, None)
+                discard(self._storage, run.names.drawn)
                 return staged
             if staged is None:
                 self._discard_attempt(run)
@@ -234,7 +250,7 @@ class Committer:
                 part_of_table = self._publisher.settled(staged, latest)
                 if part_of_table:
                     discard(self._storage, run.names.drawn)
-                    return run.published(staged.snapshot)
+                    return run.published(staged)
                 if part_of_table is False:
                     run.unproven.remove(staged)
             other = published_since(
@@ -301,7 +317,7 @@ class Committer:
     def _publish(self, run: _Run, staged: Staged) -> Landed | Lost:
         def still_usable() -> bool:
             """Whether no orphan cleaner can take the staging for what an expired snapshot left."""
-            return self._runtime.clock.now_millis() - staged.since_millis <= self._half_retained
+            return self._runtime.clock.now_millis() - staged.since_millis <= self._usable_millis
 
         if not still_usable():
             run.patience.restart()
@@ -335,7 +351,7 @@ class Committer:
             except PaimonStreamError as why:
                 _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
         self._observer.reached(Phase.HINTED, run.request.identifier)
-        return run.published(snapshot)
+        return run.published(staged)
 
     # -- lost -------------------------------------------------------------------------------------
 

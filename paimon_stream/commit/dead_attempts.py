@@ -9,28 +9,63 @@ ownership law, style.md §6). Everything here is best effort: what stays is an o
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator, Sequence
 
 from paimon_stream.commit.journal import JournalEntry
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import Layout, manifest_path
+from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["data_files", "remove_dead_attempts", "remove_files"]
+__all__ = ["data_files", "remove_dead_attempts", "remove_files", "snapshots_of_batch", "written_files"]
 
 _LOG = logging.getLogger(__name__)
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """The paths, relative to the table, of all files that the messages would add."""
-    paths: list[str] = []
+    """The paths, relative to the table, of all files that the messages would add: data files with what lies
+    beside them, changelog and index files.
+
+    A compaction can move a file to another level under its name; such a file is part of the table, and not
+    among them (semantics.md 2.8). Files outside of the table are not either.
+    """
+    moved = {file.file_name for message in messages for file in message.compact_before}
+    paths = list(written_files(layout, messages))
     for message in messages:
-        for file in message.new_files:
-            names = (file.file_name, *file.extra_files)
-            paths.extend(layout.data_file(message.partition, message.bucket, name) for name in names)
+        after = tuple(file for file in message.compact_after if file.file_name not in moved)
+        files, indexes = (*after, *message.compact_changelog_files), message.compact_new_index_files
+        paths.extend(_paths(layout, message, files, indexes))
     return tuple(paths)
+
+
+def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
+    """As `data_files`, without what a compaction made."""
+    return tuple(
+        path
+        for message in messages
+        for path in _paths(
+            layout, message, (*message.new_files, *message.changelog_files), message.new_index_files
+        )
+    )
+
+
+def _paths(
+    layout: Layout,
+    message: CommitMessage,
+    files: Iterable[DataFileMeta],
+    indexes: Iterable[IndexFileMeta],
+) -> Iterator[str]:
+    for file in files:
+        if file.external_path is None:
+            for name in (file.file_name, *file.extra_files):
+                yield layout.data_file(message.partition, message.bucket, name)
+    for index in indexes:
+        if index.external_path is None:
+            yield layout.index_file(message.partition, message.bucket, index)
 
 
 def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
@@ -46,25 +81,77 @@ def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
 
 
 def remove_dead_attempts(
-    storage: Storage, layout: Layout, manifests: ManifestStore, entry: JournalEntry, published: Snapshot
+    storage: Storage,
+    layout: Layout,
+    manifests: ManifestStore,
+    entry: JournalEntry,
+    published: Sequence[Snapshot],
+    *,
+    complete: bool,
 ) -> int:
-    """Removes what the attempts that `entry` names left and `published`, a snapshot of the same batch,
-    does not reference; returns how many files. Never raises: a failure leaves orphans and a warning."""
+    """Removes what the attempts that `entry` names left and the snapshots of the batch do not reference;
+    returns how many files. Never raises: a failure leaves orphans and a warning.
+
+    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first may
+    still publish its compaction: what it staged stays, as does everything that compactions made.
+    """
+    kept: set[str] = set()
     try:
-        metas = manifests.base_and_delta(published)
-        delta = manifests.read_list(published.delta_manifest_list, published.delta_manifest_list_size)
-        live = {added.file.file_name for meta in delta for added in manifests.read(meta)}
+        for snapshot in published:
+            kept.update(_references(manifests, snapshot))
         staged = [
-            stat.path
+            stat
             for uuid in entry.stage_uuids
-            for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-")
+            if complete or not any(uuid in snapshot.delta_manifest_list for snapshot in published)
+            for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-", f"index-manifest-{uuid}-")
             for stat in storage.list_files("manifest", prefix)
         ]
     except PaimonStreamError as why:
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0
-    kept = {manifest_path(meta.file_name) for meta in metas}
-    kept |= {manifest_path(published.base_manifest_list), manifest_path(published.delta_manifest_list)}
-    prepared = (*entry.abandoned, *data_files(layout, entry.messages))
-    dead = [path for path in prepared if path.rpartition("/")[2] not in live]
-    return remove_files(storage, (*dead, *(path for path in staged if path not in kept)))
+    prepared = (*entry.abandoned, *written_files(layout, entry.messages))
+    dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
+    return remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
+
+
+def snapshots_of_batch(
+    snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
+) -> tuple[tuple[Snapshot, ...], bool]:
+    """The snapshots of a batch of which `newest` was found, and whether there can be no other. Empty where
+    that cannot be told any more.
+
+    A COMPACT is the second of two, unless there was only a compaction; the first was published after the
+    attempt was judged.
+    """
+    if newest.commit_kind is not CommitKind.COMPACT:
+        by_this_attempt = entry.stage_uuids[0] in newest.delta_manifest_list
+        return (newest,), by_this_attempt and not any(map(_compacts, entry.messages))
+    window = snapshots.window(0 if entry.base is None else entry.base.id, newest.id)
+    batch = (newest.commit_user, newest.commit_identifier)
+    found = (one for one in window.snapshots if (one.commit_user, one.commit_identifier) == batch)
+    return (tuple(found) if window.complete else ()), True
+
+
+def _compacts(message: CommitMessage) -> bool:
+    return bool(
+        message.compact_before
+        or message.compact_after
+        or message.compact_changelog_files
+        or message.compact_new_index_files
+        or message.compact_deleted_index_files
+    )
+
+
+def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
+    """The names of all metadata of the snapshot, and of all files that it added."""
+    delta = manifests.delta(snapshot)
+    changelog = manifests.changelog(snapshot)
+    for meta in (*delta, *changelog):
+        for entry in manifests.read(meta):
+            yield from (entry.file.file_name, *entry.file.extra_files)
+    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+    yield from (name for name in lists if name is not None)
+    yield from (meta.file_name for meta in (*manifests.base_and_delta(snapshot), *changelog))
+    if snapshot.index_manifest is not None:
+        yield snapshot.index_manifest
+        yield from (one.file.file_name for one in manifests.index_entries(snapshot.index_manifest))

@@ -23,7 +23,7 @@ from paimon_stream.commit.request import (
     Published,
     Superseded,
 )
-from paimon_stream.errors import CommitConflict, PaimonStreamError
+from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
 from paimon_stream.format.snapshot_json import CommitKind
 
 __all__ = ["PublishOne", "commit_halves"]
@@ -77,8 +77,23 @@ def _publish_compaction_after(
         return replace(written, compact_failed=failed)
     if isinstance(outcome, Published):
         phases = {**written.phases, "compact": sum(outcome.phases.values())}
-        return replace(written, compact=outcome.snapshot, phases=phases)
-    return written  # another run of the same batch has published its own
+        return replace(
+            written,
+            compact=outcome.snapshot,
+            compact_changes=outcome.compact_changes,
+            manifests_merged=written.manifests_merged + outcome.manifests_merged,
+            phases=phases,
+        )
+    if isinstance(outcome, Superseded):
+        other = SharedCheckpoint(
+            f"Snapshot {outcome.snapshot.id} of the same commit user, identifier "
+            f"{outcome.snapshot.commit_identifier}, came first.",
+            user=request.user,
+            snapshot=outcome.snapshot.id,
+        )
+        _warn(request, other)
+        return replace(written, compact_failed=other)
+    return written
 
 
 def _compaction(request: CommitRequest) -> CommitRequest:

@@ -34,7 +34,7 @@ class JournalEntry:
     last batch this stream had published before. Each of `stage_uuids` is part of the name of every
     manifest and manifest list that this attempt (the first uuid) or an earlier one at the same batch may
     have written; `abandoned` are the paths of data files that earlier attempts had prepared and this one
-    does not use. Times are epoch milliseconds.
+    does not use. `overwrites` says that the batch replaces the whole table. Times are epoch milliseconds.
     """
 
     batch_id: int
@@ -52,6 +52,7 @@ class JournalEntry:
     base: SnapshotRef | None
     previous: PreviousBatch | None
     prepared_millis: int
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +144,7 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
         "previous": entry.previous
         and {"batchId": entry.previous.batch_id, "snapshot": _ref_to_json(entry.previous.snapshot)},
         "preparedMillis": entry.prepared_millis,
+        "overwrites": entry.overwrites,
     }
 
 
@@ -167,6 +169,7 @@ def _from_json(body: dict[str, Any]) -> JournalEntry:
         previous=previous
         and PreviousBatch(batch_id=int(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
         prepared_millis=int(body["preparedMillis"]),
+        overwrites=bool(body.get("overwrites", False)),
     )
 
 

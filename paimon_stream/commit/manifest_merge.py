@@ -81,6 +81,11 @@ class Merged:
         """The names of the manifests that the merge wrote."""
         return frozenset(m.file_name for m in self.after) - {m.file_name for m in self.before}
 
+    @property
+    def count(self) -> int:
+        """How many manifests were merged into others."""
+        return len({m.file_name for m in self.before} - {m.file_name for m in self.after})
+
     def onto(self, present: Metas) -> Metas:
         """The present manifests, with this merge's result in the place of what it was made from; the
         present manifests as they are where those no longer lie side by side."""

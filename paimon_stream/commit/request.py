@@ -10,7 +10,7 @@ from paimon_stream.commit.base import Base
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
@@ -100,6 +100,8 @@ class Published:
 
     `compact` is the snapshot of the compact half, which is `snapshot` itself where there is no other half.
     `compact_failed` says why the compact half was left out: its files stay, and belong to nobody.
+    `changes` and `compact_changes` are those of the two halves; `manifests_merged` counts the manifests
+    that were merged into others.
     """
 
     snapshot: Snapshot
@@ -107,6 +109,9 @@ class Published:
     phases: Mapping[str, float]
     compact: Snapshot | None = None
     compact_failed: PaimonStreamError | None = None
+    changes: Changes = NO_CHANGES
+    compact_changes: Changes = NO_CHANGES
+    manifests_merged: int = 0
 
     @property
     def newest(self) -> Snapshot:

@@ -128,9 +128,9 @@ class Stager:
         schema_id = self._latest_schema()
         writer = ManifestWriter(self._storage, self._options, self._partition_types, schema_id)
         merged = earlier or self._merge(base.metas, writer, names, request.merge or self._limits)
-        if request.merge is not None and not changes and merged.after == merged.before:
-            return None
         base_metas = merged.onto(base.metas)
+        if request.merge is not None and not changes and base_metas == base.metas:
+            return None
         delta_metas = writer.write(changes.entries, names)
         base_list, delta_list = names.manifest_list(), names.manifest_list()
         base_size = writer.write_list(base_list, base_metas)

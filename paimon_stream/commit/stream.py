@@ -11,11 +11,18 @@ commits or removes. Files are deleted here only where no attempt can publish the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from paimon_stream.commit.claims import Claims, duplicate_writer
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.dead_attempts import data_files, remove_dead_attempts, remove_files
+from paimon_stream.commit.dead_attempts import (
+    data_files,
+    remove_dead_attempts,
+    remove_files,
+    snapshots_of_batch,
+    written_files,
+)
 from paimon_stream.commit.first_judgement import Batch, gather, judge
 from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity
 from paimon_stream.commit.journal import Journal, JournalEntry, PreviousBatch
@@ -30,12 +37,13 @@ from paimon_stream.commit.ledger import (
 )
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.story import Story
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -63,10 +71,13 @@ class StreamWriter:
         storage: Storage,
         identity: WriterIdentity,
         options: Mapping[str, str],
+        overwrites: bool = False,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
+        """With `overwrites` each batch replaces the whole table, and one without rows clears it."""
         self._storage = storage
+        self._overwrites = overwrites
         self._identity = identity
         self._overrides = dict(options)
         self._runtime = runtime or system()
@@ -115,7 +126,9 @@ class StreamWriter:
         self._claims.acquire()
         evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
         self._digest = evidence.schema_digest
-        judged = judge(self.table, self._snapshots, evidence, refuse, self._runtime)
+        judged = judge(
+            self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
+        )
         journal_since = self._journal_since(batch, judged.verdict, evidence)
         self._claims.register(self._digest, journal_since)
         if judged.written_again:
@@ -176,7 +189,7 @@ class StreamWriter:
         before_commit: BeforeCommit | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> CommitReport:
-        """Publishes the batch as one snapshot, or nothing where it has no rows.
+        """Publishes the batch as one snapshot, or nothing where it has no rows and only appends.
 
         `phases` are milliseconds the caller has spent, for the report. Raises `CommitVetoed`,
         `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
@@ -194,7 +207,7 @@ class StreamWriter:
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
         outcome = self._publish(batch, verdict, entry, journalled, story)
-        self._settle(verdict, entry, outcome)
+        removed_files = self._settle(verdict, entry, outcome)
         report = CommitReport.of(
             location=self._storage.location,
             user=self._identity.user,
@@ -203,15 +216,19 @@ class StreamWriter:
             outcome=outcome,
             phases={**(phases or {}), "journal": journal_millis},
             reused=isinstance(verdict, Reuse),
+            removed_files=removed_files,
         )
         self._observer.reached(Phase.FINISHED, batch_id)
         return report
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
         """Notes a batch that an earlier run has committed, and removes what dead attempts at it left."""
+        removed_files = 0
         if verdict.snapshot is not None:
             if verdict.dead is not None:
-                self._remove_dead(verdict.dead, verdict.snapshot)
+                of_batch, complete = snapshots_of_batch(self._snapshots, verdict.dead, verdict.snapshot)
+                if of_batch:
+                    removed_files = self._remove_dead(verdict.dead, of_batch, complete=complete)
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
         else:
             own = None
@@ -222,6 +239,7 @@ class StreamWriter:
             user=self._identity.user,
             identifier=batch.batch_id,
             snapshot_id=None if own is None else own.snapshot.id,
+            removed_files=removed_files,
         )
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
@@ -235,7 +253,7 @@ class StreamWriter:
         messages: tuple[CommitMessage, ...],
         batch_id: int,
     ) -> None:
-        if before_commit is None or not messages:
+        if before_commit is None or not (messages or self._overwrites):
             return
         try:
             before_commit(messages)
@@ -260,7 +278,7 @@ class StreamWriter:
         dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
         abandoned = () if dead is None else dead.abandoned
         if isinstance(verdict, Fresh) and dead is not None:
-            abandoned += data_files(table.layout, dead.messages)
+            abandoned += written_files(table.layout, dead.messages)
         reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
         return JournalEntry(
             batch_id=batch.batch_id,
@@ -278,6 +296,7 @@ class StreamWriter:
             base=verdict.seen,
             previous=verdict.own,
             prepared_millis=reused_from or self._runtime.clock.now_millis(),
+            overwrites=self._overwrites,
         )
 
     def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
@@ -286,7 +305,7 @@ class StreamWriter:
             if self._memory is None:
                 self._journal.clear()
             return False
-        if not entry.messages:
+        if not (entry.messages or self._overwrites):
             return False
         try:
             self._journal.write(entry)
@@ -320,6 +339,16 @@ class StreamWriter:
             fence=self._claims.holds,
             force_snapshot=options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT),
         )
+        if self._overwrites:
+            planned = plan_overwrite(self.table, self._manifests(), entry.messages, partition={})
+            request = replace(
+                request,
+                messages=planned.messages,
+                source=planned.source,
+                kind=CommitKind.OVERWRITE,
+                renumber=False,
+                force_snapshot=planned.always,
+            )
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
@@ -356,21 +385,24 @@ class StreamWriter:
 
     # -- afterwards -------------------------------------------------------------------------------
 
-    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> None:
-        """Remembers the outcome, and removes what dead attempts at this batch left."""
+    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> int:
+        """Remembers the outcome, and removes what dead attempts at this batch left; returns how many files."""
+        removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
             seen = SnapshotRef.of(outcome.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
             if len(entry.stage_uuids) > 1:
-                self._remove_dead(entry, outcome.newest)
+                of_batch = (outcome.snapshot, outcome.newest)
+                removed_files = self._remove_dead(entry, of_batch, complete=outcome.compact_failed is None)
         else:
             self._journal.remove(entry.batch_id)
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
+        return removed_files
 
-    def _remove_dead(self, entry: JournalEntry, published: Snapshot) -> None:
-        removed = remove_dead_attempts(
-            self._storage, self.table.layout, self._snapshots, self._manifests(), entry, published
-        )
+    def _remove_dead(self, entry: JournalEntry, published: Sequence[Snapshot], *, complete: bool) -> int:
+        manifests, layout = self._manifests(), self.table.layout
+        removed = remove_dead_attempts(self._storage, layout, manifests, entry, published, complete=complete)
         if removed:
             _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
+        return removed

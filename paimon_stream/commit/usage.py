@@ -1,10 +1,11 @@
-"""Which data files something still refers to: every snapshot and tag that is left, and every journal."""
+"""Which files something still refers to: every snapshot and tag that is left, and every journal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from paimon_stream.commit.journal import Journal
+from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import Storage
@@ -17,8 +18,9 @@ __all__ = ["journalled_names", "names_in_use"]
 
 
 def names_in_use(storage: Storage, table: Table, snapshots: SnapshotStore) -> frozenset[str]:
-    """The names of all data files, extra files too, that are or were part of a snapshot or tag that is
-    left, or that a journal notes. Reads every manifest of the table once; for rare use.
+    """The names of all data files, extra files too, of all changelog and index files, that are or were part
+    of a snapshot or tag that is left, or that a journal notes. Reads every manifest of the table once; for
+    rare use.
 
     Raises `CorruptMetadata`, `StorageError`: then nothing is known to be unused.
     """
@@ -32,12 +34,16 @@ def _committed(storage: Storage, table: Table, snapshots: SnapshotStore) -> Iter
     read: set[str] = set()
     for snapshot in _all_snapshots(storage, snapshots):
         try:
-            for meta in manifests.base_and_delta(snapshot):
+            for meta in (*manifests.base_and_delta(snapshot), *manifests.changelog(snapshot)):
                 if meta.file_name not in read:
                     entries = manifests.read(meta)
                     read.add(meta.file_name)
                     for entry in entries:
                         yield from (entry.file.file_name, *entry.file.extra_files)
+            if snapshot.index_manifest is not None and snapshot.index_manifest not in read:
+                read.add(snapshot.index_manifest)
+                for index in manifests.index_entries(snapshot.index_manifest):
+                    yield index.file.file_name
         except CorruptMetadata:
             if snapshots.find(snapshot.id) == snapshot:
                 raise
@@ -57,12 +63,32 @@ def _all_snapshots(storage: Storage, snapshots: SnapshotStore) -> Iterator[Snaps
 
 
 def journalled_names(storage: Storage) -> Iterator[str]:
-    """The names of all data files, extra files too, that a journal notes. Raises `CorruptMetadata`,
-    `StorageError`."""
+    """The names of all data, changelog and index files, extra files too, that a journal notes. Raises
+    `CorruptMetadata`, `StorageError`."""
     for folder in storage.list_folders(OWN_FOLDER):
         journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
         for batch in journal.batches():
             entry = journal.read(batch)
             for message in entry.messages if entry is not None else ():
-                for file in message.new_files:
-                    yield from (file.file_name, *file.extra_files)
+                yield from _names(message)
+
+
+def _names(message: CommitMessage) -> Iterator[str]:
+    """All files a message speaks of, those it takes away too: they may be part of the table still."""
+    for files in (
+        message.new_files,
+        message.deleted_files,
+        message.changelog_files,
+        message.compact_before,
+        message.compact_after,
+        message.compact_changelog_files,
+    ):
+        for file in files:
+            yield from (file.file_name, *file.extra_files)
+    for indexes in (
+        message.new_index_files,
+        message.deleted_index_files,
+        message.compact_new_index_files,
+        message.compact_deleted_index_files,
+    ):
+        yield from (index.file_name for index in indexes)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import HistoryUnknown, TableRolledBack
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["published_since", "require_lineage"]
@@ -28,7 +28,8 @@ def published_since(
     """The oldest snapshot after `seen` that somebody else published under the request's user with its
     identifier or a later one (R2.6); None if there is none.
 
-    `own` are the nonces of this commit's attempts. Batch commits share one identifier and are not looked
+    `own` are the nonces of this commit's attempts. Kind matters: what was written under the identifier says
+    nothing of its compaction, which may still be to do. Batch commits share one identifier and are not looked
     for. Raises `HistoryUnknown` where part of the window has expired and the request's fence does not
     exclude that somebody else committed, `StorageError`, `CorruptMetadata`.
     """
@@ -41,6 +42,7 @@ def published_since(
             snapshot.commit_user == request.user
             and request.identifier <= snapshot.commit_identifier < BATCH_IDENTIFIER
             and snapshot.nonce not in own
+            and not _is_other_half(request, snapshot)
         ):
             return snapshot
     if not window.complete and (request.fence is None or not request.fence()):
@@ -55,6 +57,15 @@ def published_since(
             snapshot=latest.id,
         )
     return None
+
+
+def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
+    """Whether the request is the compaction of what the snapshot has written."""
+    return (
+        request.kind is CommitKind.COMPACT
+        and snapshot.commit_kind is not CommitKind.COMPACT
+        and snapshot.commit_identifier == request.identifier
+    )
 
 
 def require_lineage(

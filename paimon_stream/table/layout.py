@@ -14,11 +14,13 @@ from typing import Final
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.options import (
     DATA_FILE_DIRECTORY,
+    INDEX_IN_DATA_DIR,
     PARTITION_DEFAULT_NAME,
     PARTITION_LEGACY_NAME,
     Options,
@@ -27,6 +29,7 @@ from paimon_stream.storage.base import checked_path
 
 __all__ = [
     "EARLIEST_HINT",
+    "INDEX_FOLDER",
     "LATEST_HINT",
     "MANIFEST_FOLDER",
     "OWN_FOLDER",
@@ -48,6 +51,7 @@ __all__ = [
 SNAPSHOT_FOLDER: Final = "snapshot"
 SCHEMA_FOLDER: Final = "schema"
 MANIFEST_FOLDER: Final = "manifest"
+INDEX_FOLDER: Final = "index"
 TAG_FOLDER: Final = "tag"
 OWN_FOLDER: Final = "_paimon_stream"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
@@ -152,6 +156,7 @@ class Layout:
     directory: str
     default_name: str
     legacy_name: bool
+    index_beside_data: bool
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
@@ -174,6 +179,7 @@ class Layout:
             directory=directory,
             default_name=read.value(PARTITION_DEFAULT_NAME),
             legacy_name=read.value(PARTITION_LEGACY_NAME),
+            index_beside_data=read.value(INDEX_IN_DATA_DIR),
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:
@@ -200,3 +206,9 @@ class Layout:
     def data_file(self, partition: bytes, bucket: int, name: str) -> str:
         """A data file, or a file that lies beside it."""
         return f"{self.bucket_folder(partition, bucket)}/{name}"
+
+    def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
+        """An index file that lies inside the table."""
+        if self.index_beside_data and file.global_index is None:
+            return self.data_file(partition, bucket, file.file_name)
+        return f"{INDEX_FOLDER}/{file.file_name}"

@@ -71,6 +71,12 @@ class ManifestStore:
         """The manifests of a snapshot's own changes. Raises as `read_list` does."""
         return self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
+    def changelog(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a snapshot's changelog, if it has one. Raises as `read_list` does."""
+        if snapshot.changelog_manifest_list is None:
+            return ()
+        return self.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
         """The entries of a manifest, in order.
 
