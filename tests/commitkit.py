@@ -6,15 +6,17 @@ Data files here hold a few bytes of nothing: a committer looks whether they exis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileSource, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
@@ -38,6 +40,7 @@ class Bench:
 
     options: Mapping[str, str] = field(default_factory=dict)
     partitioned: bool = False
+    keys: Sequence[str] = ()
     seed: int = 0
     storage: Storage = field(default_factory=MemoryStorage)
 
@@ -48,6 +51,7 @@ class Bench:
             self.storage,
             FIELDS,
             partition_keys=("dt",) if self.partitioned else (),
+            primary_keys=tuple(self.keys),
             options=dict(self.options),
             runtime=self.runtime,
         )
@@ -82,6 +86,41 @@ class Bench:
             bucket=bucket,
             total_buckets=self.buckets if total is None else total,
             new_files=(data_file(name, rows),),
+        )
+
+    def compaction(self, *names: str, into: str, **changed: Any) -> CommitMessage:
+        """A message that rewrites live files of one bucket as one new file, which is put on the storage."""
+        before = [entry for entry in self.live() if entry.file.file_name in names]
+        assert len(before) == len(names), f"not all of {names} are live"
+        first = before[0]
+        self.storage.put_if_absent(self.table.layout.data_file(first.partition, first.bucket, into), b"data")
+        rows = sum(entry.file.row_count for entry in before)
+        return CommitMessage(
+            partition=first.partition,
+            bucket=first.bucket,
+            total_buckets=first.total_buckets,
+            compact_before=tuple(entry.file for entry in before),
+            compact_after=(replace(data_file(into, rows), file_source=FileSource.COMPACT, **changed),),
+        )
+
+    def overwriting(
+        self,
+        identifier: int,
+        messages: Iterable[CommitMessage] = (),
+        *,
+        user: str = "me",
+        dt: str | None = None,
+    ) -> CommitRequest:
+        """A request to replace a partition, the whole table without one."""
+        partition = {} if dt is None else {"dt": dt}
+        plan = plan_overwrite(self.table, self.manifests, messages, partition=partition)
+        return self.request(
+            identifier,
+            plan.messages,
+            user=user,
+            source=plan.source,
+            kind=CommitKind.OVERWRITE,
+            force_snapshot=plan.always,
         )
 
     def request(

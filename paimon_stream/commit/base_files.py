@@ -9,15 +9,15 @@ that no commit touches are never looked into, and what is kept has a bound.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from paimon_stream.commit.base import Base
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.format.stats import may_contain
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
 __all__ = ["BaseFiles", "LiveFile", "KnownFiles", "window_since"]
@@ -30,6 +30,11 @@ class LiveFile:
     min_key: bytes
     max_key: bytes
     max_sequence_number: int
+
+    @classmethod
+    def of(cls, entry: ManifestEntry) -> LiveFile:
+        """That of an entry's file."""
+        return cls(entry.file.min_key, entry.file.max_key, entry.file.max_sequence_number)
 
 
 @dataclass(slots=True)
@@ -53,19 +58,27 @@ class KnownFiles:
             whole.twice.update(part.twice)
         return whole
 
-    def replay(self, entries: Iterable[ManifestEntry]) -> None:
-        """Takes in entries in the order of their snapshots. As for readers, a file that a DELETE names is
-        not live, even where an ADD follows."""
+    def replay(self, entry: ManifestEntry) -> None:
+        """Takes in an entry; they come in the order of their snapshots. As for readers, a file that a DELETE
+        names is not live, even where an ADD follows."""
+        identity = entry.identity
+        if entry.kind is FileKind.DELETE:
+            self.live.pop(identity, None)
+            self.removed.add(identity)
+        elif identity in self.live:
+            self.twice.add(identity)
+        elif identity not in self.removed:
+            self.live[identity] = LiveFile.of(entry)
+
+    @classmethod
+    def replaced_by(cls, entries: Iterable[ManifestEntry]) -> KnownFiles:
+        """What must have been live where these entries are those of an overwrite, which removes whatever it
+        has found live."""
+        known = cls()
         for entry in entries:
-            identity = entry.identity
             if entry.kind is FileKind.DELETE:
-                self.live.pop(identity, None)
-                self.removed.add(identity)
-            elif identity in self.live:
-                self.twice.add(identity)
-            elif identity not in self.removed:
-                file = entry.file
-                self.live[identity] = LiveFile(file.min_key, file.max_key, file.max_sequence_number)
+                known.replay(replace(entry, kind=FileKind.ADD))
+        return known
 
     def copy(self) -> KnownFiles:
         """The same, to be changed apart."""
@@ -109,7 +122,7 @@ class BaseFiles:
             return
         for entry in entries:
             if entry.partition in self._known:
-                self._known[entry.partition].replay((entry,))
+                self._known[entry.partition].replay(entry)
         self._position = snapshot
 
     def forget(self) -> None:
@@ -134,12 +147,11 @@ class BaseFiles:
         """Reads those manifests that can have entries of these partitions."""
         if not into:
             return
+        wanted = PartitionFilter(self._types, rows=into.keys())
         for meta in metas:
-            if any(may_contain(self._types, meta.partition_stats, partition) for partition in into):
-                for entry in self._manifests.read(meta):
-                    files = into.get(entry.partition)
-                    if files is not None:
-                        files.replay((entry,))
+            if wanted.may_be_in(meta.partition_stats):
+                for entry in self._manifests.read_of(meta, wanted):
+                    into[entry.partition].replay(entry)
 
 
 def window_since(snapshots: SnapshotStore, at: Snapshot | None, latest: Snapshot | None) -> Window | None:

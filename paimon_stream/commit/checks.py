@@ -18,7 +18,7 @@ from paimon_stream.commit import conflicts
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
 from paimon_stream.commit.plan import Changes, renumber
-from paimon_stream.commit.request import CommitRequest
+from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.strict_mode import StrictMode
 from paimon_stream.errors import NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
@@ -100,6 +100,8 @@ class Checker:
         if judged:
             self._check_vectors(scene, changes, base, files)
         self._check_buckets(scene, request, changes, base)
+        if judged:
+            conflicts.check_listed_once(scene, files.twice)
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(scene, changes.entries)
         if judged:
@@ -135,7 +137,10 @@ class Checker:
 
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
         """The files of the touched partitions: read anew for each commit, then only what others commit from
-        attempt to attempt; with `row_incremental` from commit to commit, too (R3.4)."""
+        attempt to attempt; with `row_incremental` from commit to commit, too (R3.4). A source of changes has
+        just read them at this base, so nothing is read for it again."""
+        if request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None):
+            return KnownFiles.replaced_by(changes.entries)
         if not self._keeps_files and self._judged is not request:
             self._files.forget()
         self._judged = request
@@ -144,7 +149,6 @@ class Checker:
 
     def _check_files(self, scene: conflicts.Scene, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
-        conflicts.check_listed_once(scene, files.twice)
         conflicts.check_not_in_table(scene, live, entries)
         conflicts.check_never_removed(scene, files.removed, entries)
         conflicts.check_removed_files_are_there(scene, live, entries, self._table.options.get(_EXPIRATION))
@@ -239,7 +243,7 @@ class Checker:
         return self.live(base, {file.partition for file in files}).issuperset(files)
 
     def _missing_files(self, changes: Changes) -> list[str]:
-        """The paths of added files, extra files and changelogs too, that are not on storage."""
+        """The paths of added files, those of changelogs and indexes too, that are not on storage."""
         return [path for path in self._added_paths(changes) if not self._exists(path)]
 
     def _added_paths(self, changes: Changes) -> Iterator[str]:
@@ -248,6 +252,12 @@ class Checker:
             if entry.kind is FileKind.ADD:
                 for name in (entry.file.file_name, *entry.file.extra_files):
                     yield layout.data_file(entry.partition, entry.bucket, name)
+        for change in changes.index:
+            if change.kind is FileKind.ADD and change.entry.file.external_path is None:
+                name = change.entry.file.file_name
+                beside = _is_on(self._table.options, "index-file-in-data-file-dir")
+                where = change.entry.partition, change.entry.bucket
+                yield layout.data_file(*where, name) if beside else f"index/{name}"
 
     def _exists(self, path: str) -> bool:
         try:

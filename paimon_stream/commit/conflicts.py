@@ -70,10 +70,10 @@ class Scene:
 
     def __str__(self) -> str:
         which = "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
-        base = self.base
-        onto = (
-            f", on snapshot {base.id}, {base.commit_kind.value} of user {base.commit_user!r}" if base else ""
-        )
+        onto = ""
+        if self.base is not None:
+            base = self.base
+            onto = f" on snapshot {base.id}, {base.commit_kind.value} of user {base.commit_user!r}"
         return f"{self.location}, {which} of user {self.user!r} ({self.kind.value}{onto})"
 
 
