@@ -309,7 +309,7 @@ def _judge_entry(
     if latest is None or snapshots.window(base, latest.id).complete:
         return Reuse(seen=seen, entry=entry)
     live = evidence.files_live(latest, entry.messages)
-    if live == sum(len(message.new_files) for message in entry.messages):
+    if 0 < live == sum(len(message.new_files) for message in entry.messages):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
     refuse.history_unknown(
         f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "

@@ -43,10 +43,11 @@ class SinkSettings:
             raise InvalidOption(
                 f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
             )
-        if self.mode != "append":
+        if self.mode == "update":
             raise UnsupportedFeature(
-                f"mode={self.mode!r} is not supported yet: this release appends the rows of each batch. Use "
-                "mode='append', with a query in output mode append.",
+                "mode='update' needs a table with a primary key, where a row replaces the one before it; in the "
+                "append tables that this release writes each update would be another row. Use "
+                "mode='complete', which replaces the table with each batch, or mode='append' with a watermark.",
                 option="mode",
                 value=self.mode,
             )
@@ -55,6 +56,11 @@ class SinkSettings:
                 raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
         check_sink_options(self.options)
         self.open_storage()
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether each batch replaces the whole table."""
+        return self.mode == "complete"
 
     def open_storage(self) -> Storage:
         """The storage of the table's folder. Touches nothing yet."""

@@ -27,7 +27,8 @@ class PaimonSink:
     `name` is needed where one query writes the same table twice; `commit_user` replaces both, and must
     then belong to this stream alone. `checkpoint` is the query's `checkpointLocation`, needed on Spark
     Connect, where nothing else tells the query. `options` override the table's for this sink, and hold
-    the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode.
+    the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode: `append` adds
+    the rows of each batch, `complete` replaces the whole table by them, also where there are none.
 
     `before_commit` is called with the tuple of `CommitMessage` before each commit and may veto it by
     raising; `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.

@@ -325,8 +325,8 @@ def test_start_needs_a_stream_and_a_checkpoint(job: Job) -> None:
 def test_wrong_arguments_are_refused_when_the_sink_is_made() -> None:
     with pytest.raises(errors.InvalidOption, match="upsert"):
         PaimonSink("t", mode="upsert")
-    with pytest.raises(errors.UnsupportedFeature, match="complete"):
-        PaimonSink("t", mode="complete")
+    with pytest.raises(errors.UnsupportedFeature, match="primary key"):
+        PaimonSink("t", mode="update")
     with pytest.raises(errors.InvalidOption, match="on-checkpoint-reset"):
         PaimonSink("t", options={"paimon-stream.on-checkpoint-rest": "fail"})
     with pytest.raises(errors.InvalidOption, match="commit_user"):
