@@ -135,7 +135,8 @@ def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold:
         case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return replace(old, element=inside(source.elementType, element))
         case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
-            return replace(old, key=inside(source.keyType, key), element=inside(source.valueType, value))
+            kept = _changed(source.keyType, key, column, False, fold)
+            return replace(old, key=kept, element=inside(source.valueType, value))
     fits = can_up_cast(source, spark_type(old))
     try:
         new = _new(source, column)

@@ -3,7 +3,8 @@
 Columns and members of ROWs are matched by name. What the table lacks is appended, nullable and with fresh
 ids; a type becomes the wider one where no value can change by it. The result, ids included, is what Java's
 `SchemaMergingUtils` makes of the same columns; where Java would round, cut or move values (BIGINT to FLOAT,
-INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), this refuses. Nothing is ever dropped, narrowed or made NOT NULL.
+INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read its own result (TIME, keys of a MAP, MULTISET),
+this refuses. Nothing is ever dropped, narrowed or made NOT NULL.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ _EXACT_IN: Final = {
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},
     TypeRoot.VARBINARY: {TypeRoot.BINARY, TypeRoot.VARBINARY},
-    TypeRoot.TIME: {TypeRoot.TIME},
     TypeRoot.TIMESTAMP: {TypeRoot.TIMESTAMP},
     TypeRoot.TIMESTAMP_LTZ: {TypeRoot.TIMESTAMP_LTZ},
 }
@@ -139,12 +139,22 @@ class _Merger:
             return self._leaf(old, new, path)
         key = element = None
         if old.key is not None and new.key is not None:
-            key = self._type(old.key, new.key, f"{path}.key")
+            key = self._unchanged(old.key, new.key, f"{path}.key")
         if old.element is not None and new.element is not None:
             inner = "value" if old.root is TypeRoot.MAP else "element"
-            element = self._type(old.element, new.element, f"{path}.{inner}")
+            make = self._unchanged if old.root is TypeRoot.MULTISET else self._type
+            element = make(old.element, new.element, f"{path}.{inner}")
         fields = self.merged(old.fields, new.fields, f"{path}.")
         return replace(old, key=key, element=element, fields=fields)
+
+    def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
+        """For what no reader can convert: the key of a MAP, the element of a MULTISET."""
+        if self._type(old, new, path) != old:
+            self._refuse(
+                path,
+                f"is {old} in the table and {new} in the rows; keys of maps never change their type",
+            )
+        return old
 
     def _leaf(self, old: DataType, new: DataType, path: str) -> DataType:
         if old.with_nullable(True) == new.with_nullable(True) or _is_narrower_decimal(old, new):
