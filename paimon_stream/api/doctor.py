@@ -80,6 +80,7 @@ def examine(
     names: Sequence[str] = (),
     query_name: str | None = None,
     options: Mapping[str, str] | None = None,
+    mode: str = "append",
     runtime: Runtime | None = None,
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink, of the table at the storage's root.
@@ -87,11 +88,11 @@ def examine(
     `checkpoint` is the query's checkpointLocation. The sinks are those of `names`, in the order in which
     the batch function calls them, or the one of the commit `user`, or else those that are registered for
     the checkpoint's query. Without a checkpoint, all streams that are registered in the table, each with
-    the checkpoint it had. `options` and `query_name` are what the sink and the query will be given.
+    the checkpoint it had. `options`, `mode` and `query_name` are what the sink and the query will be given.
 
     Raises `NotFound` where there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
     """
-    doctor = _Doctor(storage, dict(options or {}), query_name, runtime or system())
+    doctor = _Doctor(storage, dict(options or {}), query_name, mode == "complete", runtime or system())
     if checkpoint is not None:
         return doctor.of_checkpoint(open_checkpoint(checkpoint), user, names)
     if names:
@@ -118,12 +119,18 @@ class _Doctor:
     """One examination of one table."""
 
     def __init__(
-        self, storage: Storage, options: Mapping[str, str], query_name: str | None, runtime: Runtime
+        self,
+        storage: Storage,
+        options: Mapping[str, str],
+        query_name: str | None,
+        overwrites: bool,
+        runtime: Runtime,
     ) -> None:
         check_sink_options(options)
         self._storage = storage
         self._options = options
         self._query_name = query_name
+        self._overwrites = overwrites
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
         self._registered = _registered(storage)
@@ -227,7 +234,7 @@ class _Doctor:
     ) -> FirstJudgement:
         check_writable(table)
         evidence = gather(table, identity, batch, claimed=others.__contains__, runtime=self._runtime)
-        return judge(table, self._snapshots, evidence, refuse, self._runtime)
+        return judge(table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
 
     def _last_of(self, user: str, query_id: str | None) -> Snapshot | None:
         """The newest snapshot of the sink that is left; None too where one in between cannot be read."""

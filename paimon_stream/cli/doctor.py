@@ -25,6 +25,13 @@ __all__ = ["doctor"]
             multiple=True,
             help="The sink's name, if it has one; repeat it in their order.",
         ),
+        click.Option(
+            ["--mode"],
+            type=click.Choice(["append", "update", "complete"]),
+            default="append",
+            show_default=True,
+            help="The sink's mode.",
+        ),
         click.Option(["--query-name"], help="The query's name, if it is given one."),
         click.Option(
             ["--option", "sink_option"], multiple=True, metavar="KEY=VALUE", help="A sink option; repeatable."
@@ -36,6 +43,7 @@ def doctor(
     checkpoint: str | None,
     user: str | None,
     names: tuple[str, ...],
+    mode: str,
     query_name: str | None,
     sink_option: tuple[str, ...],
 ) -> Answer:
@@ -50,6 +58,7 @@ def doctor(
         checkpoint=checkpoint,
         user=user,
         names=names,
+        mode=mode,
         query_name=query_name,
         options=pairs_of(sink_option, "--option"),
     )

@@ -92,9 +92,16 @@ def gather(
 
 
 def judge(
-    table: Table, snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals, runtime: Runtime
+    table: Table,
+    snapshots: SnapshotStore,
+    evidence: Evidence,
+    refuse: Refusals,
+    runtime: Runtime,
+    *,
+    overwrites: bool = False,
 ) -> FirstJudgement:
-    """Judges, and looks whether what an earlier run prepared can be committed as it is.
+    """Judges, and looks whether what an earlier run prepared can be committed as it is. `overwrites` says
+    that each batch replaces the whole table.
 
     Raises a `ReplayError` where exactly-once cannot be proven, `StorageError`, `FormatError`.
     """
@@ -103,6 +110,9 @@ def judge(
         why_not = why_not_reusable(
             table.storage, table, evidence.schema_digest, evidence.offsets_hash, runtime.clock, verdict.entry
         )
+        if verdict.entry.overwrites is not overwrites:
+            # What the same source rows come to depends on the query's output mode.
+            why_not = "the sink's mode has changed"
         if why_not:
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
             return FirstJudgement(verdict=again, written_again=why_not)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from paimon_stream.commit.counts import NO_COUNTS, Counts
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.request import Nothing, Published
 
@@ -17,9 +18,11 @@ __all__ = ["CommitReport"]
 class CommitReport:
     """How one commit went.
 
-    `snapshot_id` is None where no snapshot was made, or is left. `attempts` counts the attempts to
-    publish, `rows`, `files` and `bytes` what they published. `phases` are milliseconds by the name of the
-    step. `reused` says that the files were prepared by an earlier run that was killed.
+    `snapshot_id` is None where no snapshot was made, or is left; `compact_snapshot_id` is the snapshot of a
+    compaction that went with it, and `compact_failed` says why that was left out. `attempts` counts the
+    attempts to publish, `rows`, `files` and `bytes` what they published, `counts` all changes.
+    `phases` are milliseconds by the name of the step. `reused` says that the files were prepared by an
+    earlier run that was killed; `removed_files` counts the files of dead attempts that were removed.
     """
 
     location: str
@@ -33,6 +36,11 @@ class CommitReport:
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
     reused: bool = False
+    counts: Counts = NO_COUNTS
+    compact_snapshot_id: int | None = None
+    compact_failed: str | None = None
+    manifests_merged: int = 0
+    removed_files: int = 0
 
     @classmethod
     def of(
@@ -45,9 +53,11 @@ class CommitReport:
         outcome: Published | Nothing,
         phases: Mapping[str, float] | None = None,
         reused: bool = False,
+        removed_files: int = 0,
     ) -> CommitReport:
         """The report of a commit that the committer answered with `outcome`; `phases` are what the caller
         spent around it."""
+        failed = None if outcome.compact_failed is None else str(outcome.compact_failed)
         if isinstance(outcome, Nothing):
             return cls(
                 location=location,
@@ -55,6 +65,7 @@ class CommitReport:
                 identifier=identifier,
                 outcome="empty",
                 phases=dict(phases or {}),
+                compact_failed=failed,
             )
         files = [file for message in messages for file in message.new_files]
         return cls(
@@ -69,11 +80,16 @@ class CommitReport:
             bytes=sum(file.file_size for file in files),
             phases={**(phases or {}), **outcome.phases},
             reused=reused,
+            counts=Counts.of(outcome.changes, outcome.compact_changes),
+            compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,
+            compact_failed=failed,
+            manifests_merged=outcome.manifests_merged,
+            removed_files=removed_files,
         )
 
     @classmethod
     def already_committed(
-        cls, *, location: str, user: str, identifier: int, snapshot_id: int | None
+        cls, *, location: str, user: str, identifier: int, snapshot_id: int | None, removed_files: int = 0
     ) -> CommitReport:
         """The report of a commit that an earlier run made; None for a snapshot that has expired since."""
         return cls(
@@ -82,12 +98,29 @@ class CommitReport:
             identifier=identifier,
             outcome="already committed",
             snapshot_id=snapshot_id,
+            removed_files=removed_files,
         )
 
     @property
     def millis(self) -> float:
         """The milliseconds of all phases together."""
         return sum(self.phases.values())
+
+    @property
+    def commit_millis(self) -> float:
+        """The milliseconds of the commit itself: all phases but judging the batch and writing its rows."""
+        return sum(millis for name, millis in self.phases.items() if name not in ("judge", "write"))
+
+    @property
+    def snapshots(self) -> int:
+        """How many snapshots the commit made: one for each half."""
+        made = {self.snapshot_id, self.compact_snapshot_id} - {None}
+        return len(made) if self.outcome == "committed" else 0
+
+    @property
+    def newest_snapshot_id(self) -> int | None:
+        """The newest snapshot of the commit."""
+        return self.compact_snapshot_id or self.snapshot_id
 
     def __repr__(self) -> str:
         where = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
@@ -103,6 +136,7 @@ class CommitReport:
             ("outcome", self.outcome),
             ("snapshot", "none" if self.snapshot_id is None else self.snapshot_id),
             ("attempts", self.attempts),
+            *self._compaction(),
             ("rows", f"{self.rows:,}"),
             ("files", f"{self.files:,}"),
             ("bytes", f"{self.bytes:,}"),
@@ -113,3 +147,8 @@ class CommitReport:
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows
         )
         return f"<table>{''.join(cells)}</table>"
+
+    def _compaction(self) -> list[tuple[str, object]]:
+        if self.compact_failed is not None:
+            return [("compaction", f"left out: {self.compact_failed}")]
+        return [] if self.compact_snapshot_id is None else [("compaction", self.compact_snapshot_id)]

@@ -386,7 +386,7 @@ class StreamWriter:
     # -- afterwards -------------------------------------------------------------------------------
 
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left; returns how many files."""
+        """Remembers the outcome, and removes what dead attempts at this batch left: so many files."""
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):

@@ -470,7 +470,8 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe
 
 def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
     query.run(1)
-    second = replace(query, name="second", runs=10)
+    let_in = {"paimon-stream.on-unknown-history": "continue"}
+    second = replace(query, name="second", runs=10, options=let_in)
     second.forget("commits")
     second.run(1)
     told = examine(query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime)

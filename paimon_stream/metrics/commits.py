@@ -1,0 +1,105 @@
+"""Metrics of commits: Java Paimon's names (group `commit`), and ours beside them (semantics.md §14)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
+from paimon_stream.metrics.histogram import Histogram
+
+__all__ = ["METRICS", "CommitMetrics"]
+
+_LAST: Final = {
+    "lastTableFilesAdded": "files_added",
+    "lastTableFilesDeleted": "files_deleted",
+    "lastTableFilesAppended": "files_appended",
+    "lastTableFilesCommitCompacted": "files_compacted",
+    "lastChangelogFilesAppended": "changelog_files_appended",
+    "lastChangelogFileCommitCompacted": "changelog_files_compacted",
+    "lastDeltaRecordsAppended": "records_appended",
+    "lastChangelogRecordsAppended": "changelog_records_appended",
+    "lastDeltaRecordsCommitCompacted": "records_compacted",
+    "lastChangelogRecordsCommitCompacted": "changelog_records_compacted",
+    "lastPartitionsWritten": "partitions",
+    "lastBucketsWritten": "buckets",
+    "lastCompactionInputFileSize": "compaction_input_bytes",
+    "lastCompactionOutputFileSize": "compaction_output_bytes",
+}
+_DISTRIBUTION: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
+_COUNTERS: Final = (
+    "skippedBatches",
+    "uncertainCommits",
+    "lostRaces",
+    "conflicts",
+    "compactionConflicts",
+    "sequenceConflicts",
+    "orphanFilesDeleted",
+    "manifestsMerged",
+)
+METRICS: Final = (
+    "lastCommitDuration",
+    *(f"commitDuration.{part}" for part in _DISTRIBUTION),
+    "lastCommitAttempts",
+    "lastGeneratedSnapshots",
+    *_LAST,
+    "lastCommittedSnapshotId",
+    "lastSnapshotId",
+    "writeDuration",
+    *_COUNTERS,
+)
+"""The names of all metrics. Durations are milliseconds, sizes bytes; `last…` is of the newest commit that
+made a snapshot, and what has no such name counts since the sink was made."""
+
+
+class CommitMetrics:
+    """A reporter that keeps the metrics of one sink. Bounded in memory, and safe to use from threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._durations = Histogram()
+        self._last: dict[str, float] = {}
+        self._counters: Counter[str] = Counter()
+
+    def report(self, report: CommitReport) -> None:
+        """Takes in one batch."""
+        with self._lock:
+            self._counters["orphanFilesDeleted"] += report.removed_files
+            self._counters["compactionConflicts"] += report.compact_failed is not None
+            if report.outcome == "already committed":
+                self._counters["skippedBatches"] += 1
+            if report.outcome != "committed":
+                return
+            self._durations.update(report.commit_millis)
+            self._counters["lostRaces"] += report.attempts - 1
+            self._counters["manifestsMerged"] += report.manifests_merged
+            self._last = {
+                "lastCommitDuration": report.commit_millis,
+                "lastCommitAttempts": report.attempts,
+                "lastGeneratedSnapshots": report.snapshots,
+                **{name: getattr(report.counts, field) for name, field in _LAST.items()},
+                "lastCommittedSnapshotId": report.newest_snapshot_id or -1,
+                "lastSnapshotId": report.newest_snapshot_id or -1,
+                "writeDuration": report.phases.get("write", 0.0),
+            }
+
+    def failed(self, error: BaseException) -> None:
+        """Takes in a batch that failed."""
+        with self._lock:
+            self._counters["uncertainCommits"] += isinstance(error, CommitUnknown)
+            self._counters["conflicts"] += isinstance(error, CommitConflict)
+            self._counters["sequenceConflicts"] += isinstance(error, SequenceConflict)
+
+    def values(self) -> Mapping[str, float]:
+        """All metrics by name (`METRICS`); 0 for what has not been yet, -1 for a snapshot id."""
+        with self._lock:
+            durations = self._durations.distribution()
+            found: dict[str, float] = dict.fromkeys(METRICS, 0)
+            found.update({"lastCommittedSnapshotId": -1, "lastSnapshotId": -1})
+            found.update({f"commitDuration.{part}": getattr(durations, part) for part in _DISTRIBUTION})
+            found.update(self._last)
+            found.update({name: self._counters[name] for name in _COUNTERS})
+        return found
