@@ -325,6 +325,15 @@ JOURNAL_REUSE = Option(
     "Commit the files a killed run prepared, instead of writing them again.",
     Scope.SINK,
 )
+SHUFFLE = Option(
+    "paimon-stream.shuffle",
+    one_of("auto", "bucket", "none"),
+    "auto",
+    "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger files, "
+    "for the price of a shuffle), none leaves them where they are; auto is bucket for tables with primary "
+    "keys, none for others.",
+    Scope.SINK,
+)
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard",
     one_of("probe", "trust"),

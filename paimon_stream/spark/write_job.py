@@ -21,6 +21,7 @@ from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, PaimonStreamError, Unavailable
 from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.shuffle import shuffled
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.task import WriteSpec, with_total, write_task
@@ -47,7 +48,7 @@ def run_write_job(frame: DataFrame, table: Table, *, wide_rows: bool = False) ->
         attempts=1 if is_connect(frame) else _attempts(session),
     )
     with _batches_of_any_size(frame, wide_rows):
-        rows = frame.mapInArrow(task, f"{_COLUMN} binary").collect()
+        rows = shuffled(frame, table).mapInArrow(task, f"{_COLUMN} binary").collect()
     answers = sorted((decode_result(bytes(row[_COLUMN])) for row in rows), key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)

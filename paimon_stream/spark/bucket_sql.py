@@ -1,0 +1,107 @@
+"""The bucket of a row as a Spark expression, for keys where it is exactly Paimon's.
+
+Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3): so the expression builds the
+row's bytes. It is offered for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING
+columns, NULLs included, and for the function `mod`. Everything else is assigned by `write/bucket.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+
+__all__ = ["bucket_expression"]
+
+_INTEGER_BITS: Final = {
+    TypeRoot.BOOLEAN: 8, TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32,
+    TypeRoot.BIGINT: 64,
+}  # fmt: skip
+_HEADER_BITS: Final = 8
+_MOST_FIELDS: Final = 56
+"""Rows of more fields have a longer header."""
+
+_SLOT: Final = 8
+_INLINE: Final = 7
+"""Text of so many bytes is kept in its slot, with its length in the last byte."""
+
+
+def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
+    """The bucket of the rows of a DataFrame that has the table's columns, an INT from 0 to
+    `num_buckets` - 1; None where there is no exact expression. `keys` are the bucket key columns in order."""
+    if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
+        value = F.coalesce(_column(keys[0]).cast("long"), F.lit(0))
+        return F.pmod(value, F.lit(num_buckets)).cast("int")
+    if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
+        return None
+    if not all(_is_exact(one.type) for one in keys):
+        return None
+    hashed = F.hash(_row(keys))
+    return F.abs(hashed % F.lit(num_buckets)).cast("int")
+
+
+def _is_exact(type_: DataType) -> bool:
+    return type_.root in _INTEGER_BITS or type_.is_string
+
+
+def _column(field: DataField) -> Column:
+    return F.col("`" + field.name.replace("`", "``") + "`")
+
+
+def _row(keys: Sequence[DataField]) -> Column:
+    """The bytes of a BinaryRow of the keys: the bits of NULLs, a slot for each, then the longer texts."""
+    nulls = F.lit(0).cast("long")
+    for position, field in enumerate(keys):
+        bit = F.lit(1 << (_HEADER_BITS + position)).cast("long")
+        nulls = nulls + F.when(_column(field).isNull(), bit).otherwise(F.lit(0).cast("long"))
+    slots, texts = [_eight_bytes(nulls)], []
+    offset = F.lit(_SLOT + _SLOT * len(keys)).cast("long")
+    for field in keys:
+        if field.type.is_string:
+            data = F.coalesce(_column(field).cast("binary"), F.lit(b""))
+            length = F.length(data)
+            is_long = length > F.lit(_INLINE)
+            padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
+            place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
+            inline = F.concat(_padded(data, F.lit(_INLINE)), _one_byte(length + F.lit(0x80)))
+            kept = F.when(is_long, _eight_bytes(place)).otherwise(inline)
+            slots.append(F.when(_column(field).isNull(), F.lit(bytes(_SLOT))).otherwise(kept))
+            texts.append(F.when(is_long, _padded(data, padded)).otherwise(F.lit(b"")))
+            offset = offset + F.when(is_long, padded).otherwise(F.lit(0)).cast("long")
+        else:
+            slots.append(_eight_bytes(_number(field)))
+    return F.concat(*slots, *texts)
+
+
+def _number(field: DataField) -> Column:
+    """The value's bits in a long, zero for NULL."""
+    column = _column(field)
+    value = F.unix_date(column) if field.type.root is TypeRoot.DATE else column.cast("int")
+    if field.type.root is TypeRoot.BIGINT:
+        value = column
+    mask = (1 << _INTEGER_BITS[field.type.root]) - 1
+    whole = F.coalesce(value.cast("long"), F.lit(0).cast("long"))
+    return whole if mask == (1 << 64) - 1 else whole.bitwiseAND(F.lit(mask).cast("long"))
+
+
+def _eight_bytes(value: Column) -> Column:
+    """A long as eight bytes, the lowest first."""
+    turned = F.lit(0).cast("long")
+    for byte in range(_SLOT):
+        lowest = F.shiftright(value, 8 * byte).bitwiseAND(F.lit(0xFF).cast("long"))
+        turned = turned.bitwiseOR(F.shiftleft(lowest, 8 * (_SLOT - 1 - byte)))
+    return F.unhex(F.lpad(F.hex(turned), 2 * _SLOT, "0"))
+
+
+def _one_byte(value: Column) -> Column:
+    """A number from 128 to 255 as a byte."""
+    return F.unhex(F.hex(value.cast("long")))
+
+
+def _padded(data: Column, size: Column) -> Column:
+    """Bytes with zeros up to that size."""
+    return F.call_function("rpad", data, size, F.lit(b"\0"))

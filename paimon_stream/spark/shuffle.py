@@ -1,0 +1,121 @@
+"""Rows moved so that each bucket is in one task, where that is wanted.
+
+Append tables need no shuffle: it costs more than all else together, and rows of a bucket may be in any
+number of files (spark.md §3). With `paimon-stream.shuffle = bucket` each bucket of a batch becomes one file,
+or a few large ones. Buckets without partitions are spread evenly over the tasks: Spark's own hash of a bucket
+number would leave tasks without any.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from paimon_stream.errors import InvalidOption
+from paimon_stream.format.murmur import hash_bytes
+from paimon_stream.format.types import DataType
+from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
+from paimon_stream.spark.bucket_sql import bucket_expression
+from paimon_stream.spark.identity import is_connect
+from paimon_stream.table.table import Table
+from paimon_stream.write.bucket import assign_buckets
+
+__all__ = ["gather_buckets", "shuffled"]
+
+_BUCKET: Final = "_paimon_stream_bucket"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_TASKS_PER_CORE: Final = 2
+
+
+def shuffled(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows, which have exactly the table's columns, as `paimon-stream.shuffle` wants them placed.
+
+    Raises `InvalidOption` where the table has no buckets to gather, or cannot do without.
+    """
+    choice = table.options.value(SHUFFLE)
+    keyed = bool(table.schema.primary_keys)
+    fixed = table.options.value(BUCKET) > 0
+    if choice == "none" and keyed:
+        raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
+    if choice == "bucket" and not fixed:
+        raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")
+    return gather_buckets(frame, table) if choice == "bucket" or (keyed and fixed) else frame
+
+
+def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
+    return InvalidOption(
+        f"{SHUFFLE.key} is {choice!r} for {table.location}: {why}. Leave the option out.",
+        option=SHUFFLE.key,
+        value=choice,
+        table=table.location,
+    )
+
+
+def gather_buckets(frame: DataFrame, table: Table) -> DataFrame:
+    """The same rows, all of a (partition, bucket) in one partition of the DataFrame; it may have more
+    columns than the table. Fixed buckets only."""
+    buckets = table.options.value(BUCKET)
+    function = table.options.value(BUCKET_FUNCTION)
+    keys = [table.schema.field(name) for name in table.schema.bucket_keys]
+    expression = bucket_expression(keys, buckets, function)
+    with_bucket = frame
+    if expression is None:
+        names = tuple(one.name for one in keys)
+        assign = _Assign(
+            names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function
+        )
+        schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
+        with_bucket = frame.mapInArrow(assign, schema)
+        expression = F.col(_BUCKET)
+    placed = _placed(with_bucket, table, expression, buckets)
+    return placed if with_bucket is frame else placed.drop(_BUCKET)
+
+
+def _placed(frame: DataFrame, table: Table, bucket: Column, buckets: int) -> DataFrame:
+    most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
+    if not table.schema.partition_keys:
+        count = min(buckets, most)
+        homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
+        return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))
+    if not is_connect(frame):
+        # More tasks than that only cost their start; the number of partitions in the rows is not known.
+        cores = frame.sparkSession.sparkContext.defaultParallelism
+        most = min(most, max(buckets, _TASKS_PER_CORE * cores))
+    names = (F.col("`" + name.replace("`", "``") + "`") for name in table.schema.partition_keys)
+    return frame.repartition(most, *names, bucket)
+
+
+@cache
+def _keys_of_tasks(count: int) -> tuple[int, ...]:
+    """For each of `count` partitions an integer that Spark's hash partitioning puts there."""
+    found: dict[int, int] = {}
+    key = 0
+    while len(found) < count:
+        found.setdefault(hash_bytes(struct.pack("<i", key)) % count, key)
+        key += 1
+    return tuple(found[one] for one in range(count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assign:
+    """Adds the bucket to each row, in Python beside an executor."""
+
+    names: tuple[str, ...]
+    types: tuple[DataType, ...]
+    buckets: int
+    function: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = batch.select(list(self.names))
+            found = assign_buckets(keys, self.types, self.buckets, self.function)
+            columns = [*batch.columns, pa.array(found, pa.int32())]
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _BUCKET])

@@ -1,0 +1,107 @@
+"""Buckets gathered in tasks: the SQL expression is Java's function, and a bucket of a batch is one file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from paimon_stream import PaimonTable, errors
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.spark.bucket_sql import bucket_expression
+from tests.spark.kit import Job
+
+BUCKETS = 17
+EDGES: dict[str, Sequence[Any]] = {
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, -1, 0, 1, 127],
+    "SMALLINT": [-(2**15), -1, 0, 2**15 - 1],
+    "INT": [-(2**31), -1, 0, 1, 255, 2**31 - 1],
+    "BIGINT": [-(2**63), -1, 0, 1, 128, 2**32, 2**63 - 1],
+    "DATE": [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(9999, 12, 31)],
+    "STRING": ["", "a", "1234567", "12345678", "ünïcödé", "漢字漢字", "😀", "0" * 16, "x" * 100, "a\0b"],
+    "VARCHAR(9)": ["", "a", "1234567", "123456789"],
+    "CHAR(3)": ["abc", "äöü"],
+}
+KEYS = [
+    *[(one,) for one in EDGES],
+    ("STRING", "STRING"),
+    ("DATE", "STRING", "BIGINT", "STRING"),
+    ("BOOLEAN", "TINYINT", "SMALLINT", "INT"),
+]
+
+
+@pytest.fixture(scope="module")
+def expected(java: Any) -> Any:
+    def ask(types: Sequence[str], rows: list[tuple[Any, ...]], function: str) -> list[int]:
+        schema = [(f"c{i}", type_) for i, type_ in enumerate(types)]
+        options = {
+            "bucket": str(BUCKETS),
+            "bucket-key": ",".join(name for name, _ in schema),
+            "bucket-function.type": function,
+        }
+        found: list[int] = java.buckets(rows, schema=schema, options=options)
+        return found
+
+    return ask
+
+
+def test_the_expression_is_javas_function_for_every_key_it_is_used_for(
+    spark_session: SparkSession, expected: Any
+) -> None:
+    chance = random.Random(5)
+    for types in KEYS:
+        rows = [tuple(chance.choice([None, *EDGES[one]]) for one in types) for _ in range(60)]
+        rows += [tuple(value for _ in types) for value in EDGES[types[0]]] if len(set(types)) == 1 else []
+        assert sql_buckets(spark_session, types, rows, "default") == expected(types, rows, "default"), types
+    for type_ in ("INT", "BIGINT"):
+        rows = [(value,) for value in [None, *EDGES[type_]]]
+        assert sql_buckets(spark_session, (type_,), rows, "mod") == expected((type_,), rows, "mod")
+
+
+def sql_buckets(
+    spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str
+) -> list[int]:
+    fields = [DataField(id=i, name=f"c{i}", type=parse_type(one)) for i, one in enumerate(types)]
+    bucket = bucket_expression(fields, BUCKETS, function)
+    assert bucket is not None
+    kinds = ", ".join(f"c{i} {one if 'CHAR' not in one else 'STRING'}" for i, one in enumerate(types))
+    return [row[0] for row in spark.createDataFrame(rows, kinds).select(bucket).collect()]
+
+
+@pytest.mark.parametrize("type_", ["DECIMAL(9, 2)", "DOUBLE", "TIMESTAMP(3)", "BYTES", "TIME(0)"])
+def test_there_is_no_expression_where_it_is_not_exact(type_: str) -> None:
+    fields = [DataField(id=0, name="c", type=parse_type(type_))]
+    assert bucket_expression(fields, 4, "default") is None
+    assert bucket_expression([DataField(id=0, name="c", type=parse_type("INT"))], 4, "hive") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "partitioned"), [("id", False), ("price", False), ("id", True), ("price", True)]
+)
+def test_each_bucket_of_a_batch_becomes_one_file(job: Job, key: str, partitioned: bool) -> None:
+    job.create(
+        [("id", "BIGINT"), ("price", "DECIMAL(9, 2)"), ("dt", "STRING")],
+        options={"bucket": "5", "bucket-key": key},
+        partition_keys=["dt"] if partitioned else [],
+    )
+    rows = [(i, Decimal(i) / 4, f"d{i % 2}") for i in range(400)]
+    frame = job.spark.createDataFrame(rows, "id bigint, price decimal(9, 2), dt string").repartition(3)
+    job.sink(options={"paimon-stream.shuffle": "bucket"}, commit_user="me")(frame, 0)
+    files = job.load().files()
+    assert len(files) == (10 if partitioned else 5)
+    assert job.load().to_arrow().sort_by("id").column("id").to_pylist() == list(range(400))
+
+
+def test_what_cannot_be_gathered_is_refused(tmp_path: Path, job: Job) -> None:
+    job.create()
+    frame = job.spark.createDataFrame([(1, "a")], "id bigint, day string")
+    with pytest.raises(errors.InvalidOption, match="no fixed buckets"):
+        job.sink(options={"paimon-stream.shuffle": "bucket"}, commit_user="me")(frame, 0)
+    assert PaimonTable.load(str(job.table)).latest_snapshot() is None
