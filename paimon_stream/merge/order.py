@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
 
-__all__ = ["Flags", "Ints", "Part", "can_order", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
+__all__ = ["Flags", "Ints", "Part", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -43,11 +43,6 @@ def nulls(column: pa.Array) -> Flags | None:
         return None
     found: Flags = column.is_null().to_numpy(zero_copy_only=False)
     return found
-
-
-def can_order(type_: pa.DataType) -> bool:
-    """Whether values of the type can be compared."""
-    return not pa.types.is_nested(type_)
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = False) -> list[Part]:

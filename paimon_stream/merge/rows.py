@@ -11,8 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.errors import InvalidData
+from paimon_stream.merge.aggregate import aggregated
 from paimon_stream.merge.order import Ints
+from paimon_stream.merge.partial import partially_updated
 from paimon_stream.merge.runs import Runs, sorted_runs
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
@@ -58,9 +60,22 @@ def _taken(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
     if len(runs.starts) == len(runs.order):
         return table.take(pa.array(runs.order))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        raise UnsupportedFeature(f"{spec.table} has the merge engine {spec.engine}.", table=spec.table)
+        return _folded(spec, table, runs)
     chosen = _first_rows(spec, runs) if spec.engine == FIRST_ROW else _last_rows(spec, runs)
     return table.take(pa.array(runs.order[chosen[chosen >= 0]]))
+
+
+def _folded(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
+    """Keys with one row as they are, between those whose rows are put together."""
+    several = runs.sizes > 1
+    engine = aggregated if spec.engine == AGGREGATION else partially_updated
+    made = engine(spec, table, runs.select(several[runs.run_of]))
+    alone = table.take(pa.array(runs.order[runs.starts[~several]]))
+    places = np.empty(len(several), np.int64)
+    places[~several] = np.arange(alone.num_rows)
+    places[several] = alone.num_rows + np.arange(len(several) - alone.num_rows)
+    both = [alone, pa.Table.from_arrays(made, schema=table.schema)]
+    return pa.concat_tables(both).combine_chunks().take(pa.array(places))
 
 
 def _last_rows(spec: MergeSpec, runs: Runs) -> Ints:

@@ -282,11 +282,10 @@ class _Reading:
             if one.name in ordering:
                 rules[one.name] = ColumnRule(function="of_group", group=group)
             elif one.name in self._schema.primary_keys:
-                rules[one.name] = ColumnRule(function="key", group=group)
+                rules[one.name] = ColumnRule(function="key")
             elif function is None:
-                rules[one.name] = ColumnRule(
-                    function="non_null" if group is None else "last_value", group=group
-                )
+                kind = "non_null" if group is None else "of_group"
+                rules[one.name] = ColumnRule(function=kind, group=group)
             else:
                 if group is None and function.strip() != _LAST_NON_NULL:
                     raise self._wrong(
