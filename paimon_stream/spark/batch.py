@@ -21,6 +21,7 @@ from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature, WriteInterrupted
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
+from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import LogReporter
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query, writer_identity
@@ -66,12 +67,13 @@ class Runs:
     """The runs of the queries that use one sink: all of a sink's memory, and never pickled."""
 
     last_report: CommitReport | None = None
+    metrics: CommitMetrics = field(default_factory=CommitMetrics)
     _by_user: dict[str, _Run] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of ours names the table and the batch."""
-        with _surfacing(settings.location, batch_id):
+        with _surfacing(settings.location, batch_id), self._counting_failures():
             facts = observe_query(frame, settings.checkpoint)
             _check_output_mode(facts, settings)
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
@@ -82,8 +84,16 @@ class Runs:
             self._by_user[user] = run
             self.last_report = report
             callback = () if settings.on_commit is None else (_Callback(function=settings.on_commit),)
-            report_to_all((LogReporter(), *callback), report)
+            report_to_all((self.metrics, LogReporter(), *callback), report)
             run.maintain(report)
+
+    @contextmanager
+    def _counting_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except PaimonStreamError as error:
+            self.metrics.failed(error)
+            raise
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
         writer = StreamWriter(

@@ -109,6 +109,14 @@ class PaimonSink:
         report: CommitReport | None = self._runs.last_report
         return report
 
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics of this sink's commits by name, over all its queries: those of Java Paimon, such as
+        `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and ours, such as `skippedBatches`; all
+        names are in `paimon_stream.metrics.commits.METRICS`. On Spark Connect, where batches are written
+        in another process, nothing is counted here."""
+        values: Mapping[str, float] = self._runs.metrics.values()
+        return values
+
     def __getstate__(self) -> SinkSettings:
         return self._settings
 
