@@ -28,7 +28,16 @@ COMMANDS: Final = {
     "schema": ("schema", "The columns and keys, now or under an earlier schema."),
     "options": ("schema", "The options of the table, those that are set and the defaults of the others."),
     "query": ("query", "Which streams write here: the last batch of each, gaps, checkpoint."),
+    "verify": ("verify", "Is all so that the snapshots say: files, sizes, counts, rows, hints."),
     "doctor": ("doctor", "Is a restart of the stream safe, what would it do, and what to do if not."),
+    "expire": ("expire", "Expire old snapshots, and delete the files that only they need."),
+    "orphans": ("orphans", "Find, and delete, files that nothing refers to."),
+    "tag": ("tags", "List, create and delete tags."),
+    "rollback": ("tags", "Make an earlier snapshot or a tag the newest again."),
+    "compact-manifests": ("orphans", "Merge the manifests into few."),
+    "truncate": ("clear", "Clear the whole table."),
+    "drop-partition": ("clear", "Clear some partitions."),
+    "repair-hints": ("orphans", "Set the hints LATEST and EARLIEST right."),
 }
 """Each command's module in this package, and the line that the list of commands has of it."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
 
-__all__ = ["Session", "confirmed", "dry_run_answer", "pairs_of", "table_command"]
+__all__ = ["Session", "YES", "changed_answer", "pairs_of", "report_json", "table_command"]
 
 
 @dataclass
@@ -54,6 +55,8 @@ class Session:
         """The JSON of an answer: the table's location, then the body."""
         return {"table": self.raw.location, **jsonable(body)}
 
+
+_CAPITAL = re.compile("[A-Z]")
 
 CommandFunction = Callable[..., Answer]
 
@@ -154,11 +157,23 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
 
 
-confirmed = click.Option(["--yes"], is_flag=True, help="Do it. Without it nothing is changed, only shown.")
-"""The option of commands that destroy something."""
+YES = click.Option(["--yes"], is_flag=True, help="Do it. Without it nothing is changed, only shown.")
+"""The option of commands that change what is there."""
 
 
-def dry_run_answer(document: Mapping[str, Any], parts: list[Any], *, something: bool) -> Answer:
-    """What would be done: exit code 5 where there is something to do, and how to do it."""
-    said = [*parts, "Nothing was changed. Do it with --yes."] if something else parts
-    return Answer(document=document, parts=said, code=DRY_RUN if something else 0)
+def changed_answer(
+    document: Mapping[str, Any], parts: Sequence[Any], *, done: bool, something: bool
+) -> Answer:
+    """The answer of a command that wants --yes: exit code 5 where it was not given and there is something
+    to do."""
+    if done or not something:
+        return Answer(document=document, parts=parts)
+    return Answer(document=document, parts=[*parts, "Nothing was changed. Do it with --yes."], code=DRY_RUN)
+
+
+def report_json(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a report of the maintenance functions under the keys that all commands have: the table
+    first, and words with underscores."""
+    renamed = {_CAPITAL.sub(lambda found: "_" + found[0].lower(), key): one for key, one in report.items()}
+    table = renamed.pop("location", None) or renamed.pop("table", None)
+    return {"table": table, **jsonable(renamed)}

@@ -1,0 +1,53 @@
+"""What clearing a table or some of its partitions would take, told before it is done. Read only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paimon_stream.commit.base import Base
+from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
+from paimon_stream.format.entries import FileKind
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, check_writable
+
+__all__ = ["Cleared", "preview_clearing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """What would no longer be in the table: partitions (by folder), files, rows and bytes. `snapshot` is the
+    one that was looked at, None in an empty table."""
+
+    snapshot: int | None = None
+    partitions: tuple[str, ...] = ()
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+def preview_clearing(table: Table, partitions: Sequence[Mapping[str, Any]] | None = None) -> Cleared:
+    """What `truncate` would clear, or with `partitions` what `drop_partitions` would.
+
+    Raises as these do, but nothing of a commit.
+    """
+    check_writable(table)
+    manifests = ManifestStore(table.storage, table.options)
+    if partitions is None:
+        planned = plan_overwrite(table, manifests, (), partition={})
+    else:
+        planned = plan_drop(table, manifests, partitions)
+    latest = SnapshotStore(table.storage).latest()
+    if latest is None:
+        return Cleared()
+    changes = planned.source.at(Base(snapshot=latest, metas=manifests.base_and_delta(latest)))
+    gone = [entry for entry in changes.entries if entry.kind is FileKind.DELETE]
+    return Cleared(
+        snapshot=latest.id,
+        partitions=tuple(sorted({table.layout.partition(entry.partition) for entry in gone})),
+        files=len(gone),
+        rows=sum(entry.file.row_count for entry in gone),
+        bytes=sum(entry.file.file_size for entry in gone),
+    )

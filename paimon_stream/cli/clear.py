@@ -1,0 +1,60 @@
+"""`truncate`, `drop-partition`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from paimon_stream.api.preview import Cleared, preview_clearing
+from paimon_stream.cli.command import YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.output import Answer
+from paimon_stream.cli.text import count, size
+from paimon_stream.commit.report import CommitReport
+
+__all__ = ["drop_partition", "truncate"]
+
+_SHOWN = 20
+
+
+@table_command(example="truncate --yes /data/warehouse/shop.db/orders", params=(YES,))
+def truncate(session: Session, yes: bool) -> Answer:
+    """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire. Shows what
+    would go; with --yes it goes."""
+    return _cleared(session, preview_clearing(session.raw), session.table.truncate, yes)
+
+
+@table_command(
+    example="drop-partition --yes /data/warehouse/shop.db/orders dt=2026-11-20 dt=2026-11-21,hour=0",
+    params=(click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."), YES),
+)
+def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
+    """Clears partitions in one snapshot: each that one of the specs fits; a column that a spec leaves out may
+    have any value. Earlier snapshots keep the rows until they expire. Shows what would go; with --yes it
+    goes."""
+    specs = [pairs_of(tuple(one.split(",")), "A partition") for one in partitions]
+    preview = preview_clearing(session.raw, specs)
+    return _cleared(session, preview, lambda: session.table.drop_partitions(specs), yes)
+
+
+def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitReport], yes: bool) -> Answer:
+    report = clear() if yes and preview.files else None
+    snapshot = None if report is None else report.snapshot_id
+    files = preview.files if report is None else report.counts.files_deleted
+    rows = preview.rows if report is None else report.counts.records_appended
+    document = session.document(
+        dry_run=not yes,
+        snapshot_id=snapshot,
+        partitions=preview.partitions,
+        files=files,
+        rows=rows,
+        bytes=preview.bytes,
+    )
+    if not preview.files:
+        return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
+    parts = [one for one in preview.partitions[:_SHOWN] if one]
+    if len(preview.partitions) > _SHOWN:
+        parts.append(f"and {len(preview.partitions) - _SHOWN:,} more partitions")
+    verb = "would be cleared" if snapshot is None else f"were cleared, in snapshot {snapshot}"
+    parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(preview.bytes)}) {verb}.")
+    return changed_answer(document, parts, done=yes, something=True)

@@ -1,0 +1,86 @@
+"""`expire`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
+from paimon_stream.cli.output import Answer
+from paimon_stream.cli.progress import progress
+from paimon_stream.cli.text import count
+from paimon_stream.options import duration
+
+__all__ = ["expire"]
+
+_COUNT = click.IntRange(min=1)
+
+
+@table_command(
+    example='expire --older-than "7 d" --yes /data/warehouse/shop.db/orders',
+    params=(
+        click.Option(["--retain-max"], type=_COUNT, help="Keep at most that many snapshots."),
+        click.Option(["--retain-min"], type=_COUNT, help="Keep at least that many."),
+        click.Option(
+            ["--older-than"],
+            metavar="AGE|TIME",
+            help='Older ones may go: "36 h", 2026-11-01, 2026-11-01T12:00Z.',
+        ),
+        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most that many now."),
+        click.Option(
+            ["--protect-streams/--no-protect-streams"],
+            default=True,
+            show_default=True,
+            help="Keep the last snapshot of streams that were active within a day.",
+        ),
+        YES,
+    ),
+)
+def expire(
+    session: Session,
+    retain_max: int | None,
+    retain_min: int | None,
+    older_than: str | None,
+    max_deletes: int | None,
+    protect_streams: bool,
+    yes: bool,
+) -> Answer:
+    """Expires old snapshots, and deletes the files that only they need. What is not given is as the table's
+    options say. Tags, consumers and active streams keep what they need. Shows what would go; with --yes
+    it goes."""
+    cutoff = None if older_than is None else _moment(older_than)
+    with progress() as tell:
+        report = session.table.expire_snapshots(
+            retain_max,
+            retain_min,
+            cutoff,
+            max_deletes,
+            dry_run=not yes,
+            protect_streams=protect_streams,
+            progress=tell,
+        )
+    ids = report.snapshots
+    if not ids:
+        said = "No snapshot is to expire."
+    else:
+        files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
+        verb = "expired" if yes else "would expire"
+        said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files deleted: {files}."
+    left = [f"{count(report.left, 'file')} could not be deleted, and stay as orphans."] if report.left else []
+    return changed_answer(report_json(report.to_json()), [said, *left], done=yes, something=bool(ids))
+
+
+def _moment(text: str) -> dt.timedelta | dt.datetime:
+    """An age, or a time in UTC."""
+    try:
+        return dt.timedelta(milliseconds=duration(text))
+    except ValueError:
+        pass
+    try:
+        moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise click.UsageError(
+            f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)

@@ -1,0 +1,115 @@
+"""`tag list`, `tag create`, `tag delete`, `rollback`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
+from paimon_stream.cli.output import Answer, Column, Listing
+from paimon_stream.cli.snapshots import snapshot_json
+from paimon_stream.cli.text import count, iso
+from paimon_stream.errors import NotFound
+from paimon_stream.options import duration
+
+__all__ = ["rollback", "tag"]
+
+_NAME = click.Argument(["name"])
+
+
+@table_command(name="list", example="tag list /data/warehouse/shop.db/orders")
+def tag_list(session: Session) -> Answer:
+    """The tags, each with the snapshot that it keeps."""
+    found = sorted(session.table.tags().items())
+    columns = [Column("tag"), Column("snapshot", number=True), Column("time"), Column("rows", number=True)]
+    rows = [(name, str(one.id), iso(one.time_millis), one.total_record_count) for name, one in found]
+    listed = [{"name": name, "snapshot": snapshot_json(one)} for name, one in found]
+    return Answer(
+        document=session.document(tags=listed), parts=[Listing(columns, rows, "There are no tags.")]
+    )
+
+
+@table_command(
+    name="create",
+    example="tag create --snapshot 12 /data/warehouse/shop.db/orders month-end",
+    params=(
+        _NAME,
+        click.Option(["--snapshot"], type=click.IntRange(min=1), help="This snapshot, not the newest."),
+        click.Option(["--time-retained"], metavar="AGE", help='Until then, "90 d"; for ever by default.'),
+    ),
+)
+def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
+    """Keeps a snapshot under a name, however long: its files do not expire."""
+    kept = None if time_retained is None else _age(time_retained)
+    report = session.table.create_tag(name, snapshot, kept)
+    return Answer(
+        document=report_json(report.to_json()), parts=[f"Tag {name} keeps snapshot {report.snapshot}."]
+    )
+
+
+@table_command(
+    name="delete", example="tag delete --yes /data/warehouse/shop.db/orders month-end", params=(_NAME, YES)
+)
+def tag_delete(session: Session, name: str, yes: bool) -> Answer:
+    """Deletes a tag, and the files that only it kept. Shows the tag; with --yes it goes."""
+    found = session.table.tags().get(name)
+    if found is None:
+        raise NotFound(
+            f"{session.raw.location} has no tag {name!r}. See: paimon-stream tag list.",
+            table=session.raw.location,
+            tag=name,
+        )
+    if not yes:
+        said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
+        document = session.document(tag=name, snapshot=found.id, found=True, files={}, left=0, dry_run=True)
+        return changed_answer(document, [said], done=False, something=True)
+    report = session.table.delete_tag(name)
+    deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
+    return Answer(
+        document={**report_json(report.to_json()), "dry_run": False},
+        parts=[f"Tag {name} is deleted; files deleted with it: {deleted}."],
+    )
+
+
+tag = click.Group(
+    "tag",
+    commands=[tag_list, tag_create, tag_delete],
+    help="Tags: snapshots that are kept under a name.\n\n\b\nExample:\n  paimon-stream tag list /data/orders",
+)
+
+
+@table_command(
+    example="rollback --yes /data/warehouse/shop.db/orders 12",
+    params=(
+        click.Argument(["target"], metavar="SNAPSHOT|TAG"),
+        click.Option(["--tag", "is_tag"], is_flag=True, help="It is a tag, though it looks like a number."),
+        YES,
+    ),
+)
+def rollback(session: Session, target: str, is_tag: bool, yes: bool) -> Answer:
+    """Makes a snapshot, or that of a tag, the newest again: all later snapshots and tags go. Stop the writers
+    first; a stream of which batches go stops with TableRolledBack, and says so. Shows what would go; with
+    --yes it goes."""
+    to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
+    report = session.table.rollback_to(to, dry_run=not yes)
+    would = "" if yes else "would be "
+    parts = [f"Snapshot {report.snapshot} {would or 'is '}the newest."]
+    if report.snapshots:
+        gone = report.snapshots
+        parts.append(f"{count(len(gone), 'snapshot')} {would}removed: {min(gone)} to {max(gone)}.")
+    if report.tags:
+        parts.append(f"{count(len(report.tags), 'tag')} {would}removed: {', '.join(report.tags)}.")
+    parts += [
+        f"Commit user {user} {'loses' if yes else 'would lose'} its batches from {first} on."
+        for user, first in report.streams.items()
+    ]
+    something = bool(report.snapshots or report.tags or report.changelogs)
+    return changed_answer(report_json(report.to_json()), parts, done=yes, something=something)
+
+
+def _age(text: str) -> dt.timedelta:
+    try:
+        return dt.timedelta(milliseconds=duration(text))
+    except ValueError:
+        raise click.UsageError(f"--time-retained {text!r} is not an age such as '90 d'.") from None
