@@ -15,7 +15,15 @@ from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileSource, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    DataFileMeta,
+    FileSource,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
@@ -164,6 +172,32 @@ class Bench:
     def live_names(self) -> list[str]:
         return sorted(entry.file.file_name for entry in self.live())
 
+    def changelogs(self) -> list[ManifestEntry]:
+        """The changelog files of all snapshots."""
+        snapshots = map(self.snapshots.get, self.snapshots.ids())
+        return [
+            e
+            for one in snapshots
+            for meta in self.manifests.changelog(one)
+            for e in self.manifests.read(meta)
+        ]
+
+    def indexes(self) -> list[IndexManifestEntry]:
+        """The live index files of the latest snapshot."""
+        latest = self.snapshots.latest()
+        if latest is None or latest.index_manifest is None:
+            return []
+        return list(self.manifests.index_entries(latest.index_manifest))
+
+    def put(self, name: str, *, dt: str | None = None, rows: int = 10) -> DataFileMeta:
+        """A data or changelog file on storage, for a part of a message of bucket 0."""
+        return self.message(name, rows=rows, dt=dt).new_files[0]
+
+    def put_index(self, name: str) -> IndexFileMeta:
+        """An index file on storage."""
+        self.storage.put_if_absent(f"index/{name}", b"index")
+        return IndexFileMeta(index_type="bitmap", file_name=name, file_size=5, row_count=1)
+
     def expire(self, upto: int) -> None:
         """Deletes the snapshot files up to an id, and the metadata that only they use."""
         kept: set[str] = set()
@@ -180,7 +214,9 @@ class Bench:
         """The names of all metadata files a snapshot refers to."""
         snapshot = self.snapshots.get(snapshot_id)
         lists = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-        return lists | {meta.file_name for meta in self.metas_of(snapshot)}
+        others = {snapshot.changelog_manifest_list, snapshot.index_manifest} - {None}
+        changelog = {meta.file_name for meta in self.manifests.changelog(snapshot)}
+        return lists | {meta.file_name for meta in self.metas_of(snapshot)} | others | changelog
 
     def metadata_files(self) -> set[str]:
         """The names of all metadata files that exist."""
@@ -197,8 +233,10 @@ class Bench:
         live = self.live()
         assert sorted(entry.file.file_name for entry in live) == sorted(expected)
         layout = self.table.layout
-        for entry in live:
+        for entry in (*live, *self.changelogs()):
             self.storage.stat(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        for index in self.indexes():
+            self.storage.stat(layout.index_file(index.partition, index.bucket, index.file))
         ids = self.snapshots.ids()
         assert ids == list(range(ids[0], ids[-1] + 1)) if ids else True
         total = None

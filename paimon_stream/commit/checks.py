@@ -237,11 +237,6 @@ class Checker:
         types = self._table.partition_types
         return frozenset(e.identity for e in live_files(self._manifests, base.metas, types, partitions))
 
-    def all_live(self, snapshot: Snapshot, files: Collection[FileIdentity]) -> bool:
-        """Whether all these files are live in the snapshot. Raises `CorruptMetadata`."""
-        base = Base(snapshot=snapshot, metas=self._manifests.base_and_delta(snapshot))
-        return self.live(base, {file.partition for file in files}).issuperset(files)
-
     def _missing_files(self, changes: Changes) -> list[str]:
         """The paths of added files, those of changelogs and indexes too, that are not on storage."""
         return [path for path in self._added_paths(changes) if not self._exists(path)]

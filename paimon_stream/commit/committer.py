@@ -52,6 +52,7 @@ from paimon_stream.commit.request import (
 )
 from paimon_stream.commit.retry import Patience, RetryPolicy
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
+from paimon_stream.commit.traces import Traces
 from paimon_stream.commit.window import published_since, require_lineage
 from paimon_stream.errors import (
     CommitContended,
@@ -156,9 +157,8 @@ class Committer:
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
         self._checker = Checker(table, self._storage, self._snapshots, self._manifests)
         self._stager = Stager(table, self._storage, self._manifests, self._schemas, self._runtime.clock)
-        self._publisher = Publisher(
-            self._location, self._snapshots, self._manifests, self._checker.all_live, self._same_table
-        )
+        traces = Traces(self._manifests, self._checker.live)
+        self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
         options = table.options
         self._policy = RetryPolicy.of(options)
         self._usable_millis = min(options.value(SNAPSHOT_TIME_RETAINED) // 2, _LONGEST_STAGED_MILLIS)

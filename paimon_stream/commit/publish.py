@@ -6,8 +6,8 @@ it any more. `confirm` then looks around K, because an id that has expired or wa
 created again by a writer that was paused, outside the lineage; such a snapshot is *void* (design,
 Exactly once, step 5):
 
-- Some id above K: the next one is K+1 and its base list holds our files, else ours is void. (Expiry
-  deletes upwards, so K cannot outlive K+1.)
+- Some id above K: the next one is K+1 and was built on ours (`commit/traces.py`), else ours is void.
+  (Expiry deletes upwards, so K cannot outlive K+1.)
 - None above, some below: K-1 is there with the nonce we staged on, else void. (A rollback took it.)
 - None above, none below: fine. (An expirer may have taken K-1 already.)
 
@@ -24,11 +24,10 @@ from typing import TypeAlias
 
 from paimon_stream.commit.retry import Patience
 from paimon_stream.commit.stage import Staged
+from paimon_stream.commit.traces import Traces
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, StorageError, Unavailable
-from paimon_stream.format.entries import FileIdentity
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["Landed", "Lost", "Placed", "Publisher"]
@@ -62,25 +61,21 @@ class Lost:
 
 
 Confirmed: TypeAlias = Landed | Lost
-AllLive = Callable[[Snapshot, Collection[FileIdentity]], bool]
 
 
 class Publisher:
-    """Publishes to one table. `all_live` tells whether all of some files are live in a snapshot;
-    `same_table` whether the table is still the one the commit is for."""
+    """Publishes to one table. `same_table` tells whether the table is still the one the commit is for."""
 
     def __init__(
         self,
         location: str,
         snapshots: SnapshotStore,
-        manifests: ManifestStore,
-        all_live: AllLive,
+        traces: Traces,
         same_table: Callable[[], bool],
     ) -> None:
         self._location = location
         self._snapshots = snapshots
-        self._manifests = manifests
-        self._all_live = all_live
+        self._traces = traces
         self._same_table = same_table
 
     # -- the put ----------------------------------------------------------------------------------
@@ -179,7 +174,7 @@ class Publisher:
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:
-            if self.is_in_base_of(following, staged):
+            if self._traces.in_base_of(following, staged):
                 return Landed(floor=_lowest_of_run(ids, K))
             return self._void(staged, proven=True)
         # Nothing links K to the ids above it. If K still holds our bytes, after K+1 was seen missing, then
@@ -187,29 +182,9 @@ class Publisher:
         if self._snapshots.raw(K) == staged.content and not doubted:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
-        if latest is not None and latest.id > K and staged.added and self._all_live(latest, staged.added):
+        if latest is not None and latest.id > K and self._traces.all_live(latest, staged):
             return Landed(floor=latest.id)
         return None
-
-    def is_in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the snapshot that follows was built on ours: its base list has our delta manifests, or
-        our files in manifests that were merged since. An empty delta leaves no trace and counts as held.
-
-        Raises `NotFound` or `CorruptMetadata` where it expires meanwhile.
-        """
-        if not staged.added:
-            return True
-        metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
-        if any(meta.file_name in staged.delta_names for meta in metas):
-            return True
-        known = {meta.file_name for meta in staged.metas}
-        one_of_ours = next(iter(staged.added))
-        return any(
-            entry.identity == one_of_ours
-            for meta in metas
-            if meta.file_name not in known
-            for entry in self._manifests.read(meta)
-        )
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
         self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
@@ -228,10 +203,10 @@ class Publisher:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
         following = latest if latest.id == K + 1 else self._snapshots.find(K + 1)
         if following is None:
-            if staged.added and self._all_live(latest, staged.added):
+            if self._traces.all_live(latest, staged):
                 return True
             raise self._unknown(staged, None)
-        return self.is_in_base_of(following, staged)
+        return self._traces.in_base_of(following, staged)
 
     def _unknown(self, staged: Staged, why: BaseException | None) -> CommitUnknown:
         snapshot = staged.snapshot

@@ -85,6 +85,11 @@ class Staged:
         return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.ADD)
 
     @property
+    def removed(self) -> frozenset[FileIdentity]:
+        """The files the snapshot takes away."""
+        return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.DELETE)
+
+    @property
     def names(self) -> frozenset[str]:
         """The metadata files that the snapshot refers to, its lists included."""
         snapshot = self.snapshot
