@@ -15,7 +15,6 @@ NOT_MET_YET = {
     "NullPrimaryKey",
     "ValueTooLong",
     "BadRowKind",
-    "SchemaChanged",
     "SequenceConflict",
     "CommitLost",
 }
