@@ -45,9 +45,9 @@ class SinkSettings:
             )
         if self.mode == "update":
             raise UnsupportedFeature(
-                "mode='update' needs a table with a primary key, where a row replaces the one before it; in the "
+                "mode='update' needs a primary key, by which a row replaces the one before it; in the "
                 "append tables that this release writes each update would be another row. Use "
-                "mode='complete', which replaces the table with each batch, or mode='append' with a watermark.",
+                "mode='complete', which replaces the table each time, or mode='append' with a watermark.",
                 option="mode",
                 value=self.mode,
             )
