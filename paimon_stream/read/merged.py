@@ -29,13 +29,15 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 """Gives the rows of a file in batches of at most so many."""
 
 
-def merged_batches(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[pa.RecordBatch]:
+def merged_batches(
+    spec: MergeSpec, section: Section, read: ReadFile, piece_rows: tuple[int, int, int] = PIECE_ROWS
+) -> Iterator[pa.RecordBatch]:
     """The rows of a section that are not deleted, one per key, sorted by key.
 
     `read` gives the columns that `spec.needed` names, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises
     `FormatError` for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
     """
-    least, most, together = PIECE_ROWS
+    least, most, together = piece_rows
     rows = max(least, min(most, together // len(section.runs)))
     runs = [_Run(spec, run, section.ages, read, rows) for run in section.runs]
     while runs := [run for run in runs if run.fill()]:
