@@ -20,11 +20,14 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField, from_arrow, parse_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
+from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
+from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
+from paimon_stream.options import MERGE_SCHEMA, check_sink_options
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
@@ -239,21 +242,27 @@ class PaimonTable:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def append(self, df: Rows) -> CommitReport:
+    def append(self, df: Rows, *, merge_schema: str | None = None) -> CommitReport:
         """Appends the rows of a DataFrame of Spark's (not a streaming one), or of a `pyarrow.Table`,
         `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
 
         Columns match by name; those that may be NULL may be left out. This is a batch commit: repeated,
-        the rows are there twice. The table's newest schema and options hold.
+        the rows are there twice. The table's newest schema and options hold. `merge_schema`, for a DataFrame,
+        is `off`, `add` or `widen`, as the sink's `paimon-stream.merge-schema`.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedTable`, `UnsupportedFeature`, `StorageError`,
         `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed.
         `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.
         """
-        return append_rows(self._newest(), df)
+        return append_rows(self._newest(merge_schema), df)
 
     def overwrite(
-        self, df: Rows, partition: Mapping[str, Any] | None = None, dynamic: bool | None = None
+        self,
+        df: Rows,
+        partition: Mapping[str, Any] | None = None,
+        dynamic: bool | None = None,
+        *,
+        merge_schema: str | None = None,
     ) -> CommitReport:
         """Replaces what is in the table by rows such as `append` takes, as one snapshot.
 
@@ -265,10 +274,11 @@ class PaimonTable:
           table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
 
         Earlier snapshots keep what they have until they expire. The new files may have another bucket count.
+        `merge_schema` is as for `append`.
 
         Raises `InvalidOption` for both, `OutsidePartition` for rows of other partitions, and as `append`.
         """
-        return overwrite_rows(self._newest(), df, partition, dynamic)
+        return overwrite_rows(self._newest(merge_schema), df, partition, dynamic)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table, as one snapshot. Raises as `append`."""
@@ -279,8 +289,10 @@ class PaimonTable:
         snapshot. Raises `InvalidOption` where none is named, and as `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
 
-    def _newest(self) -> Table:
-        return load_table(self._storage)
+    def _newest(self, merge_schema: str | None = None) -> Table:
+        asked = {} if merge_schema is None else {MERGE_SCHEMA.key: merge_schema}
+        check_sink_options(asked)
+        return load_table(self._storage, asked)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -368,6 +380,14 @@ class PaimonTable:
         `StorageError` where anything that refers to files cannot be read, and `CommitContended`.
         """
         return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
+
+    def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
+        """Reads every snapshot, tag, list and manifest, and looks whether all they say holds.
+
+        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Raises
+        `StorageError` only: whatever is broken is a finding, with its cure.
+        """
+        return verify(self._table, sample=sample, progress=progress)
 
     def compact_manifests(self, *, progress: Progress | None = None) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot, in a snapshot of its own, if that changes anything.

@@ -1,0 +1,63 @@
+"""Replaying manifests as whole columns: which files are live, added twice, deleted without having been added.
+
+A file's identity is kept as a 64-bit hash. What comes out as odd is looked up by name before it is told, so
+two identities with one hash can make work, never a false finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Replayed", "follow", "replay"]
+
+Longs = npt.NDArray[np.int64]
+Signs = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The identities that are live, sorted; those added while live; those deleted while not."""
+
+    live: Longs
+    twice: Longs
+    dangling: Longs
+
+
+def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """Replays entries in order: identities, with 1 for ADD and -1 for DELETE."""
+    empty = np.empty(0, np.int64)
+    if not parts:
+        return Replayed(live=empty, twice=empty, dangling=empty)
+    ids = np.concatenate([one for one, _ in parts])
+    signs = np.concatenate([one for _, one in parts])
+    order = np.argsort(ids, kind="stable")
+    ids, signs = ids[order], signs[order]
+    if not len(ids):
+        return Replayed(live=empty, twice=empty, dangling=empty)
+    first = np.concatenate([[True], ids[1:] != ids[:-1]])
+    if first.all() and (signs > 0).all():
+        return Replayed(live=ids, twice=empty, dangling=empty)
+    running = np.cumsum(signs, dtype=np.int64)
+    starts = np.flatnonzero(first)
+    before = np.concatenate([[0], running[starts[1:] - 1]])
+    running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
+    ends = np.append(starts[1:], len(ids)) - 1
+    return Replayed(
+        live=ids[ends[running[ends] > 0]],
+        twice=np.unique(ids[running > 1]),
+        dangling=np.unique(ids[running < 0]),
+    )
+
+
+def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
+    """The same for entries that come after a state whose live files are known."""
+    touched = np.unique(np.concatenate([ids for ids, _ in delta])) if delta else np.empty(0, np.int64)
+    present = touched[np.isin(touched, live)]
+    after = replay([(present, np.ones(len(present), np.int8)), *delta])
+    kept = live[~np.isin(live, present)] if len(present) else live
+    joined = np.insert(kept, np.searchsorted(kept, after.live), after.live)
+    return Replayed(live=joined, twice=after.twice, dangling=after.dangling)

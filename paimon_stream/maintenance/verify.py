@@ -1,0 +1,385 @@
+"""Verifying a table: everything its snapshots and tags say is held against what is there.
+
+Invariants: nothing is written; whatever is broken becomes a finding, never an exception (only a storage
+that fails raises); what expires or is rolled back while it is read is passed over. Every manifest is read
+once, every folder is listed once, and data files are opened only for the sample. Memory: a few dozen bytes
+per entry of the manifests, none for their texts.
+
+The codes of findings are stable; `verify_files`, `verify_manifests`, `verify_history` and `verify_sample`
+hold the checks of their part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import ManifestFileMeta
+from paimon_stream.format.index_manifest import decode_index_manifest
+from paimon_stream.format.manifest_avro import decode_manifest_list
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.findings import Findings, VerifyReport
+from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.replay import Replayed, follow, replay
+from paimon_stream.maintenance.verify_files import Inventory
+from paimon_stream.maintenance.verify_history import (
+    Root,
+    check_consumers,
+    check_hints,
+    check_identifiers,
+    check_journals,
+    check_line,
+    check_schemas,
+    read_roots,
+)
+from paimon_stream.maintenance.verify_manifests import Facts, Shelf
+from paimon_stream.maintenance.verify_sample import check_sample
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.table import Table
+
+__all__ = ["DEFAULT_SAMPLE", "verify"]
+
+DEFAULT_SAMPLE: Final = 10
+"""So many data files are read if nothing is said."""
+
+Longs = npt.NDArray[np.int64]
+_RESTORE: Final = (
+    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
+)
+_SHOWN: Final = 20
+
+
+def verify(
+    table: Table,
+    *,
+    sample: int = DEFAULT_SAMPLE,
+    progress: Progress | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> VerifyReport:
+    """Reads every snapshot, tag, list and manifest of the table, and looks whether all of it holds.
+
+    `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
+    `StorageError` only.
+    """
+    used, running = storage or table.storage, runtime or system()
+    found = Findings()
+    tell = progress or silent
+    roots = read_roots(used, found)
+    ids = [root.snapshot.id for root in roots if not root.is_tag]
+    schema_ids = check_schemas(used, table, found)
+    check_line(roots, found)
+    check_identifiers(roots, found)
+    check_hints(used, found)
+    check_consumers(used, ids, found)
+    check_journals(used, table, roots, found)
+    inventory = Inventory(used)
+    found.checked["files"] = inventory.take(table.layout, tell)
+    shelf = Shelf(
+        table=table,
+        storage=used,
+        found=found,
+        inventory=inventory,
+        schema_ids=schema_ids,
+        rng=running.rng,
+        sample=sample,
+    )
+    state = _History(storage=used, shelf=shelf, found=found).check(roots, tell)
+    if state is not None and sample:
+        check_sample(table, used, shelf, state, found, tell)
+    return found.report(used.location)
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """The live files after a snapshot: its manifests by name, and the identities."""
+
+    names: tuple[str, ...]
+    live: Longs
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lists:
+    """The manifests of a snapshot's lists; None for a list that cannot be read."""
+
+    base: tuple[ManifestFileMeta, ...] | None
+    delta: tuple[ManifestFileMeta, ...] | None
+    changelog: tuple[ManifestFileMeta, ...] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _History:
+    """Goes through snapshots and tags, with the live files of the last one in hand."""
+
+    storage: Storage
+    shelf: Shelf
+    found: Findings
+    told: set[int] = field(default_factory=set)
+
+    def check(self, roots: Sequence[Root], tell: Progress) -> Longs | None:
+        """Checks all; returns the live files of the newest snapshot, None where they are not known."""
+        state: _State | None = None
+        newest: Longs | None = None
+        for done, root in enumerate(roots):
+            known = frozenset(self.shelf.facts)
+            outer, own = self.found, Findings()
+            self.found = self.shelf.found = own
+            state = self._root(root, None if root.is_tag else state)
+            self.found = self.shelf.found = outer
+            if not own.is_empty and not self._stands(root):
+                own.clear()  # it expired while it was read
+                self.shelf.forget(known)
+                state = None
+            outer.absorb(own)
+            if not root.is_tag:
+                newest = None if state is None else state.live
+            tell("snapshots", done + 1, len(roots))
+        self._check_newest(roots)
+        return newest
+
+    def _stands(self, root: Root) -> bool:
+        try:
+            self.storage.stat(root.path)
+        except NotFound:
+            return False
+        return True
+
+    def _root(self, root: Root, state: _State | None) -> _State | None:
+        snapshot = root.snapshot
+        if snapshot.schema_id not in self.shelf.schema_ids:
+            text = f"The schema {snapshot.schema_id} of {root.name} is missing."
+            path = f"schema/schema-{snapshot.schema_id}"
+            self.found.error("schema-missing", text, path, "Restore the schema file from a backup.")
+        self._check_statistics(root)
+        self._check_index(root)
+        lists = self._lists(snapshot)
+        if lists.changelog is not None:
+            self._check_changelog(root, lists.changelog)
+        if lists.base is None or lists.delta is None:
+            return None
+        base, delta = self._facts(lists.base), self._facts(lists.delta)
+        if base is None or delta is None:
+            return None
+        self._check_counts(root, base, delta)
+        names = tuple(meta.file_name for meta in lists.base)
+        if state is not None and state.names == names:
+            after = follow(state.live, [(one.ids, one.signs) for one in delta])
+        else:
+            after = replay([(one.ids, one.signs) for one in (*base, *delta)])
+            self._check_merge(root, state, base)
+        self._check_replay(root, after, (*lists.base, *lists.delta))
+        self._check_live(root, after.live)
+        return _State(names=(*names, *(meta.file_name for meta in lists.delta)), live=after.live)
+
+    # -- lists ------------------------------------------------------------------------------------
+
+    def _lists(self, snapshot: Snapshot) -> _Lists:
+        base = self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        delta = self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+        name = snapshot.changelog_manifest_list
+        changelog = () if name is None else self._list(name, snapshot.changelog_manifest_list_size)
+        return _Lists(base=base, delta=delta, changelog=changelog)
+
+    def _list(self, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
+        path = manifest_path(name)
+        try:
+            data = self.storage.read(path)
+            metas = tuple(decode_manifest_list(data, path))
+        except NotFound:
+            self.found.error("list-missing", f"Manifest list {path} does not exist.", path, _RESTORE)
+            return None
+        except (FormatError, UnsupportedFeature) as wrong:
+            self.found.error("list-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+            return None
+        self.found.checked["lists"] += 1
+        if size is not None and len(data) != size:
+            text = f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}."
+            self.found.error("list-size", text, path, _RESTORE)
+        return metas
+
+    def _facts(self, metas: Sequence[ManifestFileMeta]) -> list[Facts] | None:
+        """Those of all manifests, None if one cannot be read."""
+        found = [self.shelf.get(meta) for meta in metas]
+        whole = [one for one in found if one is not None]
+        return whole if len(whole) == len(found) else None
+
+    # -- what a snapshot says ---------------------------------------------------------------------
+
+    def _check_counts(self, root: Root, base: Sequence[Facts], delta: Sequence[Facts]) -> None:
+        snapshot = root.snapshot
+        came = sum(one.net_rows for one in delta)
+        total = came + sum(one.net_rows for one in base)
+        cure = "Counts of this table cannot be trusted; its rows are as its files have them."
+        for what, said, counted in (
+            ("delta", snapshot.delta_record_count, came),
+            ("total", snapshot.total_record_count, total),
+        ):
+            if said != counted:
+                text = f"The {what} record count of {root.name} is {said}; its manifests have {counted}."
+                self.found.error(f"{what}-record-count", text, root.path, cure)
+
+    def _check_changelog(self, root: Root, metas: Sequence[ManifestFileMeta]) -> None:
+        facts = self._facts(metas)
+        said = root.snapshot.changelog_record_count
+        if facts is None:
+            return
+        counted = sum(one.added_rows for one in facts)
+        if said is not None and said != counted:
+            text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
+            self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
+        if not root.is_tag:  # a tag keeps no changelog files
+            self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
+
+    def _check_statistics(self, root: Root) -> None:
+        name = root.snapshot.statistics
+        if name is None:
+            return
+        path = f"statistics/{name}"
+        cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
+        try:
+            of_schema = json.loads(self.storage.read(path))["schemaId"]
+        except NotFound:
+            text = f"The statistics {path} of {root.name} are missing."
+            self.found.error("statistics-missing", text, path, cure)
+            return
+        except (ValueError, KeyError, TypeError) as wrong:
+            text = f"The statistics {path} of {root.name} cannot be read: {wrong!r}"
+            self.found.error("statistics-broken", text, path, cure)
+            return
+        self.found.checked["statistics"] += 1
+        if of_schema not in self.shelf.schema_ids:
+            text = f"The statistics {path} of {root.name} are of schema {of_schema}, which is missing."
+            self.found.warning("statistics-schema", text, path, cure)
+
+    def _check_index(self, root: Root) -> None:
+        name = root.snapshot.index_manifest
+        if name is None:
+            return
+        path = manifest_path(name)
+        try:
+            entries = decode_index_manifest(self.storage.read(path), path)
+        except NotFound:
+            self.found.error("index-manifest-missing", f"{path} does not exist.", path, _RESTORE)
+            return
+        except (FormatError, UnsupportedFeature) as wrong:
+            self.found.error("index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+            return
+        for entry in entries:
+            self.found.checked["index files"] += 1
+            if entry.file.external_path is not None:
+                continue
+            index = f"index/{entry.file.file_name}"
+            size = self.shelf.inventory.size_now(index)
+            if size is None:
+                text = f"Index file {index} of {root.name} is missing."
+                self.found.error("index-file-missing", text, index, _RESTORE)
+            elif size != entry.file.file_size:
+                text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
+                self.found.error("index-file-size", text, index, _RESTORE)
+
+    # -- what the files are -----------------------------------------------------------------------
+
+    def _check_merge(self, root: Root, state: _State | None, base: Sequence[Facts]) -> None:
+        """Merging manifests changes no live file."""
+        if state is None:
+            return
+        merged = replay([(one.ids, one.signs) for one in base]).live
+        if not np.array_equal(merged, state.live):
+            lost, gained = len(np.setdiff1d(state.live, merged)), len(np.setdiff1d(merged, state.live))
+            text = (
+                f"Between the snapshot before and {root.name} manifests were merged, and {lost} live files "
+                f"were lost and {gained} gained by it."
+            )
+            cure = "Roll the table back to the snapshot before."
+            self.found.error("merge-changed-files", text, root.path, cure)
+
+    def _check_replay(self, root: Root, after: Replayed, metas: Sequence[ManifestFileMeta]) -> None:
+        for code, ids, times in (
+            ("duplicate-add", after.twice, 2),
+            ("delete-without-add", after.dangling, 1),
+        ):
+            fresh = [int(one) for one in ids if int(one) not in self.told]
+            self.told.update(fresh)
+            names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
+            for name in names[:_SHOWN]:
+                if code == "duplicate-add":
+                    text = f"File {name} is added twice as of {root.name}: its rows are there twice."
+                    cure = (
+                        "Roll the table back to the snapshot before the second commit. Java fails when it "
+                        "next merges manifests."
+                    )
+                else:
+                    text = f"File {name} is deleted as of {root.name}, but was never added."
+                    cure = "Roll the table back to the snapshot before it."
+                self.found.error(code, text, root.path, cure)
+
+    def _check_live(self, root: Root, live: Longs) -> None:
+        suspects = self.shelf.suspects
+        if not suspects:
+            return
+        ids = np.fromiter(suspects, dtype=np.int64, count=len(suspects))
+        for identity in ids[np.isin(ids, live)].tolist():
+            one = suspects[identity]
+            if one.found is None:
+                text = f"File {one.path} does not exist, and {root.name} needs it."
+                self.found.error("file-missing", text, one.path, _RESTORE)
+            else:
+                text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
+                self.found.error("file-size", text, one.path, _RESTORE)
+
+    def _check_newest(self, roots: Sequence[Root]) -> None:
+        """What concerns the live files of the newest snapshot together."""
+        line = [root for root in roots if not root.is_tag]
+        if not line:
+            return
+        outer = self.found
+        self.found = self.shelf.found = Findings()
+        lists = self._lists(line[-1].snapshot)
+        facts = self._facts((*(lists.base or ()), *(lists.delta or ())))
+        self.found = self.shelf.found = outer
+        if facts is None or lists.base is None or lists.delta is None:
+            return  # told already
+        totals: Counter[tuple[bytes, int]] = Counter()
+        for one in facts:
+            totals.update(one.totals)
+        self._check_bucket_counts(line[-1], totals)
+        live = replay([(one.ids, one.signs) for one in facts]).live
+        self._check_sequences(line[-1], facts, live)
+
+    def _check_bucket_counts(self, root: Root, totals: Counter[tuple[bytes, int]]) -> None:
+        counts: dict[bytes, set[int]] = {}
+        for (partition, total), files in totals.items():
+            if files > 0:
+                counts.setdefault(partition, set()).add(total)
+        for partition, several in counts.items():
+            if len(several) > 1:
+                where = self.shelf.table.layout.partition(partition) or "the table"
+                text = (
+                    f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
+                )
+                self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
+
+    def _check_sequences(self, root: Root, facts: Sequence[Facts], live: Longs) -> None:
+        """Of two level-0 files of a bucket, one is wholly newer than the other (semantics.md R6.2)."""
+        ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
+        ranges = ranges[np.isin(ranges[:, 0], live)]
+        ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
+        same = ranges[1:, 1] == ranges[:-1, 1]
+        overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
+        for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
+            folder = self.shelf.folders[group]
+            text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
+            cure = "Which row of a key wins is then chance. Let one writer write a bucket; compact it."
+            self.found.warning("sequence-overlap", text, folder, cure)
+
+
+_NONE: Final = np.empty(0, np.int64)

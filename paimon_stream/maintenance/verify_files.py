@@ -1,0 +1,86 @@
+"""What lies in a table's folders, kept compactly: is a file there, and of which size?
+
+A listing of every folder costs far less than a question for each file. Sixteen bytes are kept per file: a
+hash of its path, and its size. What the listing does not have is asked for once more before anybody says
+that it is missing, for it may be younger than the listing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import NotFound
+from paimon_stream.maintenance.progress import Progress
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+
+__all__ = ["Inventory", "bucket_folders", "path_hash"]
+
+Longs = npt.NDArray[np.int64]
+
+
+def path_hash(path: str) -> int:
+    """The hash of a path relative to the table, valid in this process only."""
+    return hash(path)
+
+
+def bucket_folders(storage: Storage, layout: Layout) -> Iterator[str]:
+    """The folders of all buckets of all partitions, as Java finds them (semantics.md §9)."""
+    yield from _below(storage, layout.directory, len(layout.partition_keys))
+
+
+def _below(storage: Storage, folder: str, levels: int) -> Iterator[str]:
+    for name in storage.list_folders(folder):
+        path = f"{folder}/{name}" if folder else name
+        if levels == 0 and name.startswith("bucket-"):
+            yield path
+        elif levels and "=" in name:
+            yield from _below(storage, path, levels - 1)
+
+
+@dataclass(slots=True)
+class Inventory:
+    """The data and index files of a table, as of `take`."""
+
+    storage: Storage
+    _paths: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    _sizes: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def take(self, layout: Layout, progress: Progress) -> int:
+        """Lists everything; returns how many files there are. Raises `StorageError`."""
+        paths, sizes = array("q"), array("q")
+        folders = [*bucket_folders(self.storage, layout), "index"]
+        for done, folder in enumerate(folders):
+            for stat in self.storage.list_files(folder):
+                paths.append(path_hash(stat.path))
+                sizes.append(stat.size)
+            progress("folders", done + 1, len(folders))
+        found = np.frombuffer(paths, dtype=np.int64) if paths else self._paths
+        order = np.argsort(found)
+        self._paths = found[order]
+        self._sizes = (np.frombuffer(sizes, dtype=np.int64) if sizes else self._sizes)[order]
+        return len(found)
+
+    def differing(self, paths: array[int], sizes: array[int]) -> list[int]:
+        """Which of the files, by position, the listing lacks or has with another size."""
+        if not paths:
+            return []
+        wanted = np.frombuffer(paths, dtype=np.int64)
+        if not len(self._paths):
+            return list(range(len(wanted)))
+        at = np.minimum(np.searchsorted(self._paths, wanted), len(self._paths) - 1)
+        good = (self._paths[at] == wanted) & (self._sizes[at] == np.frombuffer(sizes, dtype=np.int64))
+        missed: list[int] = np.flatnonzero(~good).tolist()
+        return missed
+
+    def size_now(self, path: str) -> int | None:
+        """The size the file has now, None if it is not there. Raises `StorageError`."""
+        try:
+            return self.storage.stat(path).size
+        except NotFound:
+            return None

@@ -1,0 +1,264 @@
+"""The history of a table: its snapshots, tags and long-lived changelogs, who committed what, and the files
+that point into it (hints, consumers, journals)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from paimon_stream.commit.dead_attempts import data_files
+from paimon_stream.commit.journal import Journal
+from paimon_stream.errors import FormatError, NotFound
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
+from paimon_stream.maintenance.findings import Findings
+from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.table.layout import (
+    EARLIEST_HINT,
+    LATEST_HINT,
+    OWN_FOLDER,
+    SNAPSHOT_FOLDER,
+    TAG_FOLDER,
+    id_in_name,
+    snapshot_path,
+)
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = [
+    "Root",
+    "check_consumers",
+    "check_hints",
+    "check_identifiers",
+    "check_journals",
+    "check_line",
+    "check_schemas",
+    "read_roots",
+]
+
+_STREAM: Final = "paimon-stream_"
+_RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot before it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """A snapshot or tag that can be read: its file, and what is in it."""
+
+    path: str
+    snapshot: Snapshot
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether it is a tag."""
+        return self.path.startswith(f"{TAG_FOLDER}/")
+
+    @property
+    def name(self) -> str:
+        """How a person calls it."""
+        tag = self.path.removeprefix(f"{TAG_FOLDER}/tag-")
+        return f"tag {tag!r}" if self.is_tag else f"snapshot {self.snapshot.id}"
+
+
+def read_roots(storage: Storage, found: Findings) -> list[Root]:
+    """All snapshots, ascending, then all tags. Raises `StorageError`."""
+    snapshots = storage.list_files(SNAPSHOT_FOLDER, "snapshot-")
+    numbered = [(id_in_name(one.name, "snapshot-"), one) for one in snapshots]
+    ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
+    roots = [_root(storage, stat, number, found) for number, _, stat in ascending]
+    roots += [_root(storage, stat, None, found) for stat in storage.list_files(TAG_FOLDER, "tag-")]
+    return [one for one in roots if one is not None]
+
+
+def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings) -> Root | None:
+    kind = "tag" if number is None else "snapshot"
+    try:
+        snapshot = decode_snapshot(storage.read(stat.path), stat.path)
+    except NotFound:
+        return None  # it went since the listing
+    except FormatError as wrong:
+        found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, _RESTORE)
+        return None
+    found.checked[f"{kind}s"] += 1
+    if number is not None and snapshot.id != number:
+        text = f"{stat.path} holds snapshot {snapshot.id}: it was copied or renamed."
+        found.error("snapshot-id", text, stat.path, _RESTORE)
+        return None
+    return Root(path=stat.path, snapshot=snapshot)
+
+
+def check_line(roots: Iterable[Root], found: Findings) -> None:
+    """The snapshots follow on one another: no gaps, counts and watermarks that add up."""
+    line = [one for one in roots if not one.is_tag]
+    for before, after in pairwise(line):
+        old, new = before.snapshot, after.snapshot
+        if new.id != old.id + 1:
+            text = f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides."
+            cure = (
+                "They were deleted by hand, or an expiry was cut short: expire_snapshots finishes it. "
+                "Readers that follow changes stop at the gap."
+            )
+            found.warning("snapshot-gap", text, snapshot_path(old.id + 1), cure)
+            continue
+        if new.total_record_count != old.total_record_count + new.delta_record_count:
+            text = (
+                f"Snapshot {new.id} has {new.total_record_count} records in all, but {old.id} had "
+                f"{old.total_record_count} and {new.delta_record_count} came."
+            )
+            found.error("record-count-line", text, after.path, "Counts of this table cannot be trusted.")
+        if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
+            text = f"The watermark of snapshot {new.id} is below that of {old.id}."
+            found.warning("watermark-back", text, after.path, "Find out which writer made that snapshot.")
+        if new.time_millis < old.time_millis:
+            text = f"Snapshot {new.id} is {old.time_millis - new.time_millis} ms older than {old.id}."
+            cure = "Set the clocks of all writers right: expiry and time travel go by these times."
+            found.info("time-back", text, after.path, cure)
+
+
+def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
+    """Each commit of a user is there once, and in order (semantics.md §1.3)."""
+    last: dict[str, int] = {}
+    published: dict[tuple[str, int, str], int] = {}
+    batch: dict[str, Root] = {}
+    streams: set[str] = set()
+    for root in roots:
+        one = root.snapshot
+        if root.is_tag:
+            continue
+        user, number = one.commit_user, one.commit_identifier
+        if number == BATCH_IDENTIFIER:
+            batch.setdefault(user, root)
+            continue
+        streams.add(user)
+        key = (user, number, one.commit_kind.value)
+        if key in published and one.commit_kind.value != "OVERWRITE":
+            text = (
+                f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
+                f"{one.id}: its rows may be there twice."
+            )
+            cure = "Compare the two snapshots; remove what is doubled by rolling back or overwriting."
+            found.error("identifier-repeated", text, root.path, cure)
+        published[key] = one.id
+        if number < last.get(user, number):
+            text = f"Commit {number} of user {user!r} (snapshot {one.id}) came after its commit {last[user]}."
+            cure = "Was a checkpoint restored or reset? Look whether rows came twice."
+            found.warning("identifier-back", text, root.path, cure)
+        elif user.startswith(_STREAM) and number > last.get(user, number) + 1:
+            text = f"User {user!r} went from batch {last[user]} to {number} (snapshot {one.id})."
+            cure = "Batches without rows make no snapshot. If there were rows, look into the stream's log."
+            found.info("identifier-gap", text, root.path, cure)
+        last[user] = max(number, last.get(user, number))
+    for user in sorted(batch.keys() & streams):
+        text = (
+            f"Snapshot {batch[user].snapshot.id} has the identifier of batch commits under the stream user "
+            f"{user!r}: engines that ask for the last commit of that user skip all that follow."
+        )
+        cure = "Give the stream another commit user, and batch commits a user of their own."
+        found.error("batch-identifier-of-stream", text, batch[user].path, cure)
+
+
+def check_hints(storage: Storage, found: Findings) -> None:
+    """Hints name a snapshot from which readers find the right one (semantics.md §2.4)."""
+    cure = "Run repair-hints, or write the right id into the file."
+    for path, which in ((LATEST_HINT, -1), (EARLIEST_HINT, 0)):
+        ids = SnapshotStore(storage).ids()
+        if not ids:
+            return
+        present, right = set(ids), ids[which]
+        try:
+            text = storage.read(path).decode("utf-8", "replace").strip()
+        except NotFound:
+            continue  # readers list
+        found.checked["hints"] += 1
+        if SnapshotStore(storage).ids() != ids:
+            continue  # somebody is at work, and has yet to write the hint
+        if not (text.isascii() and text.isdigit()):
+            found.warning("hint-unreadable", f"{path} holds {text[:40]!r}, not a number.", path, cure)
+        elif int(text) == right:
+            continue
+        elif path == EARLIEST_HINT:
+            found.warning("earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure)
+        elif int(text) + 1 in present:
+            found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
+        else:
+            why = f"{path} says {text}; the newest snapshot is {right}. Java believes it and reads no table."
+            found.error("latest-hint", why, path, cure)
+
+
+def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[int]:
+    """All schemas can be read; returns the ids of those that can."""
+    store = SchemaStore(storage)
+    readable = set()
+    for number in store.ids():
+        try:
+            store.get(number)
+        except FormatError as wrong:
+            path = f"schema/schema-{number}"
+            text = f"{path} cannot be read: {wrong}"
+            found.error("schema-broken", text, path, "Restore the file from a backup.")
+            continue
+        readable.add(number)
+    found.checked["schemas"] = len(readable)
+    return frozenset(readable)
+
+
+def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
+    """Consumers can be read, and what they read next is still there (semantics.md §11)."""
+    for stat in storage.list_files("consumer", "consumer-"):
+        try:
+            following = json.loads(storage.read(stat.path))["nextSnapshot"]
+            if not isinstance(following, int):
+                raise ValueError(following)
+        except NotFound:
+            continue
+        except (ValueError, KeyError, TypeError) as wrong:
+            text = f"{stat.path} cannot be read ({wrong!r}); Java fails on it when it expires snapshots."
+            found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts anew.")
+            continue
+        found.checked["consumers"] += 1
+        if ids and following < ids[0]:
+            text = f"{stat.path} wants snapshot {following}; the oldest is {ids[0]}."
+            cure = "Reset the consumer, or delete it if nobody reads with it any more."
+            found.warning("consumer-behind", text, stat.path, cure)
+        elif ids and following > ids[-1] + 1:
+            text = f"{stat.path} wants snapshot {following}; the newest is {ids[-1]}."
+            found.warning("consumer-ahead", text, stat.path, "Was the table rolled back? Reset the consumer.")
+
+
+def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found: Findings) -> None:
+    """Journals can be read; the files of a batch that is still to be committed are there."""
+    done: dict[str, set[int]] = defaultdict(set)
+    for root in roots:
+        done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
+    for folder in storage.list_folders(OWN_FOLDER):
+        journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
+        batches = journal.batches()
+        for batch in batches:
+            path = f"{OWN_FOLDER}/{folder}/{batch}"
+            try:
+                entry = journal.read(batch)
+            except FormatError as wrong:
+                cure = "Move the file away, and the file 'writer' beside it."
+                found.error("journal-broken", f"{path} cannot be read: {wrong}", path, cure)
+                continue
+            if entry is None:
+                continue
+            found.checked["journals"] += 1
+            if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
+                continue  # it was published, or a later one was journalled, which comes after that
+            missing = [one for one in data_files(table.layout, entry.messages) if not _exists(storage, one)]
+            if missing:
+                text = f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
+                cure = "Restart the stream with its checkpoint: it writes the batch anew."
+                found.warning("journal-files-missing", text, path, cure)
+
+
+def _exists(storage: Storage, path: str) -> bool:
+    try:
+        storage.stat(path)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,278 @@
+"""Reading some data files in full: do their rows agree with what the manifests say of them?
+
+Rows by number, partition and bucket, the bounds and NULL counts by which readers leave files out, and in
+files of tables with a primary key the sequence numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.errors import FormatError, InvalidData, NotFound, UnsupportedFeature
+from paimon_stream.format.binary_row import column_values
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.manifest_avro import decode_manifest
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats, decode_stats
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.progress import Progress
+from paimon_stream.maintenance.verify_manifests import Shelf
+from paimon_stream.options import BUCKET_FUNCTION
+from paimon_stream.read.avro_rows import read_avro
+from paimon_stream.read.convert import Chunk, convert
+from paimon_stream.read.orc_rows import read_orc
+from paimon_stream.read.parquet_rows import read_parquet
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table
+from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.row_stats import column_bounds, merged
+
+__all__ = ["check_sample"]
+
+_BATCH_ROWS: Final = 65_536
+_SEQUENCE: Final = DataField(
+    id=2**31 - 1, name="_SEQUENCE_NUMBER", type=DataType(root=TypeRoot.BIGINT, nullable=False)
+)
+_RESTORE: Final = (
+    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
+)
+_BROKEN: Final = (
+    pa.ArrowException,
+    FormatError,
+    InvalidData,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    EOFError,
+    OSError,
+)
+
+
+def check_sample(
+    table: Table,
+    storage: Storage,
+    shelf: Shelf,
+    live: npt.NDArray[np.int64],
+    found: Findings,
+    progress: Progress,
+) -> None:
+    """Reads up to `shelf.sample` of the live files that the shelf holds ready. Raises `StorageError`."""
+    chosen = list(_chosen(shelf, live, storage))
+    for done, entry in enumerate(chosen):
+        _check_file(table, storage, entry, found)
+        progress("sample", done + 1, len(chosen))
+
+
+def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iterator[ManifestEntry]:
+    pool = dict(shelf.pool)
+    ids = [one for one in pool if one not in shelf.suspects]
+    alive = [one for one, lives in zip(ids, np.isin(np.array(ids, np.int64), live), strict=True) if lives]
+    while len(alive) > shelf.sample:
+        alive.pop(shelf.rng.below(len(alive)))
+    wanted: dict[str, set[int]] = {}
+    for one in alive:
+        wanted.setdefault(pool[one], set()).add(one)
+    for path, identities in wanted.items():
+        try:
+            entries = decode_manifest(storage.read(path), path)
+        except (FormatError, UnsupportedFeature, NotFound):
+            continue  # told already, or gone meanwhile
+        for entry in entries:
+            identity = hash(tuple(entry.identity))
+            if identity in identities and entry.file.external_path is None:
+                identities.discard(identity)
+                yield entry
+
+
+def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Findings) -> None:
+    path = table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    try:
+        written = SchemaStore(storage).get(entry.file.schema_id)
+        checker = _File(table=table, entry=entry, path=path, written=written, found=found)
+        for chunk in _chunks(storage, path, checker.fields, written):
+            checker.take(chunk)
+        checker.finish()
+    except NotFound:
+        return  # gone since it was listed: its snapshot expired
+    except UnsupportedFeature as why:
+        found.info("file-not-read", f"{path} was not read: {why}", path, "Read it with another engine.")
+        return
+    except _BROKEN as wrong:
+        found.error("file-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+        return
+    found.checked["sampled files"] += 1
+    found.checked["sampled rows"] += checker.rows
+
+
+def _chunks(
+    storage: Storage, path: str, fields: Sequence[DataField], written: TableSchema
+) -> Iterator[Chunk]:
+    with storage.open_input(path) as source:
+        match path.rpartition(".")[2].lower():
+            case "parquet":
+                yield from read_parquet(source, path, fields, _BATCH_ROWS)
+            case "orc":
+                legacy = written.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower()
+                yield from read_orc(source, path, fields, legacy == "true")
+            case "avro":
+                yield from read_avro(source, path, fields, _BATCH_ROWS)
+            case other:
+                raise UnsupportedFeature(f"{path} is a {other!r} file.", path=path)
+
+
+@dataclass(slots=True, kw_only=True)
+class _File:
+    """One file while its rows pass. `written` is the schema it was written with."""
+
+    table: Table
+    entry: ManifestEntry
+    path: str
+    written: TableSchema
+    found: Findings
+    rows: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    bounds: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
+    astray: int = 0
+    elsewhere: set[str] = field(default_factory=set)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it is a file of a table with a primary key."""
+        return bool(self.table.schema.primary_keys)
+
+    @property
+    def fields(self) -> list[DataField]:
+        """The columns to read."""
+        return [*self.written.fields, *((_SEQUENCE,) if self.keyed else ())]
+
+    def take(self, chunk: Chunk) -> None:
+        """Some rows."""
+        self.rows += chunk.rows
+        columns = {
+            one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf)
+            for one in self.fields
+            if one.name in chunk.columns
+        }
+        self._partition(columns)
+        self._bucket(columns, chunk.rows)
+        for one in self.fields:
+            column = columns.get(one.name)
+            if column is None or one.type.is_nested:
+                continue
+            self.nulls[one.name] = self.nulls.get(one.name, 0) + column.null_count
+            bounds = column_bounds(pa.chunked_array([column]), one.type)
+            if bounds is not None:
+                self.bounds.setdefault(one.name, []).append(bounds)
+
+    def _partition(self, columns: dict[str, pa.Array]) -> None:
+        values = self.table.layout.partition_values(self.entry.partition)
+        for one, value in zip(self.table.schema.partition_fields, values, strict=True):
+            column = columns.get(one.name)
+            if column is None:
+                continue  # some engines leave partition columns out
+            other = [x for x in column_values(pc.unique(column), one.type) if not _same(x, value)]
+            if other:
+                self.elsewhere.add(one.name)
+
+    def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
+        total, keys = self.entry.total_buckets, self.written.bucket_keys
+        if total < 1 or not keys or any(name not in columns for name in keys) or not rows:
+            return
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in keys], names=list(keys))
+        types = [self.written.field(name).type for name in keys]
+        function = self.table.options.value(BUCKET_FUNCTION)
+        placed = assign_buckets(batch, types, total, function)
+        self.astray += int((placed != self.entry.bucket).sum())
+
+    def finish(self) -> None:
+        """All rows have passed."""
+        file = self.entry.file
+        if self.rows != file.row_count:
+            text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
+            self.found.error("row-count", text, self.path, _RESTORE)
+        for name in sorted(self.elsewhere):
+            text = f"{self.path} holds rows of another {name} than its partition's."
+            cure = "Overwrite the partitions concerned with rows of their own; readers take the partition's."
+            self.found.error("row-partition", text, self.path, cure)
+        if self.astray:
+            text = f"{self.astray:,} of {self.rows:,} rows in {self.path} belong to another bucket."
+            cure = "Overwrite the partition: lookups by key and merging look for these rows elsewhere."
+            self.found.error("row-bucket", text, self.path, cure)
+        self._check_statistics()
+        if self.keyed:
+            self._check_sequences()
+
+    def _check_statistics(self) -> None:
+        file = self.entry.file
+        if file.write_cols is not None:
+            return
+        try:
+            known = decode_stats(self.written.fields, file.value_stats, file.value_stats_cols)
+        except FormatError as wrong:
+            text = f"The statistics of {self.path} cannot be read: {wrong}"
+            self.found.error("statistics-of-file", text, self.path, _RESTORE)
+            return
+        for one in self.written.fields:
+            stats = known.get(one.name)
+            if stats is None or one.name not in self.nulls:
+                continue
+            low, high = merged(self.bounds.get(one.name, []), one.type)
+            wrong = _contradiction(one.type, stats, low, high, self.nulls[one.name])
+            if wrong:
+                text = (
+                    f"The statistics of column {one.name!r} of {self.path} {wrong}: readers may leave it out."
+                )
+                cure = "Overwrite the partition, or compact it, so that the file is written anew."
+                self.found.error("statistics-of-file", text, self.path, cure)
+
+    def _check_sequences(self) -> None:
+        file = self.entry.file
+        low, high = merged(self.bounds.get(_SEQUENCE.name, []), _SEQUENCE.type)
+        if low is not None and not file.min_sequence_number <= low <= high <= file.max_sequence_number:
+            text = (
+                f"{self.path} holds sequence numbers {low} to {high}; its manifest says "
+                f"{file.min_sequence_number} to {file.max_sequence_number}."
+            )
+            cure = "Compact the bucket with another engine; new rows may lose against old ones until then."
+            self.found.error("sequence-range", text, self.path, cure)
+
+
+def _same(one: Any, other: Any) -> bool:
+    nans = isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
+    return bool(nans or one == other)
+
+
+def _contradiction(type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int) -> str | None:
+    """What the statistics of a column say that its rows do not bear out; None if they do."""
+    if stats.null_count is not None and stats.null_count != nulls:
+        return f"say {stats.null_count} NULLs where there are {nulls}"
+    if low is None or _is_nan(low) or _is_nan(high):
+        return None
+    if stats.min is not None and not _is_nan(stats.min) and _key(type_, stats.min) > _key(type_, low):
+        return f"say that nothing is below {stats.min!r}, where there is {low!r}"
+    if stats.max is not None and not _is_nan(stats.max) and _key(type_, stats.max) < _key(type_, high):
+        return f"say that nothing is above {stats.max!r}, where there is {high!r}"
+    return None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _key(type_: DataType, value: Any) -> Any:
+    """Text as bytes, as Java compares it; CHAR without the blanks that ORC pads it with."""
+    if not type_.is_string:
+        return value
+    return (value.rstrip(" ") if type_.root is TypeRoot.CHAR else value).encode()
