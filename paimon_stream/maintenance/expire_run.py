@@ -79,7 +79,7 @@ class Cleaner:
             self._delete_metadata(oldest, kept)
         for name in (oldest.base_manifest_list, oldest.delta_manifest_list):
             self._lists.pop(name, None)
-        self.remover.remove("snapshot", [snapshot_path(oldest.id)])
+        self.remover.remove_last("snapshot", snapshot_path(oldest.id))
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone, and whose snapshot has expired. `neighbours` are the

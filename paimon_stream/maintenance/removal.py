@@ -47,6 +47,13 @@ class Remover:
             for _ in pool.map(self._delete, wanted):
                 pass
 
+    def remove_last(self, kind: str, path: str) -> None:
+        """Deletes the file by which a later run would find what is left. Raises `StorageError`, whatever it
+        is: then nothing that follows may be begun."""
+        if not self.dry_run:
+            self.storage.delete(path)
+        self.removed[kind] += 1
+
     def remove_folder_if_empty(self, path: str) -> None:
         """Deletes a folder unless it holds something."""
         if not self.dry_run:

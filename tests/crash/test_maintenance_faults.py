@@ -1,0 +1,308 @@
+"""Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its effect, or
+the process dies there; each time the table is audited, and the next run finishes what was begun. Expiry also
+meets a commit, another expiry and a tag at each of its operations."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import count
+
+import pytest
+
+from paimon_stream.errors import CorruptMetadata, PaimonStreamError, PermissionDenied
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
+from paimon_stream.runtime import SimulatedClock, simulated
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from tests.commitkit import Bench
+from tests.racekit import Meanwhile
+
+FAULTS = {
+    "before": {"moment": Moment.BEFORE},
+    "refused": {"moment": Moment.BEFORE, "error": PermissionDenied},
+    "killed before": {"moment": Moment.BEFORE, "stop": True},
+    "killed after": {"moment": Moment.AFTER, "stop": True},
+}
+
+
+@dataclass
+class Case:
+    """A table with appends, two compactions and a tag; what is live is known."""
+
+    bench: Bench
+
+    @classmethod
+    def make(cls) -> Case:
+        """A copy of the one that `built` made, with everything of its own."""
+        built_once = built()
+        storage = MemoryStorage()
+        for path, data in built_once.items():
+            storage.write(path, data)
+        bench = copy.copy(TEMPLATE.bench)
+        bench.clock = SimulatedClock(TEMPLATE.bench.clock.millis)
+        bench.runtime = simulated(next(SEEDS), bench.clock)
+        bench._metas = {}
+        bench.storage = storage
+        bench.table = replace(bench.table, storage=storage)
+        bench.snapshots = SnapshotStore(storage, bench.runtime)
+        bench.manifests = ManifestStore(storage, bench.table.options, bench.runtime)
+        return cls(bench)
+
+    def build(self) -> None:
+        bench = self.bench
+        for number in range(5):
+            self.append(number)
+            if number in (1, 3):
+                self.compact([name for name in bench.live_names() if name.startswith("f")], f"big-{number}")
+            if number == 2:
+                create_tag(bench.table, "kept", runtime=bench.runtime)
+        bench.clock.advance(10_000)
+
+    def append(self, number: int) -> None:
+        bench = self.bench
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}", dt="a")], user="stream"))
+        bench.clock.advance(1000)
+
+    def compact(self, names: list[str], into: str) -> None:
+        bench = self.bench
+        bench.committer().commit(bench.request(0, [bench.compaction(*names, into=into)], user="c"))
+
+    def expire(self, storage: Storage | None = None) -> ExpireReport:
+        bench = self.bench
+        return expire_snapshots(
+            bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime
+        )
+
+    def files(self) -> set[str]:
+        return set(paths(self.bench.storage))
+
+    def broken(self, snapshot: Snapshot) -> bool:
+        """Whether anything that a snapshot or tag needs is missing."""
+        bench = self.bench
+        if snapshot.nonce not in NEEDED:  # what a snapshot needs never changes
+            metas = bench.manifests.base_and_delta(snapshot)
+            names = (snapshot.base_manifest_list, snapshot.delta_manifest_list, *(m.file_name for m in metas))
+            data = (
+                bench.table.layout.data_file(one.partition, one.bucket, one.file.file_name)
+                for one in live_files(bench.manifests, metas, bench.table.partition_types)
+            )
+            NEEDED[snapshot.nonce] = {*map(manifest_path, names), *data}
+        return not self.files() >= NEEDED[snapshot.nonce]
+
+    def audit(self, live: list[str], may_be_broken: int = 0) -> None:
+        """Tags and snapshots are whole, the oldest apart where a run was stopped at it."""
+        bench = self.bench
+        ids = bench.snapshots.ids()
+        assert ids == list(range(ids[0], ids[-1] + 1))
+        for tag in read_tags(bench.storage).values():
+            assert not self.broken(tag)
+        broken = [one for one in ids if self.broken(bench.snapshots.get(one))]
+        assert broken in ([], ids[:may_be_broken])
+        assert bench.live_names() == live
+
+
+NEEDED: dict[str, set[str]] = {}
+SEEDS = count(1)
+TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=True))
+
+
+@cache
+def built() -> dict[str, bytes]:
+    """The files of the table, made once; copies are cheap."""
+    TEMPLATE.build()
+    for one in TEMPLATE.bench.snapshots.ids():
+        assert not TEMPLATE.broken(TEMPLATE.bench.snapshots.get(one))
+    return {path: TEMPLATE.bench.storage.read(path) for path in paths(TEMPLATE.bench.storage)}
+
+
+def paths(storage: Storage, folder: str = "") -> Iterator[str]:
+    yield from (stat.path for stat in storage.list_files(folder))
+    for name in storage.list_folders(folder):
+        yield from paths(storage, f"{folder}/{name}" if folder else name)
+
+
+def attempts(fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
+    """A fresh table for each operation, failing that operation; ends with a clean run."""
+    at, fired = 0, True
+    while fired:
+        at += 1
+        case = Case.make()
+        storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
+        yield case, storage
+        fired = storage.fired
+    assert at > 3
+
+
+def tried(work: Callable[[], object]) -> BaseException | None:
+    try:
+        work()
+    except (PaimonStreamError, Killed) as failed:
+        return failed
+    return None
+
+
+def test_a_run_without_faults_leaves_only_what_is_needed() -> None:
+    case = Case.make()
+    live = case.bench.live_names()
+    report = case.expire()
+    assert report.snapshots == (1, 2, 3, 4, 5)
+    assert {"data", "manifest", "manifest list", "snapshot"} <= set(report.files)
+    case.audit(live)
+    names = {path.rpartition("/")[2] for path in case.files()}
+    assert {"f2", "big-1", "big-3", "f4"} <= names  # the tag keeps f2
+    assert not {"f0", "f1", "f3"} & names
+    delete_tag(case.bench.table, "kept", runtime=case.bench.runtime)
+    names = {path.rpartition("/")[2] for path in case.files()}
+    assert "f2" not in names
+    case.audit(live)
+    case.bench.audit(live, orphans=True)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
+    fault: dict[str, object],
+) -> None:
+    clean = Case.make()
+    clean.expire()
+    wanted = clean.files()
+    for case, storage in attempts(fault):
+        live = case.bench.live_names()
+        failed = tried(lambda case=case, storage=storage: case.expire(storage))
+        case.audit(live, may_be_broken=1)
+        again = case.expire()
+        assert again.earliest == 6
+        case.audit(live)
+        left = case.files() - wanted
+        assert case.files() >= wanted
+        if fault.get("error") is None:
+            assert left == set(), f"after {storage.operations[-1]} ({failed!r})"
+        case.append(100)
+        case.audit(sorted([*live, "f100"]))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict[str, object]) -> None:
+    for case, storage in attempts(fault):
+        live = case.bench.live_names()
+        case.expire()
+        bench = case.bench
+        tried(lambda b=bench, s=storage: delete_tag(b.table, "kept", storage=s, runtime=b.runtime))
+        case.audit(live)
+        tried(lambda b=bench: delete_tag(b.table, "kept", runtime=b.runtime))
+        assert read_tags(bench.storage) == {}
+        case.audit(live)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(
+    fault: dict[str, object],
+) -> None:
+    for target in (4, "old"):
+        at, fired = 0, True
+        while fired:
+            at += 1
+            case = Case.make()
+            bench = case.bench
+            wanted = ["big-1", "f2"]
+            create_tag(bench.table, "old", 4, runtime=bench.runtime)
+            if target == "old":
+                case.expire()
+            storage = FaultyStorage(bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
+            tried(lambda b=bench, s=storage, t=target: rollback_to(b.table, t, storage=s, runtime=b.runtime))
+            fired = storage.fired
+            ids = bench.snapshots.ids()
+            assert not any(case.broken(bench.snapshots.get(one)) for one in ids)
+            rollback_to(bench.table, target, runtime=bench.runtime)
+            assert bench.snapshots.ids()[-1] == bench.snapshots.latest_id() == 4
+            assert bench.storage.read("snapshot/LATEST") == b"4"
+            assert bench.live_names() == wanted
+            case.append(100)
+            assert bench.live_names() == sorted([*wanted, "f100"])
+
+
+def test_what_another_does_at_any_operation_of_an_expiry_keeps_the_table_whole() -> None:
+    def commit(case: Case) -> None:
+        case.append(100)
+
+    def compact(case: Case) -> None:
+        case.compact(["f4", "big-3"], "big-100")
+
+    def expire(case: Case) -> None:
+        case.expire()
+
+    for what in (commit, compact, expire):
+        at, met = 0, True
+        while met:
+            at += 1
+            case = Case.make()
+            live = case.bench.live_names()
+            meanwhile = Meanwhile(case.bench.storage, at, lambda case=case, what=what: what(case))
+            case.expire(meanwhile)  # type: ignore[arg-type]
+            met = meanwhile.happened
+            live = (
+                {commit: sorted([*live, "f100"]), compact: ["big-1", "big-100"]}.get(what, live)
+                if met
+                else live
+            )
+            case.audit(live)
+            case.expire()
+            case.audit(live)
+        assert at > 50
+
+
+def test_what_an_expiry_does_at_any_operation_of_a_commit_keeps_the_table_whole() -> None:
+    at, met = 0, True
+    while met:
+        at += 1
+        case = Case.make()
+        bench = case.bench
+        live = sorted([*bench.live_names(), "f100"])
+        message = bench.message("f100", dt="a")
+        request = bench.request(100, [message], user="stream")
+        storage = Meanwhile(bench.storage, at, lambda case=case: case.expire())  # type: ignore[arg-type,return-value]
+        bench.committer(storage).commit(request)  # type: ignore[arg-type]
+        met = storage.happened
+        case.audit(live)
+        case.expire()
+        case.audit(live)
+    assert at > 10
+
+
+def test_a_tag_made_at_any_operation_of_an_expiry_is_whole_or_refused() -> None:
+    at, met, refused = 0, True, 0
+    while met:
+        at += 1
+        case = Case.make()
+        bench = case.bench
+
+        def tag(bench: Bench = bench) -> None:
+            create_tag(bench.table, "new", 6, runtime=bench.runtime)
+
+        storage = Meanwhile(bench.storage, at, lambda tag=tag: tried(tag))  # type: ignore[arg-type,return-value]
+        case.expire(storage)  # type: ignore[arg-type]
+        met = storage.happened
+        refused += "new" not in read_tags(bench.storage)
+        case.audit(bench.live_names())
+    assert refused <= 1
+
+
+def test_a_commit_that_reads_a_snapshot_as_it_expires_says_so_or_succeeds() -> None:
+    """Readers of the past may find it gone, and are told; never half of it."""
+    case = Case.make()
+    bench = case.bench
+    old = bench.snapshots.get(1)
+    case.expire()
+    with pytest.raises(CorruptMetadata, match="expired"):
+        bench.manifests.base_and_delta(old)
