@@ -102,6 +102,14 @@ def text(value: str) -> str:
     return value
 
 
+def levels(value: str) -> Mapping[int, str]:
+    """Words by level: `0:avro,5:parquet`."""
+    pairs = [one.split(":") for one in value.split(",") if one.strip()]
+    if not all(len(pair) == 2 and pair[0].strip().isdigit() for pair in pairs):
+        raise ValueError("not a list such as '0:avro,5:parquet'")
+    return {int(level): word.strip() for level, word in pairs}
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """One of these words."""
 
@@ -145,8 +153,45 @@ DATA_FILE_PREFIX = Option("data-file.prefix", text, "data-", "How data file name
 DATA_FILE_DIRECTORY = Option(
     "data-file.path-directory", text, None, "Folder between the table and the partitions."
 )
+FILE_FORMAT_PER_LEVEL = Option(
+    "file.format.per.level",
+    levels,
+    "",
+    "Formats of single levels of tables with primary keys: 0:avro,5:parquet.",
+)
+FILE_COMPRESSION_PER_LEVEL = Option(
+    "file.compression.per.level", levels, "", "Compressions of single levels of tables with primary keys."
+)
+STATS_MODE_PER_LEVEL = Option(
+    "metadata.stats-mode.per.level", levels, "", "Statistics of single levels of tables with primary keys."
+)
+THIN_MODE = Option(
+    "data-file.thin-mode", boolean, "false", "Files of tables with primary keys hold their keys once only."
+)
+CHANGELOG_PRODUCER = Option(
+    "changelog-producer",
+    one_of("none", "input", "lookup", "full-compaction"),
+    "none",
+    "Whether changelog files are written: input writes the changes as they come; lookup and full-compaction "
+    "leave it to the job that compacts.",
+)
+CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", text, "changelog-", "How changelog file names begin.")
+CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
+CHANGELOG_FILE_COMPRESSION = Option(
+    "changelog-file.compression", text, None, "Compression of changelog files."
+)
+CHANGELOG_FILE_STATS = Option(
+    "changelog-file.stats-mode", text, None, "Statistics kept of changelog files' columns."
+)
+ROWKIND_FIELD = Option(
+    "rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D."
+)
+IGNORE_UPDATE_BEFORE = Option("ignore-update-before", boolean, "false", "Drop -U rows.")
 TARGET_FILE_SIZE = Option(
-    "target-file-size", size, None, "A data file is closed at this size; 256 mb in append tables."
+    "target-file-size",
+    size,
+    None,
+    "A data file is closed at this size; 256 mb in append tables, 128 mb in tables with primary keys.",
 )
 STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept of each column.")
 STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Leave out columns without statistics.")
@@ -329,9 +374,9 @@ SHUFFLE = Option(
     "paimon-stream.shuffle",
     one_of("auto", "bucket", "none"),
     "auto",
-    "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger files, "
-    "for the price of a shuffle), none leaves them where they are; auto is bucket for tables with primary "
-    "keys, none for others.",
+    "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger "
+    "files, for the price of a shuffle), none leaves them where they are; auto is bucket for tables with "
+    "primary keys, none for others.",
     Scope.SINK,
 )
 COMMIT_GUARD = Option(

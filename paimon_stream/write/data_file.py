@@ -170,10 +170,14 @@ class BucketWriter:
             self._file = self._settings.format.open(self._storage, path, rows, self._closed_row_bytes)
         before = self._file.size
         self._file.write(rows)
+        self._note(rows)
         if self._row_bytes is None or rows.num_rows >= _TELLING_ROWS:
             self._row_bytes = max((self._file.size - before) / rows.num_rows, 1 / 1024)
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
             self.end_file()
+
+    def _note(self, rows: pa.Table) -> None:
+        """Takes note of rows that went to the open file."""
 
     def _take(self, rows: int) -> pa.Table:
         """The first `rows` waiting rows, no longer waiting. Nothing is copied."""

@@ -1,0 +1,278 @@
+"""What one Spark task does for a table with primary keys: rows in, sorted and merged files out.
+
+A bucket's rows must all come to one task. Its rows get sequence numbers in the order in which they come, from
+`first_sequence` on, and are merged by the table's merge engine before they are written: each flush makes
+files in which a key occurs once (semantics.md §6.4).
+
+Rows that come sorted by partition, bucket and key are flushed piece by piece into one run of files; what is
+held in memory is bounded however large the bucket is. Rows in any order are held until they are too many;
+each flush is then a run of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.errors import InvalidData, NullInNotNull, NullPrimaryKey, StorageError
+from paimon_stream.merge.rows import merge_rows, sort_rows
+from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+from paimon_stream.options import CHANGELOG_PRODUCER
+from paimon_stream.table.layout import Layout
+from paimon_stream.write.columns import ColumnPlan
+from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
+from paimon_stream.write.result import TaskResult
+from paimon_stream.write.routing import Router, split
+from paimon_stream.write.row_kinds import KindRules
+from paimon_stream.write.task import WriteSpec, with_total
+
+__all__ = ["write_keyed_task"]
+
+logger = logging.getLogger(__name__)
+
+_PIECE_BYTES: Final = 64 * 2**20
+_KEY_PREFIX: Final = "_KEY_"
+
+
+def write_keyed_task(
+    spec: WriteSpec,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    first_sequence: int,
+    is_sorted: bool = False,
+) -> TaskResult:
+    """Writes all rows; one commit message for each (partition, bucket), in the order they turned up.
+
+    The batches have the table's columns, and may have `_VALUE_KIND` (int8) besides: 0 +I, 1 -U, 2 +U, 3 -D.
+    `first_sequence` is above every sequence number in the table. `is_sorted` promises that the rows come by
+    partition and bucket, then by primary key in Paimon's order, then in the order in which they count.
+    Files are durable when this returns.
+
+    Raises as `write_task`, and `NullPrimaryKey`, `BadRowKind`, `InvalidData` for rows that the merge engine
+    refuses. Whatever it raises, the task's files are removed first (best effort).
+    """
+    task = _Task(spec, first_sequence, is_sorted)
+    incoming = iter(batches)
+    try:
+        for batch in incoming:
+            task.add(batch)
+        return task.finish()
+    except InvalidData as why:
+        task.abort(why)
+        raise with_total(why, task.others(incoming)) from None
+    except BaseException as why:
+        task.abort(why)
+        raise
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Rows of one (partition, bucket) that are not written yet, with numbers and kinds; its writers."""
+
+    data: KeyValueWriter
+    changelog: KeyValueWriter | None
+    next_sequence: int
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+
+
+class _Task:
+    """The buckets of one task by group number."""
+
+    def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool) -> None:
+        table = spec.storage.location
+        self.spec = spec
+        self.first_sequence = first_sequence
+        self.is_sorted = is_sorted
+        self.columns = ColumnPlan.of(spec.schema, table)
+        self.router = Router(spec.schema, spec.options, table)
+        self.merge = MergeSpec.of(spec.schema, spec.options, table=table)
+        self.kinds = KindRules.of(spec.schema, spec.options, self.merge)
+        self.settings = KeyValueSettings.of(spec.schema, spec.options, table)
+        self.changelog: KeyValueSettings | None = None
+        if spec.options.value(CHANGELOG_PRODUCER) == "input":
+            self.changelog = KeyValueSettings.of_changelog(spec.schema, spec.options, table)
+        self.layout = Layout.of(spec.schema, spec.options)
+        self.buckets: list[_Bucket] = []
+        self.bytes = 0
+        self.current: int | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows in."""
+        if not batch.num_rows:
+            return
+        rows = self._fitted(batch)
+        if not rows.num_rows:
+            return
+        numbers = self.router.assign(rows.select(self.columns.arrow.names))
+        if isinstance(numbers, int):
+            self._give(numbers, rows)
+            return
+        if self.is_sorted:
+            for number, part in _pieces(rows, numbers):
+                self._give(number, part)
+            return
+        for number, part in split(rows, numbers):
+            self._give(number, part)
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the table's columns, with a kind for each row, without those the table ignores."""
+        given = batch.column(KIND) if KIND in batch.schema.names else None
+        own = batch.drop_columns([KIND]) if given is not None else batch
+        try:
+            rows = self.columns.conform(own)
+        except NullInNotNull as wrong:
+            if wrong.context.get("column") not in self.spec.schema.primary_keys:
+                raise
+            raise NullPrimaryKey(f"{wrong.message} It is part of the primary key.", **wrong.context) from None
+        kinds = self.kinds.kinds(rows, given)
+        if kinds is None:
+            return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
+        kept = self.kinds.kept(kinds)
+        made = rows.append_column(KIND, pa.array(kinds))
+        return made if kept.all() else made.filter(pa.array(kept))
+
+    def others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
+        """What is wrong with the values of further batches, which are not written any more."""
+        for batch in batches:
+            try:
+                self._fitted(batch)
+            except InvalidData as another:
+                yield another
+
+    def _give(self, number: int, rows: pa.RecordBatch) -> None:
+        while len(self.buckets) <= number:
+            self.buckets.append(self._bucket(len(self.buckets)))
+        if self.is_sorted and self.current not in (None, number):
+            self._end_bucket(self.buckets[self.current or 0])
+        self.current = number
+        bucket = self.buckets[number]
+        first = bucket.next_sequence
+        bucket.next_sequence += rows.num_rows
+        sequence = pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
+        bucket.waiting.append(rows.append_column(SEQUENCE, sequence))
+        self._count(bucket, rows.nbytes + sequence.nbytes)
+        if self.is_sorted:
+            if bucket.bytes >= min(_PIECE_BYTES, self.spec.buffer_bytes):
+                self._flush_piece(bucket)
+        elif self.bytes > self.spec.buffer_bytes:
+            largest = max(self.buckets, key=lambda one: one.bytes)
+            self._end_bucket(largest)
+
+    def _bucket(self, number: int) -> _Bucket:
+        group = self.router.groups[number]
+        folder = self.layout.bucket_folder(group.partition, group.bucket)
+        storage, runtime = self.spec.storage, self.spec.runtime
+        changelog = None
+        if self.changelog is not None:
+            changelog = KeyValueWriter(self.changelog, storage, runtime, folder)
+        data = KeyValueWriter(self.settings, storage, runtime, folder)
+        return _Bucket(data=data, changelog=changelog, next_sequence=self.first_sequence)
+
+    def _count(self, bucket: _Bucket, more: int) -> None:
+        bucket.bytes += more
+        self.bytes += more
+
+    def _flush_piece(self, bucket: _Bucket) -> None:
+        """Writes the rows of all keys but the last, which may go on."""
+        rows = pa.Table.from_batches(bucket.waiting).combine_chunks()
+        ends = self._last_key_start(rows)
+        if not ends:
+            return
+        self._count(bucket, -bucket.bytes)
+        rest = rows.slice(ends).combine_chunks()
+        bucket.waiting = rest.to_batches()
+        self._count(bucket, rest.nbytes)
+        self._write(bucket, rows.slice(0, ends))
+
+    def _last_key_start(self, rows: pa.Table) -> int:
+        """How many rows come before those with the key of the last one."""
+        same = None
+        for name in self.merge.keys:
+            column = rows.column(name)
+            equal = pc.equal(column, column[-1])
+            same = equal if same is None else pc.and_(same, equal)
+        return max(0, int(pc.index(pc.fill_null(same, False), True).as_py()))
+
+    def _end_bucket(self, bucket: _Bucket) -> None:
+        """Writes everything, as a run of files that ends here."""
+        if bucket.waiting:
+            rows = pa.Table.from_batches(bucket.waiting)
+            bucket.waiting = []
+            self._count(bucket, -bucket.bytes)
+            self._write(bucket, rows)
+        for writer in (bucket.data, bucket.changelog):
+            if writer is not None:
+                writer.write_all()
+                writer.end_file()
+
+    def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
+        if bucket.changelog is not None:
+            self._pass_on(bucket.changelog, sort_rows(self.merge, rows))
+        self._pass_on(bucket.data, merge_rows(self.merge, rows, keep_deletes=True))
+
+    def _pass_on(self, writer: KeyValueWriter, rows: pa.Table) -> None:
+        arrow = self.settings.file.arrow
+        columns = [rows.column(name) for name in self._sources]
+        for batch in pa.table(columns, schema=arrow).to_batches():
+            writer.add(batch)
+            writer.write_due()
+
+    @property
+    def _sources(self) -> list[str]:
+        """For each column of a file the column of the rows that it is."""
+        names = self.settings.file.arrow.names
+        keys = len(names) - len(self.columns.arrow.names) - 2
+        return [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(names)]
+
+    def finish(self) -> TaskResult:
+        """Writes the rest, ends all files."""
+        messages = []
+        for group, bucket in zip(self.router.groups, self.buckets, strict=True):
+            self._end_bucket(bucket)
+            files = bucket.data.close()
+            changelog = bucket.changelog.close() if bucket.changelog is not None else ()
+            messages.append(
+                CommitMessage(
+                    partition=group.partition,
+                    bucket=group.bucket,
+                    total_buckets=self.router.total_buckets,
+                    new_files=files,
+                    changelog_files=changelog,
+                )
+            )
+        new = [file for message in messages for file in message.new_files]
+        return TaskResult(
+            messages=tuple(messages),
+            rows=sum(file.row_count for file in new),
+            bytes=sum(file.file_size for file in new),
+            files=len(new),
+        )
+
+    def abort(self, why: BaseException) -> None:
+        """Removes what was written."""
+        for bucket in self.buckets:
+            for writer in (bucket.data, bucket.changelog):
+                if writer is None:
+                    continue
+                try:
+                    for path in writer.abort(why):
+                        self.spec.storage.delete(path)
+                except StorageError as failed:
+                    logger.warning("A file of a failed task could not be removed: %s", failed)
+
+
+def _pieces(rows: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows that come by group, cut where the group changes. Nothing is copied."""
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    start = 0
+    for end in (*cuts.tolist(), len(numbers)):
+        yield int(numbers[start]), rows.slice(start, end - start)
+        start = end

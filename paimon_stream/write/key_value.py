@@ -1,0 +1,216 @@
+"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3).
+
+A file holds the key columns under names of their own, a sequence number and a row kind, then the table's
+columns. Changelog files are the same with all rows of a key, under another prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from paimon_stream.format.binary_columns import encode_columns
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
+from paimon_stream.format.file_format import FileFormat, file_format
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.merge.spec import KIND, SEQUENCE
+from paimon_stream.options import (
+    CHANGELOG_FILE_COMPRESSION,
+    CHANGELOG_FILE_FORMAT,
+    CHANGELOG_FILE_PREFIX,
+    CHANGELOG_FILE_STATS,
+    DATA_FILE_PREFIX,
+    FILE_COMPRESSION,
+    FILE_COMPRESSION_PER_LEVEL,
+    FILE_FORMAT,
+    FILE_FORMAT_PER_LEVEL,
+    STATS_MODE,
+    STATS_MODE_PER_LEVEL,
+    TARGET_FILE_SIZE,
+    THIN_MODE,
+    Options,
+)
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.file_settings import file_settings
+from paimon_stream.write.file_stats import StatsPlan
+from paimon_stream.write.output import FileWriter
+
+__all__ = ["KeyValueSettings", "KeyValueWriter", "key_value_schema"]
+
+_KEY_PREFIX: Final = "_KEY_"
+_FIRST_KEY_ID: Final = 1_073_741_823
+_SEQUENCE_ID: Final = 2_147_483_646
+_KIND_ID: Final = 2_147_483_645
+_TARGET_BYTES: Final = "128 mb"
+_DELETING: Final = (1, 3)
+_KEY_MODE: Final = "truncate(128)"
+_LEVEL: Final = 0
+
+
+def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
+    """The columns of a key-value file of that table; thin files leave the keys out."""
+    keys = [
+        DataField(
+            id=_FIRST_KEY_ID + one.id,
+            name=_KEY_PREFIX + one.name,
+            type=replace(one.type, nullable=False),
+        )
+        for one in map(schema.field, schema.trimmed_primary_keys)
+    ]
+    bigint = DataType(root=TypeRoot.BIGINT, nullable=False)
+    tinyint = DataType(root=TypeRoot.TINYINT, nullable=False)
+    own = (
+        DataField(id=_SEQUENCE_ID, name=SEQUENCE, type=bigint),
+        DataField(id=_KIND_ID, name=KIND, type=tinyint),
+    )
+    return replace(schema, fields=(*(() if thin else keys), *own, *schema.fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValueSettings:
+    """What all key-value files of a table have in common. `keys` are the key columns in key order; `keys_at`
+    are the positions in a file of the columns with their statistics, `values_at` where the table's begin."""
+
+    file: DataFileSettings
+    keys: tuple[DataField, ...]
+    key_modes: tuple[StatsMode, ...]
+    keys_at: tuple[int, ...]
+    values_at: int
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
+        """The settings of data files; `table` is for messages. Raises `ConfigError`s."""
+        chosen = {
+            option.key: options.value(per_level)[_LEVEL]
+            for option, per_level in (
+                (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
+                (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
+                (STATS_MODE, STATS_MODE_PER_LEVEL),
+            )
+            if _LEVEL in options.value(per_level)
+        }
+        return cls._of(schema, Options(options, chosen), options.value(DATA_FILE_PREFIX), table)
+
+    @classmethod
+    def of_changelog(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
+        """The settings of changelog files. Raises `ConfigError`s."""
+        chosen = {
+            option.key: options.value(own)
+            for option, own in (
+                (FILE_FORMAT, CHANGELOG_FILE_FORMAT),
+                (FILE_COMPRESSION, CHANGELOG_FILE_COMPRESSION),
+                (STATS_MODE, CHANGELOG_FILE_STATS),
+            )
+            if options.is_set(own)
+        }
+        return cls._of(schema, Options(options, chosen), options.value(CHANGELOG_FILE_PREFIX), table)
+
+    @classmethod
+    def _of(cls, schema: TableSchema, options: Options, prefix: str, table: str) -> KeyValueSettings:
+        thin = options.value(THIN_MODE)
+        stored = key_value_schema(schema, thin=thin)
+        keys = tuple(schema.field(name) for name in schema.trimmed_primary_keys)
+        stats, key_modes = _modes(schema, keys, options, thin=thin)
+        values_at = len(stored.fields) - len(schema.fields)
+        keys_at = tuple(range(len(keys)))
+        if thin:
+            keys_at = tuple(values_at + schema.field_names.index(one.name) for one in keys)
+        wanted = (*(True for _ in range(values_at - 2)), False, False, *stats.wanted)
+        sized = Options({TARGET_FILE_SIZE.key: _TARGET_BYTES}, options)
+        plain = DataFileSettings.of(schema, sized, table)
+        return cls(
+            file=replace(
+                plain,
+                format=file_settings(stored, options, wanted, table),
+                arrow=file_schema(stored),
+                stats=stats,
+                prefix=prefix,
+            ),
+            keys=keys,
+            key_modes=key_modes,
+            keys_at=keys_at,
+            values_at=values_at,
+        )
+
+    def described(self, columns: Sequence[ColumnStats], file: DataFileMeta) -> DataFileMeta:
+        """The file with the statistics of its columns."""
+        key_stats, _ = encode_stats(
+            [replace(one, type=replace(one.type, nullable=True)) for one in self.keys],
+            [mode.apply(columns[at]) for mode, at in zip(self.key_modes, self.keys_at, strict=True)],
+            False,
+        )
+        value_stats, names = self.file.stats.describe(columns[self.values_at :])
+        return replace(file, key_stats=key_stats, value_stats=value_stats, value_stats_cols=names)
+
+
+def _modes(
+    schema: TableSchema, keys: Sequence[DataField], options: Options, *, thin: bool
+) -> tuple[StatsPlan, tuple[StatsMode, ...]]:
+    """The modes of the table's columns and of the key (format.md §4.5: keys have longer bounds, but not in
+    Avro files)."""
+    plan = StatsPlan.of(schema, options)
+    key_mode = parse_mode(_KEY_MODE)
+    if file_format(options) is FileFormat.AVRO:
+        key_mode = parse_mode(options.value(STATS_MODE))
+    names = {one.name for one in keys}
+    if thin:
+        modes = tuple(
+            key_mode if one.name in names and f"fields.{one.name}.stats-mode" not in options else mode
+            for one, mode in zip(plan.fields, plan.modes, strict=True)
+        )
+        plan = replace(plan, modes=modes)
+    return plan, tuple(key_mode for _ in keys)
+
+
+class KeyValueWriter(BucketWriter):
+    """Writes the rows of one (partition, bucket), which have the columns of `key_value_schema` and are in
+    key order from file to file. See `BucketWriter`."""
+
+    def __init__(self, settings: KeyValueSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
+        super().__init__(settings.file, storage, runtime, folder)
+        self._keyed = settings
+        self._first_key: bytes | None = None
+        self._last_key = EMPTY_ROW
+        self._least, self._most = 2**63 - 1, -1
+        self._deletes = 0
+
+    def _note(self, rows: pa.Table) -> None:
+        sequence = rows.column(SEQUENCE).to_numpy()
+        self._least = min(self._least, int(sequence.min()))
+        self._most = max(self._most, int(sequence.max()))
+        self._deletes += int(np.isin(rows.column(KIND).to_numpy(), _DELETING).sum())
+        if self._first_key is None:
+            self._first_key = self._key(rows.slice(0, 1))
+        self._last_key = self._key(rows.slice(rows.num_rows - 1))
+
+    def _key(self, row: pa.Table) -> bytes:
+        columns = [row.column(one.name).combine_chunks() for one in self._keyed.keys]
+        columns = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in columns]
+        encoded = encode_columns(columns, [one.type for one in self._keyed.keys])
+        return len(columns).to_bytes(4, "big") + encoded.row(0)
+
+    def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
+        made = DataFileMeta(
+            file_name=file.path.rpartition("/")[2],
+            file_size=file.size,
+            row_count=file.rows,
+            min_key=self._first_key or EMPTY_ROW,
+            max_key=self._last_key,
+            min_sequence_number=self._least,
+            max_sequence_number=self._most,
+            schema_id=self._keyed.file.schema_id,
+            creation_time=self._runtime.clock.local_millis(),
+            delete_row_count=self._deletes,
+        )
+        self._first_key, self._last_key = None, EMPTY_ROW
+        self._least, self._most, self._deletes = 2**63 - 1, -1, 0
+        return self._keyed.described(columns, made)
