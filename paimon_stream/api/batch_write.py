@@ -17,12 +17,13 @@ from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.errors import CommitUnknown, IncompatibleSchema, PaimonStreamError
+from paimon_stream.errors import CommitUnknown, IncompatibleSchema, PaimonStreamError, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
 from paimon_stream.table.table import Table, check_writable
 from paimon_stream.write.task import WriteSpec, write_task
@@ -93,6 +94,13 @@ def _write(
     if _is_spark(rows):
         written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed)
         return written
+    if table.options.get(MERGE_SCHEMA.key, "off") != "off":
+        raise UnsupportedFeature(
+            f"{table.location}: merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not "
+            "merged into a table's. Leave it out, and alter the table first.",
+            table=table.location,
+            option="merge_schema",
+        )
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
     return table, write_task(spec, _completed(_batches(table, rows), table.schema, fixed)).messages
 

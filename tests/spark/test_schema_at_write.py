@@ -285,3 +285,22 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
     )
     job.run(job.sink(options=WIDEN))
     assert schema_ids(job) == [0]
+
+
+def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
+    table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
+    one, two = (
+        job.spark.createDataFrame([(2**40, day, 1)], "id bigint, day string, new int") for day in "ab"
+    )
+    with pytest.raises(errors.IncompatibleSchema, match="no column 'new'"):
+        table.append(one)
+    with pytest.raises(errors.InvalidOption, match="off, add, widen"):
+        table.append(one, merge_schema="yes")
+    with pytest.raises(errors.UnsupportedFeature, match="Arrow"):
+        table.append(pa.table({"id": [1], "day": ["a"]}), merge_schema="add")
+    assert job.load().schema.id == 0 and not job.data_files()
+    table.append(one, merge_schema="widen")
+    report = table.overwrite(two.drop("day"), {"day": "b"}, merge_schema="widen")
+    assert report.rows == 1 and job.load().schema.id == 1
+    rows = sorted(java.read(job.table), key=lambda row: row["day"])
+    assert rows == [{"id": 2**40, "day": day, "new": 1} for day in "ab"]
