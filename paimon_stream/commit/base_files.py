@@ -116,9 +116,11 @@ class BaseFiles:
         return KnownFiles.of([self._known[partition] for partition in partitions])
 
     def advance(self, snapshot: Snapshot, base: Base, entries: Iterable[ManifestEntry]) -> None:
-        """Moves over a commit of our own on top of the base, with these entries."""
-        if self._position != base.snapshot or sum(map(len, self._known.values())) > self.MAX_FILES:
+        """Moves over a commit of our own on top of the base, with these entries. What is known of an earlier
+        snapshot than the base stays as it is, to be brought forward when it is needed."""
+        if sum(map(len, self._known.values())) > self.MAX_FILES:
             self.forget()
+        if self._position != base.snapshot:
             return
         for entry in entries:
             if entry.partition in self._known:

@@ -352,6 +352,20 @@ def test_row_incremental_reads_from_commit_to_commit_only_what_others_did() -> N
     assert counts == {"value": [5, 6, 8, 9], "row_incremental": [5, 0, 1, 0]}
 
 
+def test_row_incremental_follows_over_commits_that_need_no_check() -> None:
+    bench = grown("row_incremental")
+    storage = FaultyStorage(bench.storage)
+    committer = bench.committer(storage)
+    committer.commit(checked(bench, bench.message("mine0", dt="x"), 0))
+    append(bench, "theirs", dt="x", user="you")
+    message = bench.message("mine1", dt="x")
+    committer.commit(bench.request(1, [message]))
+    before = len(manifests_read(storage))
+    with pytest.raises(DeletedFiles, match="in the table already: mine1"):
+        committer.commit(checked(bench, message, 2))
+    assert len(manifests_read(storage)) - before == 2
+
+
 def test_row_incremental_starts_anew_after_a_rollback() -> None:
     bench = grown("row_incremental")
     committer = bench.committer()
