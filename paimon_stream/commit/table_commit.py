@@ -41,7 +41,8 @@ AfterPublishing = Callable[[Table, Snapshot], None]
 class TableCommit:
     """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
 
-    Raises `UnsupportedTable` or `UnsupportedFeature` for a table that this release does not write.
+    The messages may come from any engine, for tables with a primary key too. Raises `UnsupportedTable` or
+    `UnsupportedFeature` for a table whose commits this release does not make.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot; without any file as none, unless the table's options ask
-        for it. `watermark` is epoch milliseconds.
+        """Publishes the messages as one snapshot, and a compaction they hold as a second one behind it; without
+        any file as none, unless the table's options ask for it. `watermark` is epoch milliseconds.
 
         It does not look whether the identifier was used before it was called: after a failure call
         `filter_and_commit`. Raises as `Committer.commit`, and `SharedCheckpoint` where somebody else
