@@ -217,9 +217,12 @@ class PaimonTable:
         them or as text, or the path of a partition's folder, `"dt=19782/region=x"`; columns left out may have
         any value. With a snapshot or tag named, the columns are those the table had then.
 
-        Append tables only. Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that is
-        not there, `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another
-        type, `FormatError` for a broken file, `StorageError`.
+        Of a table with a primary key these are the rows as merged by its merge engine, one per key, those of
+        a bucket sorted by key.
+
+        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that is not there,
+        `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another type and for
+        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
         scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
@@ -233,7 +236,8 @@ class PaimonTable:
         tag: str | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows as record batches of at most `batch_rows`, file by file, in bounded memory.
+        """The same rows as record batches of at most `batch_rows`, file by file, in bounded memory: of a
+        table with a primary key, some rows of each file of a bucket that overlaps with others.
 
         Errors of the arguments are raised at once, those of data files when their turn comes.
         """

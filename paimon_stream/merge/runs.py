@@ -88,7 +88,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> Runs:
     sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
     order = _order([*keys, *newest], sequence)
     starts = run_starts([part[order] for part in keys])
-    if len(starts) < len(order):
+    if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
         order = _older_last(order, [*keys, *newest, sequence])
     kinds = flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
     return Runs(order, starts, kinds)

@@ -167,3 +167,17 @@ def test_old_schemas_are_merged_with_new_ones(tmp_path: Path, java: Any) -> None
     java.alter_table(path, ("add", "x", "INT"))
     write(java, path, batch("vunx"), 3)
     assert_same_rows(java, path)
+
+
+def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
+    tmp_path: Path, java: Any
+) -> None:
+    """Two writers that start from the same snapshot give out the same numbers. (Of several such keys Java
+    takes the row of one file here and of the other there, as its tree of files happens to stand.)"""
+    path = tmp_path / "db.db" / "t"
+    java.create_table(path, [("k", "INT NOT NULL"), ("v", "STRING")], [], ["k"], ALONE)
+    users = ("first", "second")
+    prepared = [java.prepare_commit_bytes(path, [{"k": 1, "v": user}], user, 1).messages for user in users]
+    for messages, user in zip(reversed(prepared), reversed(users), strict=True):
+        java.commit_messages(path, messages, user, 1)
+    assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == ["second"]

@@ -87,9 +87,13 @@ def test_keys_are_compared_as_java_compares_them() -> None:
 ENGINES = [
     {},
     {"sequence.field": "v"},
-    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.l.aggregate-function": "collect"},
+    {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "fields.l.aggregate-function": "collect",
+    },
     {"merge-engine": "partial-update"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("options", ENGINES, ids=repr)
