@@ -229,10 +229,10 @@ class _File:
             if stats is None or one.name not in self.nulls:
                 continue
             low, high = merged(self.bounds.get(one.name, []), one.type)
-            wrong = _contradiction(one.type, stats, low, high, self.nulls[one.name])
-            if wrong:
+            untrue = _contradiction(one.type, stats, low, high, self.nulls[one.name])
+            if untrue:
                 text = (
-                    f"The statistics of column {one.name!r} of {self.path} {wrong}: readers may leave it out."
+                    f"The statistics of column {one.name!r} of {self.path} {untrue}: readers may leave it out."
                 )
                 cure = "Overwrite the partition, or compact it, so that the file is written anew."
                 self.found.error("statistics-of-file", text, self.path, cure)
