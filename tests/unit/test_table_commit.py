@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -14,13 +14,15 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     DeletedFiles,
     HistoryUnknown,
+    PaimonStreamError,
     SharedCheckpoint,
+    UnsupportedFeature,
     UnsupportedTable,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
-from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.table.table import create_table, load_table
-from tests.commitkit import FIELDS, Bench
+from paimon_stream.options import Options
+from paimon_stream.table.table import check_writable, load_table
+from tests.commitkit import Bench
 
 
 def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:
@@ -82,11 +84,31 @@ def test_a_second_writer_under_the_same_user_is_an_error_of_a_blind_commit(ident
     bench.audit(["twin"], orphans=True)
 
 
-def test_tables_that_cannot_be_written_are_refused_before_anything_is() -> None:
-    storage = MemoryStorage()
-    create_table(storage, FIELDS, primary_keys=("id",), options={"bucket": "2"})
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"type": "format-table"}, UnsupportedTable),
+        ({"row-tracking.enabled": "true"}, UnsupportedFeature),
+        ({"data-evolution.enabled": "true"}, UnsupportedFeature),
+        ({"branch": "dev"}, UnsupportedFeature),
+        ({"manifest.format": "orc"}, UnsupportedFeature),
+    ],
+)
+def test_tables_whose_commits_are_more_than_messages_are_refused(
+    options: dict[str, str], error: type[PaimonStreamError]
+) -> None:
+    table = Bench().table
+    with pytest.raises(error):
+        TableCommit(replace(table, options=Options(options)), "me")
+
+
+def test_what_another_engine_prepared_for_a_table_with_a_key_is_committed_as_it_is() -> None:
+    bench = Bench(options={"bucket": "2", "deletion-vectors.enabled": "true"}, keys=("id",))
     with pytest.raises(UnsupportedTable):
-        TableCommit(load_table(storage), "me")
+        check_writable(bench.table)
+    for number in range(2):
+        table_commit(bench).commit(number, [bench.message(f"f{number}")])
+    assert {e.file.min_sequence_number for e in bench.live()} == {0}
 
 
 # -- filter_and_commit -----------------------------------------------------------------------------------
