@@ -68,6 +68,11 @@ class Scene:
             "base_snapshot": None if self.base is None else self.base.id,
         }
 
+    @property
+    def left_out(self) -> str:
+        """What was not published. Of a batch that compacts, its rows may be in all the same (R3.2)."""
+        return "The compaction was left out" if self.kind is CommitKind.COMPACT else "Nothing was published"
+
     def __str__(self) -> str:
         which = "batch commit" if self.identifier == BATCH_IDENTIFIER else f"commit {self.identifier}"
         onto = ""
@@ -94,9 +99,10 @@ def check_bucket_counts(
         expected = known.setdefault(entry.partition, entry.total_buckets)
         if entry.total_buckets != expected:
             name = scene.partition_name(entry.partition)
+            place = f"partition {name!r}" if name else "the table"
             raise BucketCountChanged(
-                f"{scene}: partition {name!r} has {expected} buckets, but the file {entry.file.file_name} "
-                f"was written for {entry.total_buckets}. Nothing was published. Only an overwrite of the "
+                f"{scene}: {place} has {expected} buckets, but the file {entry.file.file_name} "
+                f"was written for {entry.total_buckets}. {scene.left_out}. Only an overwrite of the "
                 "partition changes its bucket count: overwrite it first, or set the table's option 'bucket' "
                 f"back to {expected}; then run the batch again.",
                 **scene.facts(),
@@ -128,9 +134,9 @@ def check_schemas(scene: Scene, known: Collection[int], entries: Iterable[Manife
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
             raise SchemaChanged(
                 f"{scene}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
-                f"which this table does not have; its newest is {max(known, default=None)}. Nothing was "
-                "published. The messages are of another table, or of this one before it was restored or "
-                "made anew: write the rows again with the table as it is.",
+                f"which this table does not have; its newest is {max(known, default=None)}. "
+                f"{scene.left_out}. The messages are of another table, or of this one before it was restored "
+                "or made anew: write the rows again with the table as it is.",
                 **scene.facts(),
                 schema=entry.file.schema_id,
                 file=entry.file.file_name,
@@ -249,11 +255,12 @@ def _overlap(
     scene: Scene, partition: bytes, bucket: int, level: int, files: tuple[str, str]
 ) -> KeyRangeOverlap:
     name = scene.partition_name(partition)
+    place = f"partition {name!r}" if name else "the table"
     return KeyRangeOverlap(
         f"{scene}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} of "
-        f"partition {name!r}, and their keys overlap; readers would take old rows for new ones. Nothing was "
-        "published. Two compactions of one bucket ran at the same time: let only one job compact the table "
-        "(write-only = true for all others), and run this one again.",
+        f"{place}, and their keys overlap; readers would take old rows for new ones. {scene.left_out}. Two "
+        "compactions of one bucket ran at the same time: let only one job compact the table (write-only = "
+        "true for all others), and run this one again.",
         **scene.facts(),
         partition=name,
         bucket=bucket,
@@ -281,7 +288,7 @@ def check_deletion_vectors(
     if wrong:
         raise DeletedFiles(
             f"{scene}: the deletion vectors of {len(wrong)} data files are not those that it was made on: "
-            f"{_some(wrong)}. Nothing was published. Another job deleted rows of these files, or compacted "
+            f"{_some(wrong)}. {scene.left_out}. Another job deleted rows of these files, or compacted "
             "them, meanwhile; run the job again on the present state.",
             **scene.facts(),
             count=len(wrong),
@@ -305,7 +312,7 @@ def check_files_exist(scene: Scene, missing: Collection[str]) -> None:
     if missing:
         raise DeletedFiles(
             f"{scene}: cannot commit because {len(missing)} of its files have been deleted: "
-            f"{_some(missing)}. Nothing was published. An orphan cleaner or a drop of the partition took "
+            f"{_some(missing)}. {scene.left_out}. An orphan cleaner or a drop of the partition took "
             "them; run the batch again so that it writes new ones.",
             **scene.facts(),
             count=len(missing),
@@ -322,7 +329,7 @@ def check_strict_mode(scene: Scene, since: Iterable[Snapshot], last_safe: int) -
             raise StrictModeViolated(
                 f"{scene}: snapshot {snapshot.id} of user {snapshot.commit_user!r} is of kind "
                 f"{snapshot.commit_kind.value}, and option 'commit.strict-mode.last-safe-snapshot' allows "
-                f"none after snapshot {last_safe}. Nothing was published. Look at what that snapshot did, "
+                f"none after snapshot {last_safe}. {scene.left_out}. Look at what that snapshot did, "
                 f"then set the option to {snapshot.id} or later.",
                 **scene.facts(),
                 snapshot=snapshot.id,
@@ -342,7 +349,7 @@ def check_strict_overwrite(
             raise StrictModeViolated(
                 f"{scene}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has appended files, which "
                 "this overwrite may delete, and option 'commit.strict-mode.last-safe-snapshot' allows none "
-                f"after snapshot {last_safe}. Nothing was published. Look at what that snapshot did, then "
+                f"after snapshot {last_safe}. {scene.left_out}. Look at what that snapshot did, then "
                 f"set the option to {snapshot.id} or later.",
                 **scene.facts(),
                 snapshot=snapshot.id,
@@ -355,8 +362,8 @@ def _refuse(
 ) -> None:
     if files:
         raise DeletedFiles(
-            f"{scene}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. Nothing was "
-            f"published. {cure}.",
+            f"{scene}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. "
+            f"{scene.left_out}. {cure}.",
             **scene.facts(),
             count=len(files),
             files=tuple(f.file_name for f in files)[:_SHOWN],
