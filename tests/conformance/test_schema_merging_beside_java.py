@@ -6,7 +6,9 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+import os
 import random
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -312,3 +314,58 @@ def test_java_and_we_read_files_from_before_and_after_nested_changes(
         "n": None,
     }
     require_same(path, java, [old, {"id": 1, "r": None, "a": [], "m": None, "n": None}, new])
+
+
+def test_java_goes_on_with_a_schema_of_ours(java: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    java.create_table(path, [("id", "INT")])
+    append(path, [{"id": 0}], 1)
+    grow(path, field("id", parse_type("BIGINT")), field("r", parse_type("ROW<x INT>")))
+    java.write(path, [{"id": 2**40, "r": {"x": 1}}], commit_identifier=1)
+    java.alter_table(path, ("add", "late", "STRING"))
+    assert (java.schema(path)["id"], java.schema(path)["highestFieldId"]) == (2, 3)
+    grow(path, field("later", parse_type("DATE")))
+    assert [one["schemaId"] for one in java.snapshots(path)] == [0, 1]
+    assert java.schema(path)["fields"][-1] == {"id": 4, "name": "later", "type": "DATE"}
+    java.compact(path)
+    missing = {"late": None, "later": None}
+    require_same(path, java, [{"id": 0, "r": None, **missing}, {"id": 2**40, "r": {"x": 1}, **missing}])
+
+
+READERS = Path(os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python"))
+PYPAIMON = """
+import json, sys
+from pypaimon.table.file_store_table import FileStoreTable
+builder = FileStoreTable.from_path(sys.argv[1]).new_read_builder()
+rows = builder.new_read().to_arrow(builder.new_scan().plan().splits()).sort_by("id").to_pylist()
+print(json.dumps(rows, default=str))
+"""
+
+
+@pytest.mark.skipif(
+    not READERS.exists(), reason="pypaimon is in a venv of its own: make .venv-readers/.ready"
+)
+def test_pypaimon_reads_files_from_before_and_after_every_widening(tmp_path: Path) -> None:
+    path = tmp_path / "db.db" / "t"
+    columns = {f"c{n}": pair for n, pair in enumerate(WIDENINGS)}
+    PaimonTable.create(
+        str(path),
+        schema=[
+            ("id", "INT"),
+            *((name, str(old)) for name, (old, _) in columns.items()),
+            ("r", "ROW<x INT>"),
+        ],
+    )
+    values = {name: VALUES[str(old)][1] for name, (old, _) in columns.items()}
+    append(path, [{"id": 0, **values, "r": {"x": 1}}], 1)
+    new = [field(name, type_) for name, (_, type_) in columns.items()]
+    grow(path, *new, field("r", parse_type("ROW<y STRING>")), field("new", parse_type("DATE")))
+    later = {"id": 1, **values, "r": {"x": 1, "y": "y"}, "new": dt.date(2024, 2, 29)}
+    append(path, [later], 2)
+    done = subprocess.run([READERS, "-c", PYPAIMON, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout.splitlines()[-1])
+    assert (before["r"], before["new"]) == ({"x": 1, "y": None}, None)
+    assert (after["r"], after["new"]) == ({"x": 1, "y": "y"}, "2024-02-29")
+    for name in columns:
+        assert before[name] == after[name] is not None, (name, columns[name])
