@@ -71,7 +71,13 @@ def say(text: str) -> None:
 
 def _console(stream: TextIO) -> Console:
     width = None if stream.isatty() else _NO_TERMINAL_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to the program how it ends; rich would end it with 1."""
+        raise BrokenPipeError
 
 
 def _print(console: Console, part: str | Listing | Lines) -> None:
