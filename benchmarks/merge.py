@@ -60,9 +60,9 @@ def spec_of(options: dict[str, str], keys: tuple[str, ...]) -> MergeSpec:
     return MergeSpec.of(schema, Options(options))
 
 
-def rows_of(rows: int, random: np.random.Generator) -> pa.Table:
-    """Random rows, two of each key on average."""
-    ids = random.integers(0, max(rows // 2, 1), rows)
+def rows_of(rows: int, keys: int, random: np.random.Generator) -> pa.Table:
+    """Random rows of so many keys."""
+    ids = random.integers(0, keys, rows)
     numbers = pa.array(ids).cast(pa.string())
     cents = pa.array(random.integers(0, 10**6, rows))
     return pa.table(
@@ -91,7 +91,7 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 def merging(rows: int) -> None:
     """Prints a line for each engine."""
-    table = rows_of(rows, np.random.default_rng(7))
+    table = rows_of(rows, max(rows // 2, 1), np.random.default_rng(7))
     print(f"{'engine':30} {'rows/s':>12} {'of deduplicate':>15}")
     first = 0.0
     for name, options, keys in ENGINES:
@@ -112,7 +112,9 @@ def reading(rows: int, batches: int) -> None:
         java.create_table(path, list(COLUMNS), [], ["id"], {"bucket": "2", "write-only": "true"})
         random = np.random.default_rng(7)
         for number in range(batches):
-            made = rows_of(rows // batches, random).drop_columns(["_SEQUENCE_NUMBER", "_VALUE_KIND"])
+            made = rows_of(rows // batches, max(rows // 2, 1), random).drop_columns(
+                ["_SEQUENCE_NUMBER", "_VALUE_KIND"]
+            )
             java.write(path, [tuple(row.values()) for row in made.to_pylist()], "java", number)
         table = PaimonTable.load(path)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -136,9 +136,11 @@ def _decimal_words(column: pa.Array) -> list[Part]:
 
 
 def _text_ranks(column: pa.Array) -> Part:
-    """Dense ranks. Arrow compares text by its bytes."""
-    if not len(column):
-        return np.zeros(0, np.int64)
-    found = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
-    made: Ints = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    """Dense ranks. A text that is there several times is compared once; Arrow compares by bytes."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.int64)
+    found = column.dictionary_encode()
+    ranked = pc.rank(found.dictionary, sort_keys="ascending", tiebreaker="dense")
+    places = found.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    made: Ints = ranked.to_numpy(zero_copy_only=False).astype(np.int64)[places]
     return made

@@ -170,7 +170,6 @@ def test_of_equal_sequence_numbers_the_row_of_the_older_file_wins() -> None:
 
 
 @pytest.mark.parametrize("column", ["v", "s"])
-@pytest.mark.parametrize("column", ["v", "s"])
 def test_no_rows_are_merged_to_no_rows(column: str) -> None:
     types = [pa.int32(), pa.string(), pa.int64(), pa.string(), pa.list_(pa.int32()), pa.int64(), pa.int8()]
     names = ["a", "b", "v", "s", "l", "_SEQUENCE_NUMBER", "_VALUE_KIND"]
