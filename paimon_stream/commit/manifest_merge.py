@@ -89,7 +89,7 @@ class Merged:
     def onto(self, present: Metas) -> Metas:
         """The present manifests, with this merge's result in the place of what it was made from; the
         present manifests as they are where those no longer lie side by side."""
-        if not self.written:
+        if self.after == self.before:
             return present
         names = [meta.file_name for meta in present]
         wanted = [meta.file_name for meta in self.before]

@@ -251,3 +251,9 @@ def test_a_retry_after_a_merge_that_did_nothing_takes_the_manifests_as_they_are(
     one, two, three = metas(1, 2, 3)
     assert Merged(before=(one,), after=(one,)).onto((two, three)) == (two, three)
     assert Merged(before=(), after=()).onto((one,)) == (one,)
+
+
+def test_a_merge_in_which_everything_cancels_out_takes_its_manifests_away() -> None:
+    one, two, three = metas(1, 2, 3)
+    assert Merged(before=(one, two), after=()).onto((one, two, three)) == (three,)
+    assert Merged(before=(one, two), after=()).onto((one, two)) == ()
