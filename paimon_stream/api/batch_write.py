@@ -105,14 +105,17 @@ def _write(
     return table, write_task(spec, _completed(_batches(table, rows), table.schema, fixed)).messages
 
 
-def _batches(table: Table, rows: Any) -> Iterable[pa.RecordBatch]:
+def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
     match rows:
         case pa.Table():
-            return rows.to_batches(max_chunksize=_BATCH_ROWS)
+            yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
+            return
         case pa.RecordBatch():
-            return [rows]
+            yield rows
+            return
         case pa.RecordBatchReader():
-            return rows
+            yield from rows
+            return
     raise IncompatibleSchema(
         f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
         f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
