@@ -28,8 +28,6 @@ So every failure while the outcome of a put is open is a `CommitUnknown`, and de
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -37,9 +35,8 @@ from paimon_stream.commit.base import Base
 from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.halves import commit_halves
 from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.manifest_merge import Merged
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.plan import NO_CHANGES, Changes, collect
+from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.commit.request import (
     ChangeSource,
@@ -50,7 +47,8 @@ from paimon_stream.commit.request import (
     Published,
     Superseded,
 )
-from paimon_stream.commit.retry import Patience, RetryPolicy
+from paimon_stream.commit.retry import RetryPolicy
+from paimon_stream.commit.run import Run
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
 from paimon_stream.commit.traces import Traces
 from paimon_stream.commit.window import published_since, require_lineage
@@ -78,59 +76,6 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
-
-
-class _Run:
-    """One snapshot under way: what its attempts have in common, and how far it has come."""
-
-    def __init__(
-        self,
-        request: CommitRequest,
-        source: ChangeSource,
-        names: Names,
-        policy: RetryPolicy,
-        runtime: Runtime,
-    ) -> None:
-        self.request = request
-        self.source = source
-        self.patience = Patience(policy, runtime)
-        self.names = names
-        self.seen = request.seen
-        self.attempts = 0
-        self.merged: Merged | None = None
-        self.nonces: set[str] = set()
-        self.outstanding = False
-        self.unproven: list[Staged] = []
-        self.phases: dict[str, float] = {}
-        self._clock = runtime.clock
-
-    @property
-    def open(self) -> bool:
-        """Whether an attempt may be part of the table, or may still become part of it."""
-        return self.outstanding or bool(self.unproven)
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Adds the time spent inside to the phase."""
-        began = self._clock.monotonic()
-        try:
-            yield
-        finally:
-            spent = (self._clock.monotonic() - began) * 1000
-            self.phases[phase] = self.phases.get(phase, 0.0) + spent
-
-    def published(self, staged: Staged) -> Published:
-        snapshot = staged.snapshot
-        compacts = snapshot.commit_kind is CommitKind.COMPACT
-        return Published(
-            snapshot=snapshot,
-            attempts=self.attempts,
-            phases=self.phases,
-            compact=snapshot if compacts else None,
-            changes=NO_CHANGES if compacts else staged.changes,
-            compact_changes=staged.changes if compacts else NO_CHANGES,
-            manifests_merged=staged.merged.count,
-        )
 
 
 class Committer:
@@ -187,7 +132,7 @@ class Committer:
         """Publishes one snapshot. Raises as `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        run = _Run(request, source, names, self._policy, self._runtime)
+        run = Run(request, source, names, self._policy, self._runtime)
         try:
             return self._attempt_until_decided(request, run)
         except BaseException as failed:
@@ -207,7 +152,7 @@ class Committer:
             return True
         return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
-    def _attempt_until_decided(self, request: CommitRequest, run: _Run) -> Outcome:
+    def _attempt_until_decided(self, request: CommitRequest, run: Run) -> Outcome:
         while True:
             run.attempts += 1
             latest = self._read_base(run)
@@ -232,7 +177,7 @@ class Committer:
 
     # -- base, decided? ---------------------------------------------------------------------------
 
-    def _read_base(self, run: _Run) -> Snapshot | None:
+    def _read_base(self, run: Run) -> Snapshot | None:
         """The latest snapshot, of the table and in the lineage that this commit is for."""
         with run.timed("base"):
             if not self._same_table():
@@ -242,7 +187,7 @@ class Committer:
         self._observer.reached(Phase.BASE_READ, run.request.identifier)
         return latest
 
-    def _decided(self, run: _Run, latest: Snapshot | None) -> Published | Superseded | None:
+    def _decided(self, run: Run, latest: Snapshot | None) -> Published | Superseded | None:
         """Published, if an attempt that seemed lost was not; Superseded, if somebody else has published
         this commit; None, if it is still to be made."""
         with run.timed("base"):
@@ -271,7 +216,7 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
 
-    def _prepare(self, run: _Run, latest: Snapshot | None) -> Staged | Nothing | None:
+    def _prepare(self, run: Run, latest: Snapshot | None) -> Staged | Nothing | None:
         """Checks and stages on top of `latest`; None if that expired meanwhile."""
         try:
             with run.timed("check"):
@@ -314,7 +259,7 @@ class Committer:
 
     # -- put, confirm, hint -----------------------------------------------------------------------
 
-    def _publish(self, run: _Run, staged: Staged) -> Landed | Lost:
+    def _publish(self, run: Run, staged: Staged) -> Landed | Lost:
         def still_usable() -> bool:
             """Whether no orphan cleaner can take the staging for what an expired snapshot left."""
             return self._runtime.clock.now_millis() - staged.since_millis <= self._usable_millis
@@ -337,7 +282,7 @@ class Committer:
                 staged, run.patience, self._floor or staged.base.id, doubted=placed.doubted
             )
 
-    def _finish(self, run: _Run, staged: Staged, landed: Landed) -> Published:
+    def _finish(self, run: Run, staged: Staged, landed: Landed) -> Published:
         """The snapshot is part of the table: remembers it, and points readers to it."""
         snapshot = staged.snapshot
         self._own = Base(snapshot=snapshot, metas=staged.metas)
@@ -355,7 +300,7 @@ class Committer:
 
     # -- lost -------------------------------------------------------------------------------------
 
-    def _give_back(self, run: _Run, staged: Staged, lost: Lost) -> None:
+    def _give_back(self, run: Run, staged: Staged, lost: Lost) -> None:
         """Removes what only a lost attempt refers to, or leaves it for ever where a doubt is left."""
         run.outstanding = False
         if lost.proven:
@@ -364,12 +309,12 @@ class Committer:
             run.unproven.append(staged)
             run.names.drawn.clear()
 
-    def _discard_attempt(self, run: _Run) -> None:
+    def _discard_attempt(self, run: Run) -> None:
         reusable = frozenset() if run.merged is None else run.merged.written
         discard(self._storage, [name for name in run.names.drawn if name not in reusable])
         run.names.drawn[:] = [name for name in run.names.drawn if name in reusable]
 
-    def _wait(self, run: _Run) -> None:
+    def _wait(self, run: Run) -> None:
         patience = run.patience
         if patience.exhausted:
             if run.unproven:
@@ -380,10 +325,10 @@ class Committer:
 
     # -- errors -----------------------------------------------------------------------------------
 
-    def _facts(self, run: _Run) -> dict[str, object]:
+    def _facts(self, run: Run) -> dict[str, object]:
         return {"table": self._location, "user": run.request.user, "batch": run.request.identifier}
 
-    def _contended(self, run: _Run) -> CommitContended:
+    def _contended(self, run: Run) -> CommitContended:
         return CommitContended(
             f"{self._location}: commit {run.request.identifier} of user {run.request.user!r} was given up "
             f"after {run.patience.elapsed_millis:.0f} ms and {run.attempts} attempts: other writers were "
@@ -393,7 +338,7 @@ class Committer:
             attempts=run.attempts,
         )
 
-    def _unknown(self, run: _Run, failed: PaimonStreamError | None) -> CommitUnknown:
+    def _unknown(self, run: Run, failed: PaimonStreamError | None) -> CommitUnknown:
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(
             f"{self._location}: whether commit {run.request.identifier} of user {run.request.user!r} was "
@@ -404,7 +349,7 @@ class Committer:
             attempts=run.attempts,
         )
 
-    def _table_replaced(self, run: _Run) -> TableReplaced:
+    def _table_replaced(self, run: Run) -> TableReplaced:
         return TableReplaced(
             f"{self._location}: the table was dropped, or dropped and created again, while commit "
             f"{run.request.identifier} of user {run.request.user!r} was under way. Nothing was published. "
