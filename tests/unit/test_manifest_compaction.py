@@ -15,7 +15,7 @@ from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.commitkit import Bench
 from tests.racekit import Meanwhile
 
-NAMES = [f"live-{n}" for n in range(5)]
+NAMES = [f"live-{n}" for n in range(3)]
 
 
 def grown() -> Bench:
@@ -38,7 +38,7 @@ def compact(bench: Bench, storage: Storage | None = None) -> ManifestCompactionR
 def test_all_manifests_become_one_and_the_files_stay() -> None:
     bench = grown()
     report = compact(bench)
-    assert (report.manifests_before, report.manifests_after, report.snapshot_id) == (5, 1, 6)
+    assert (report.manifests_before, report.manifests_after, report.snapshot_id) == (3, 1, 4)
     assert report.bytes_after < report.bytes_before
     bench.audit(NAMES, orphans=True)
 
@@ -53,8 +53,8 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
     assert made.commit_user not in ("me", base.commit_user)
     assert (made.delta_record_count, made.total_record_count) == (0, base.total_record_count)
     assert bench.manifests.delta(made) == ()
-    assert dict(made.properties) == {"story": "4"}
-    assert made.watermark == base.watermark == 4
+    assert dict(made.properties) == {"story": "2"}
+    assert made.watermark == base.watermark == 2
 
 
 def test_a_second_time_there_is_nothing_to_do() -> None:
@@ -63,7 +63,7 @@ def test_a_second_time_there_is_nothing_to_do() -> None:
     again = compact(bench)
     assert again.snapshot_id is None
     assert again.manifests_before == again.manifests_after == 1
-    assert bench.latest().id == 6
+    assert bench.latest().id == 4
 
 
 def test_an_empty_table_stays_empty() -> None:
@@ -76,7 +76,7 @@ def test_a_stream_goes_on_after_it() -> None:
     bench = grown()
     committer = bench.committer()
     compact(bench)
-    committer.commit(request(bench, 5, "next"))
+    committer.commit(request(bench, 3, "next"))
     bench.audit([*NAMES, "next"], orphans=True)
 
 
@@ -90,9 +90,9 @@ def test_it_is_whole_or_absent_wherever_it_fails(fault: dict[str, object]) -> No
         storage = FaultyStorage(bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
         try:
             report = compact(bench, storage)
-            assert report.snapshot_id == bench.latest().id == 6
+            assert report.snapshot_id == bench.latest().id == 4
         except (PaimonStreamError, Killed):
-            assert bench.latest().id in (5, 6)
+            assert bench.latest().id in (3, 4)
         fired = storage.fired
         bench.audit(NAMES)
         compact(bench)
@@ -123,4 +123,4 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
 
 def test_the_report_is_ready_for_json() -> None:
     made = replace(compact(grown()), table="t").to_json()
-    assert made["manifestsBefore"] == 5 and made["snapshotId"] == 6
+    assert made["manifestsBefore"] == 3 and made["snapshotId"] == 4
