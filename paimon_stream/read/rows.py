@@ -35,7 +35,6 @@ _SEQUENCE: Final = DataField(
     id=2_147_483_646, name=SEQUENCE, type=DataType(root=TypeRoot.BIGINT, nullable=False)
 )
 _KIND: Final = DataField(id=2_147_483_645, name=KIND, type=DataType(root=TypeRoot.TINYINT, nullable=False))
-_ADDS: Final = pa.array([0, 2], pa.int8())
 _LTZ_LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -95,7 +94,8 @@ class _Merging:
 
     def _without_deletes(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._with_kind.file(entry, batch_rows):
-            kept = batch.filter(pc.is_in(batch.column(KIND), value_set=_ADDS))
+            kinds = batch.column(KIND)
+            kept = batch.filter(pc.or_(pc.equal(kinds, 0), pc.equal(kinds, 2)))
             if kept.num_rows:
                 yield kept.select(self._names)
 

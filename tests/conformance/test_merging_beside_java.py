@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import InvalidData
+from paimon_stream.errors import InvalidData, UnsupportedFeature
 from tests.mergekit import COLUMNS, ENGINES, Change, changes
 from tests.readkit import java_rows, wire_rows
 
@@ -181,3 +181,19 @@ def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
     for messages, user in zip(reversed(prepared), reversed(users), strict=True):
         java.commit_messages(path, messages, user, 1)
     assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == ["second"]
+
+
+def test_with_deletion_vectors_compacted_files_are_read_until_there_are_vectors(
+    tmp_path: Path, java: Any
+) -> None:
+    path = tmp_path / "db.db" / "t"
+    options = ALONE | {"bucket": "1", "deletion-vectors.enabled": "true"}
+    java.create_table(path, [("k", "INT NOT NULL"), ("v", "INT")], [], ["k"], options)
+    write(java, path, [("+I", {"k": key, "v": 1}) for key in range(5)], 1)
+    assert assert_same_rows(java, path).to_arrow().num_rows == 0
+    java.compact(path, True, "java", 2)
+    write(java, path, [("+U", {"k": 1, "v": 2})], 3)
+    assert assert_same_rows(java, path).to_arrow().num_rows == 5
+    java.compact(path, False, "java", 4)
+    with pytest.raises(UnsupportedFeature, match="deletion vectors"):
+        PaimonTable.load(str(path)).to_arrow()
