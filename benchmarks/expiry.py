@@ -24,8 +24,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.commit.request import CommitRequest
+from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -54,6 +55,7 @@ def build(path: Path, snapshots: int, files: int) -> None:
     assert table is not None
     committer = Committer(table, storage, runtime)
     pending: list[DataFileMeta] = []
+    seen: SnapshotRef | None = None
     for number in range(snapshots):
         message = CommitMessage(partition=EMPTY_ROW, bucket=0, total_buckets=-1)
         if number % MERGED_EVERY == MERGED_EVERY - 1:
@@ -64,11 +66,13 @@ def build(path: Path, snapshots: int, files: int) -> None:
             added = tuple(new_files(storage, runtime, files))
             pending.extend(added)
             message = replace(message, new_files=added)
-        committer.commit(
+        outcome = committer.commit(
             CommitRequest(
-                user="bench", identifier=number, messages=(message,), seen=None, stage_uuid=runtime.ids.uuid()
+                user="bench", identifier=number, messages=(message,), seen=seen, stage_uuid=runtime.ids.uuid()
             )
         )
+        assert isinstance(outcome, Published)
+        seen = SnapshotRef.of(outcome.newest)
 
 
 def new_files(storage: QuickStorage, runtime, count: int) -> list[DataFileMeta]:
