@@ -231,9 +231,7 @@ class _File:
             low, high = merged(self.bounds.get(one.name, []), one.type)
             untrue = _contradiction(one.type, stats, low, high, self.nulls[one.name])
             if untrue:
-                text = (
-                    f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
-                )
+                text = f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
                 cure = "Overwrite the partition, or compact it, so that the file is written anew."
                 self.found.error("statistics-of-file", text, self.path, cure)
 
