@@ -67,6 +67,9 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     assert job.ids() == list(range(12))
     assert sink.last_report == job.reports[-1]
     assert sink.last_report.identifier == 1
+    metrics = sink.metrics()
+    assert (metrics["commitDuration.count"], metrics["lastCommittedSnapshotId"]) == (2, 2)
+    assert metrics["lastDeltaRecordsAppended"] == 6
 
 
 def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
