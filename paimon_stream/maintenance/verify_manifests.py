@@ -102,18 +102,17 @@ class Shelf:
             text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
             self.found.error("manifest-size", text, path, _RESTORE)
         try:
-            records = list(read_records(data, path, MANIFEST_SCHEMA, _VERSION))
-            return self._facts(records, meta, path)
+            return self._facts(read_records(data, path, MANIFEST_SCHEMA, _VERSION), meta, path)
         except (FormatError, UnsupportedFeature, ValueError, TypeError, KeyError, OverflowError) as wrong:
             self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, _RESTORE)
             return None
 
-    def _facts(self, records: list[Mapping[str, Any]], meta: ManifestFileMeta, path: str) -> Facts:
-        self.found.checked["manifests"] += 1
-        self.found.checked["entries"] += len(records)
+    def _facts(self, records: Iterable[Mapping[str, Any]], meta: ManifestFileMeta, path: str) -> Facts:
         pass_ = _Pass(self, path, keyed=bool(self.table.schema.primary_keys))
         for record in records:
             pass_.take(record)
+        self.found.checked["manifests"] += 1
+        self.found.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
         self._note_differing(pass_)
         self._sample(pass_, path)
