@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 
 __all__ = [
+    "SparkFrame",
     "SparkStruct",
     "can_up_cast",
     "nullable_everywhere",
@@ -25,6 +27,7 @@ __all__ = [
     "to_data_fields",
 ]
 
+SparkFrame: TypeAlias = DataFrame
 SparkStruct: TypeAlias = st.StructType
 
 _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {

@@ -16,7 +16,6 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     NotFound,
     UnsupportedFeature,
-    UnsupportedTable,
 )
 
 PAIRS = [("id", "BIGINT NOT NULL"), ("dt", "STRING")]
@@ -140,9 +139,12 @@ def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         made.files(3)
 
 
-def test_committing_without_spark_is_offered_for_writable_tables_only(tmp_path: Path) -> None:
+def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp_path: Path) -> None:
     append = PaimonTable.create(str(tmp_path / "a"), schema=PAIRS)
     assert append.new_commit("me").commit(1, ()).snapshot_id is None
     keyed = PaimonTable.create(str(tmp_path / "k"), schema=PAIRS, primary_keys=["id"], options={"bucket": 1})
-    with pytest.raises(UnsupportedTable, match="primary key"):
-        keyed.new_commit("me")
+    assert keyed.new_commit("me").commit(1, ()).snapshot_id is None
+    tracked = {"row-tracking.enabled": "true"}
+    numbered = PaimonTable.create(str(tmp_path / "n"), schema=PAIRS, options=tracked)
+    with pytest.raises(UnsupportedFeature, match="row tracking"):
+        numbered.new_commit("me")
