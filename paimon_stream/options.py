@@ -43,6 +43,7 @@ class Option(Generic[T]):
     aliases: tuple[str, ...] = ()
 
 
+_ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _SIZE_UNITS: Final = {
     "": 1, "b": 1, "bytes": 1,
@@ -125,6 +126,14 @@ def _merge_mode(value: str) -> str:
     """`off`, `add` or `widen`, or `true` or `false` as Paimon's own option has it."""
     word = value.strip().lower()
     return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
+
+
+def _operation_mapping(value: str) -> Mapping[str, str]:
+    """Row kinds by token: `c=+I,u=+U,d=-D`."""
+    pairs = [one.split("=") for one in value.split(",") if one.strip()]
+    if not pairs or not all(len(pair) == 2 and pair[1].strip() in _ROW_KINDS for pair in pairs):
+        raise ValueError("not a list such as 'c=+I,u=+U,d=-D'; the kinds are +I, -U, +U and -D")
+    return {token.strip(): kind.strip() for token, kind in pairs}
 
 
 # -- table options ------------------------------------------------------------------------------
@@ -255,6 +264,20 @@ DYNAMIC_OVERWRITE = Option(
     "true",
     "An overwrite that names no partition replaces the partitions that get rows, not the whole table.",
 )
+OVERWRITE_UPGRADE = Option(
+    "overwrite-upgrade",
+    boolean,
+    "true",
+    "Files with which an overwrite replaces a bucket of a table with a primary key come to its top level, if "
+    "they share no key, so that readers need not merge them.",
+)
+NUM_LEVELS = Option(
+    "num-levels",
+    positive,
+    None,
+    "Levels of a bucket of a table with a primary key; if it is not set, one more than "
+    "num-sorted-run.compaction-trigger.",
+)
 STRICT_MODE = Option(
     "commit.strict-mode.last-safe-snapshot",
     integer,
@@ -326,6 +349,26 @@ CONFLICT_DETECTION = Option(
     "row_incremental: the same, but from one commit to the next only what was committed between is read; "
     "none: appends are checked for their bucket count only. What takes files away is always checked.",
 )
+SEQUENCE_INIT_MODE = Option(
+    "write.sequence-number-init-mode",
+    one_of("scan", "snapshot"),
+    "scan",
+    "With snapshot, each snapshot of a table with a primary key tells the largest sequence number, for "
+    "writers that begin.",
+)
+STOP_TRIGGER = Option(
+    "num-sorted-run.stop-trigger",
+    positive,
+    None,
+    "With more files of level 0 than that in a bucket, three more than num-sorted-run.compaction-trigger if "
+    "it is not set, a stream warns that nobody compacts.",
+)
+COMPACTION_TRIGGER = Option(
+    "num-sorted-run.compaction-trigger",
+    positive,
+    "5",
+    "So many sorted runs in a bucket make Java compact it; see num-sorted-run.stop-trigger.",
+)
 WRITE_ONLY = Option("write-only", boolean, "false", "Other jobs compact and expire.")
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Readers keep the order of files in a bucket."
@@ -377,6 +420,31 @@ SHUFFLE = Option(
     "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger "
     "files, for the price of a shuffle), none leaves them where they are; auto is bucket for tables with "
     "primary keys, none for others.",
+    Scope.SINK,
+)
+ON_SEQUENCE_CONFLICT = Option(
+    "paimon-stream.on-sequence-conflict",
+    one_of("rewrite", "fail", "ignore"),
+    "rewrite",
+    "What to do when another writer has added rows to a bucket of a table with a primary key under the "
+    "sequence numbers that this batch has used: rewrite (the batch is written again above them), fail, or "
+    "ignore (which of two rows of a key stays is then left to chance). Not asked with sequence.field.",
+    Scope.SINK,
+)
+OPERATION_COLUMN = Option(
+    "paimon-stream.operation-column",
+    text,
+    None,
+    "A column of the rows, not of the table, that says what each row does to its key; see "
+    "paimon-stream.operation-mapping.",
+    Scope.SINK,
+)
+OPERATION_MAPPING = Option(
+    "paimon-stream.operation-mapping",
+    _operation_mapping,
+    None,
+    "What the values of the operation column mean: c=+I,u=+U,d=-D. By default +I, -U, +U, -D; I, U, D; "
+    "Debezium's c, u, d, r; insert, update, delete, also in capitals.",
     Scope.SINK,
 )
 COMMIT_GUARD = Option(
@@ -493,7 +561,7 @@ _PAIMON_ALIASES: Final = {"snapshot.expire.clean-empty-directories", "delete-fil
 _FOREIGN_KEYS: Final = {
     "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
     "ignore-update-before", "rowkind.field", "owner", "async-file-write", "upsert-key",
-    "overwrite-upgrade", "force-lookup", "incremental-between",
+    "force-lookup", "incremental-between",
     "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
     "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
     "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",

@@ -8,6 +8,8 @@ known they stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -16,24 +18,32 @@ from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.errors import CommitUnknown, IncompatibleSchema, PaimonStreamError, UnsupportedFeature
+from paimon_stream.commit.writable import check_writable
+from paimon_stream.errors import (
+    CommitUnknown,
+    IncompatibleSchema,
+    PaimonStreamError,
+    SequenceConflict,
+    UnsupportedFeature,
+)
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
-from paimon_stream.table.table import Table, check_writable
+from paimon_stream.table.table import Table
+from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.task import WriteSpec, write_task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from paimon_stream.spark.types import SparkFrame
 
 __all__ = ["Rows", "append_rows", "batch_commit", "overwrite_rows"]
 
-Rows: TypeAlias = "DataFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 
 _BATCH_ROWS: Final = 65_536
 
@@ -41,8 +51,22 @@ _BATCH_ROWS: Final = 65_536
 def append_rows(table: Table, rows: Rows) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
     check_writable(table)
-    table, messages = _write(table, rows, {})
-    return _publish(table, messages, lambda commit: commit.commit(BATCH_IDENTIFIER, messages))
+    for rewritten in count():
+        numbering = _numbers(table)
+        table, messages = _write(table, rows, {}, numbering)
+        try:
+            commit = partial(TableCommit.append, messages=messages, numbering=numbering)
+            return _publish(table, messages, commit)
+        except SequenceConflict:
+            read_once = isinstance(rows, pa.RecordBatchReader)
+            if read_once or rewritten == MOST_REWRITES or not rewrites(table):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _numbers(table: Table) -> Numbering | None:
+    """Where the sequence numbers of rows begin; None for a table without primary key."""
+    return batch_commit(table).numbers() if table.schema.primary_keys else None
 
 
 def overwrite_rows(
@@ -54,7 +78,7 @@ def overwrite_rows(
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    table, messages = _write(table, rows, fixed)
+    table, messages = _write(table, rows, fixed, _numbers(table))
     said = None if partition is not None else replaces_some
     return _publish(table, messages, lambda commit: commit.overwrite(partition, messages, dynamic=said))
 
@@ -88,11 +112,12 @@ def _frames() -> Any:
 
 
 def _write(
-    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar]
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """The table to commit to, its schema grown where rows of Spark may do that, and the messages."""
+    first = 0 if numbering is None else numbering.first
     if _is_spark(rows):
-        written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed)
+        written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)
         return written
     if table.options.get(MERGE_SCHEMA.key, "off") != "off":
         raise UnsupportedFeature(
@@ -102,7 +127,10 @@ def _write(
             option="merge_schema",
         )
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
-    return table, write_task(spec, _completed(_batches(table, rows), table.schema, fixed)).messages
+    batches = _completed(_batches(table, rows), table.schema, fixed)
+    if table.schema.primary_keys:
+        return table, write_keyed_task(spec, batches, first_sequence=first).messages
+    return table, write_task(spec, batches).messages
 
 
 def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:

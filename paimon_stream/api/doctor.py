@@ -18,6 +18,7 @@ from paimon_stream.commit.first_judgement import Batch, FirstJudgement, gather, 
 from paimon_stream.commit.identity import Marks, WriterIdentity
 from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, ReplayError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.options import (
@@ -33,7 +34,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, check_writable, load_table
+from paimon_stream.table.table import Table, load_table
 
 __all__ = ["Diagnosis", "examine"]
 

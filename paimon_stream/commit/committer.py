@@ -49,6 +49,7 @@ from paimon_stream.commit.request import (
 )
 from paimon_stream.commit.retry import RetryPolicy
 from paimon_stream.commit.run import Run
+from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
 from paimon_stream.commit.traces import Traces
 from paimon_stream.commit.window import published_since, require_lineage
@@ -108,7 +109,9 @@ class Committer:
         self._policy = RetryPolicy.of(options)
         self._usable_millis = min(options.value(SNAPSHOT_TIME_RETAINED) // 2, _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
-        self._keyed = bool(table.schema.primary_keys)
+        self._sequences = (
+            Sequences(table, self._snapshots, self._manifests) if table.schema.primary_keys else None
+        )
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = self._schemas.first_digest()
         self._own: Base | None = None
@@ -124,9 +127,17 @@ class Committer:
         """
         names = Names(request.stage_uuid)
         halves = collect(request.messages, table_buckets=self._table_buckets)
-        if self._keyed:  # the numbers are part of what a merge decides by: those of the writer stand
+        if self._sequences is not None:
+            # The numbers are part of what a merge decides by: those of the writer stand.
             request = replace(request, renumber=False)
         return commit_halves(request, halves, lambda half, source: self._publish_one(half, source, names))
+
+    def numbers(self) -> Numbering | None:
+        """Sequence numbers for a batch that is about to be written; None for a table without primary key.
+
+        Raises `CorruptMetadata`, `StorageError`.
+        """
+        return None if self._sequences is None else self._sequences.next()
 
     def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
         """Publishes one snapshot. Raises as `commit`."""
@@ -138,6 +149,8 @@ class Committer:
         except BaseException as failed:
             self._own = self._floor = None
             self._checker.forget()
+            if self._sequences is not None:
+                self._sequences.forget()
             if not run.outstanding:
                 discard(self._storage, run.names.drawn)
             if run.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
@@ -225,10 +238,16 @@ class Committer:
                 changes = run.source.at(base)
                 if not run.open and not self._is_wanted(run.request, changes):
                     return Nothing()
-                changes = self._checker.check(run.request, changes, base)
+                request = run.request
+                changes = self._checker.check(request, changes, base)
+                if self._sequences is not None:
+                    if request.kind is not CommitKind.OVERWRITE:
+                        self._sequences.check(request.numbering, changes, base.snapshot)
+                    told = self._sequences.properties(changes, base)
+                    request = replace(request, properties={**request.properties, **told})
             self._observer.reached(Phase.CHECKED, run.request.identifier)
             with run.timed("stage"):
-                staged = self._stager.stage(base, changes, run.request, run.names, run.merged)
+                staged = self._stager.stage(base, changes, request, run.names, run.merged)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
                 raise
@@ -288,6 +307,8 @@ class Committer:
         self._own = Base(snapshot=snapshot, metas=staged.metas)
         self._floor = landed.floor
         self._checker.advance(snapshot, staged.base, staged.changes)
+        if self._sequences is not None:
+            self._sequences.advance(snapshot, staged.changes, staged.base)
         self._observer.reached(Phase.CONFIRMED, run.request.identifier)
         with run.timed("hint"):
             discard(self._storage, [name for name in run.names.drawn if name not in staged.names])

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from paimon_stream.commit.claims import Claims
 from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.journal import Journal
+from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.commit.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.plan import collect
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.reuse import why_not_reusable
+from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.live import live_files
@@ -113,10 +116,25 @@ def judge(
         if verdict.entry.overwrites is not overwrites:
             # What the same source rows come to depends on the query's output mode.
             why_not = "the sink's mode has changed"
+        if not why_not and table.schema.primary_keys and not overwrites:
+            why_not = _why_numbers_are_taken(table, snapshots, verdict.entry, runtime)
         if why_not:
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
             return FirstJudgement(verdict=again, written_again=why_not)
     return FirstJudgement(verdict=verdict)
+
+
+def _why_numbers_are_taken(
+    table: Table, snapshots: SnapshotStore, entry: JournalEntry, runtime: Runtime
+) -> str | None:
+    """What others have done since to the order of rows that the prepared files rely on, in words."""
+    sequences = Sequences(table, snapshots, ManifestStore(table.storage, table.options, runtime))
+    written = collect(entry.messages, table_buckets=entry.total_buckets).append
+    try:
+        sequences.check(Numbering(base=entry.base), written, snapshots.latest())
+    except SequenceConflict as why:
+        return why.message
+    return None
 
 
 def _count_live(

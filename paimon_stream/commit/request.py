@@ -11,6 +11,7 @@ from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.plan import NO_CHANGES, Changes
+from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
@@ -59,8 +60,10 @@ class CommitRequest:
     was published since is searched for this very commit. `fence` is asked where that window has a gap;
     True says that nobody else can have committed this identifier. `checked` asks for the existence of
     every file and for the conflict checks 3-5 (semantics.md 1.2, 3.1), which a fresh append does not
-    need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order. `stage_uuid`
-    is part of the name of every manifest and manifest list this commit may write, in all its attempts.
+    need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order; `numbering` says,
+    in a table with a primary key, where those of the messages come from, None where nobody knows.
+    `stage_uuid` is part of the name of every manifest and manifest list this commit may write, in all its
+    attempts.
     `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even of nothing. `statistics` is
     the name of a statistics file that is on storage already. `merge` are the limits of manifest merging
     instead of the table's; then there is a snapshot only if it changes anything or a merge was due.
@@ -76,6 +79,7 @@ class CommitRequest:
     statistics: str | None = None
     merge: MergeLimits | None = None
     renumber: bool = False
+    numbering: Numbering | None = None
     checked: bool = False
     seen: SnapshotRef | None
     stage_uuid: str

@@ -41,7 +41,9 @@ from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
+from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.story import Story
+from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
@@ -53,7 +55,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, check_writable, load_table
+from paimon_stream.table.table import Table, load_table
 
 __all__ = ["Batch", "BeforeCommit", "StreamWriter"]
 
@@ -90,6 +92,7 @@ class StreamWriter:
         self._committer: Committer | None = None
         self._memory: Memory | None = None
         self._digest = ""
+        self._numbering: Numbering | None = None
 
     @property
     def table(self) -> Table:
@@ -107,6 +110,7 @@ class StreamWriter:
         `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
         """
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
+        self._numbering = None
         self._refresh()
         refuse = self._refusals(batch)
         if self._memory is not None and self._digest != self._schemas.first_digest():
@@ -131,6 +135,7 @@ class StreamWriter:
         )
         journal_since = self._journal_since(batch, judged.verdict, evidence)
         self._claims.register(self._digest, journal_since)
+        warn_of_compaction(self.table)
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged.verdict
@@ -178,6 +183,32 @@ class StreamWriter:
         """
         self._adopt(evolve(self.table, merge, self._overrides))
         return self.table
+
+    # -- sequence numbers -------------------------------------------------------------------------
+
+    def first_sequence(self) -> int:
+        """Where the sequence numbers of the rows begin that are written now, between `judge`, or a
+        `SequenceConflict`, and `commit`; 0 for a table without primary key. Raises `CorruptMetadata`,
+        `StorageError`."""
+        assert self._committer is not None
+        self._numbering = self._committer.numbers()
+        return 0 if self._numbering is None else self._numbering.first
+
+    def again(self, verdict: Fresh | Reuse) -> Fresh:
+        """The verdict on a batch that is to be written again, after a `SequenceConflict`."""
+        dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
+        return Fresh(seen=verdict.seen, own=verdict.own, dead=dead)
+
+    @property
+    def _keyed(self) -> bool:
+        return bool(self.table.schema.primary_keys)
+
+    def _numbered(self, verdict: Fresh | Reuse) -> Numbering | None:
+        """Where the numbers of the batch's rows come from. A journal tells of prepared files only what they
+        were judged on, which is no later."""
+        if isinstance(verdict, Reuse) and self._keyed:
+            return Numbering(base=verdict.entry.base)
+        return self._numbering
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -293,7 +324,7 @@ class StreamWriter:
             schema_digest=self._digest,
             schema_id=table.schema.id,
             total_buckets=table.options.value(BUCKET),
-            base=verdict.seen,
+            base=verdict.entry.base if isinstance(verdict, Reuse) and self._keyed else verdict.seen,
             previous=verdict.own,
             prepared_millis=reused_from or self._runtime.clock.now_millis(),
             overwrites=self._overwrites,
@@ -333,6 +364,7 @@ class StreamWriter:
                 **self._identity.properties(batch.batch_id, batch.offsets_hash),
             },
             renumber=True,
+            numbering=self._numbered(verdict),
             checked=isinstance(verdict, Reuse),
             seen=verdict.seen,
             stage_uuid=entry.stage_uuids[0],

@@ -19,6 +19,7 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
@@ -95,6 +96,25 @@ class TableCommit:
             user=self._user,
             identifier=identifier,
             messages=given,
+            outcome=outcome,
+        )
+
+    def numbers(self) -> Numbering | None:
+        """Where the sequence numbers of rows begin that are about to be written; None for a table without
+        primary key. Raises `CorruptMetadata`, `StorageError`."""
+        return self._committer.numbers()
+
+    def append(self, messages: tuple[CommitMessage, ...], numbering: Numbering | None) -> CommitReport:
+        """Publishes rows that were written just now, numbered so: a batch commit, under this user. Raises as
+        `commit`, and `SequenceConflict` where others have used those numbers meanwhile."""
+        seen = self._snapshots.latest()
+        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, None, False, numbering)
+        assert not isinstance(outcome, Superseded)  # batch commits are not looked for
+        return CommitReport.of(
+            location=self._storage.location,
+            user=self._user,
+            identifier=BATCH_IDENTIFIER,
+            messages=messages,
             outcome=outcome,
         )
 
@@ -243,6 +263,7 @@ class TableCommit:
         watermark: int | None,
         properties: Mapping[str, str] | None,
         checked: bool,
+        numbering: Numbering | None = None,
     ) -> Outcome:
         request = CommitRequest(
             user=self._user,
@@ -251,6 +272,7 @@ class TableCommit:
             watermark=watermark,
             properties=dict(properties or {}),
             renumber=True,
+            numbering=numbering,
             checked=checked,
             seen=None if seen is None else SnapshotRef.of(seen),
             stage_uuid=self._runtime.ids.uuid(),

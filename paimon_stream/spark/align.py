@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as st
 
 from paimon_stream.errors import IncompatibleSchema
@@ -167,10 +167,10 @@ def _column(one: DataField, source: st.StructField | None) -> _Column:
 # -- lazily ---------------------------------------------------------------------------------------
 
 
-def project(frame: DataFrame, alignment: Alignment) -> DataFrame:
-    """The DataFrame with exactly the table's columns, lazily."""
+def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
+    """The DataFrame with exactly the table's columns, and others behind them, lazily."""
     fold = fold_of(alignment.case_sensitive)
-    return frame.select(*(_expression(column, fold) for column in alignment.columns))
+    return frame.select(*(_expression(column, fold) for column in alignment.columns), *others)
 
 
 def _expression(column: _Column, fold: Fold) -> Any:

@@ -7,18 +7,29 @@ Spark action, and only then is anything published (design, Exactly once). The ju
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.commit.stream import Batch, StreamWriter
-from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature, WriteInterrupted
+from paimon_stream.commit.writable import check_writable
+from paimon_stream.errors import (
+    InvalidOption,
+    PaimonStreamError,
+    SequenceConflict,
+    UnsupportedFeature,
+    WriteInterrupted,
+)
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
@@ -28,10 +39,12 @@ from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, o
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
 from paimon_stream.spark.write_job import run_write_job
-from paimon_stream.table.table import check_writable, load_table
+from paimon_stream.table.table import Table, load_table
+from paimon_stream.write.row_kinds import Operations
 
 __all__ = ["Runs"]
 
+_LOG = logging.getLogger(__name__)
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _WIDE_ROW_BYTES: Final = 4096
 """From so many bytes per row, compressed, the size of Arrow batches is limited by bytes, too."""
@@ -75,10 +88,12 @@ class Runs:
         """Writes one batch. Every error of ours names the table and the batch."""
         with _surfacing(settings.location, batch_id), self._counting_failures():
             facts = observe_query(frame, settings.checkpoint)
-            _check_output_mode(facts, settings)
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
             run = self._by_user.pop(user, None)  # a batch that fails leaves no memory: the next looks anew
             if run is None or run.run_id != facts.run_id:
+                table = load_table(settings.open_storage(), settings.options)
+                _check_mode(settings, table)
+                _check_output_mode(facts, settings, table)
                 run = self._bind(facts, settings, user)
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
@@ -121,23 +136,44 @@ class Runs:
         if isinstance(verdict, AlreadyCommitted):
             _drain(frame, facts)
             return writer.already(batch, verdict)
-        with self._timed("write", phases):
-            match verdict:
-                case Fresh():
-                    table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime)
-                    messages = run_write_job(rows, table, wide_rows=run.wide_rows)
-                case Reuse(entry=entry):
-                    _drain(frame, facts)
-                    messages = entry.messages
-        report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
+        for rewritten in count():
+            with self._timed("write", phases):
+                match verdict:
+                    case Fresh():
+                        messages = self._write_rows(frame, run, settings)
+                    case Reuse(entry=entry):
+                        _drain(frame, facts)
+                        messages = entry.messages
+            try:
+                report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
+                break
+            except SequenceConflict as conflict:
+                if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table)):
+                    raise
+                _LOG.info("%s The batch is written again.", conflict.message)
+                verdict = writer.again(verdict)
         run.wide_rows = report.bytes > report.rows * _WIDE_ROW_BYTES
         return report
+
+    def _write_rows(self, frame: DataFrame, run: _Run, settings: SinkSettings) -> tuple[CommitMessage, ...]:
+        """Writes the rows of the batch. Nothing is published but, where that is allowed, the schema they
+        need."""
+        writer = run.writer
+        operations = Operations.of(writer.table.options)
+        table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
+        return run_write_job(
+            rows,
+            table,
+            wide_rows=run.wide_rows,
+            first_sequence=writer.first_sequence(),
+            operations=operations,
+        )
 
     @contextmanager
     def _timed(self, phase: str, phases: dict[str, float]) -> Iterator[None]:
         started = self._runtime.clock.monotonic()
         yield
-        phases[phase] = (self._runtime.clock.monotonic() - started) * 1000
+        phases[phase] = phases.get(phase, 0.0) + (self._runtime.clock.monotonic() - started) * 1000
 
     def start(
         self,
@@ -160,7 +196,8 @@ class Runs:
             )
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table)
-        check_rows(frame, table)
+        _check_mode(settings, table)
+        check_rows(frame, table, beside=Operations.of(table.options))
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
         if settings.checkpoint is not None:
             writer = writer.option("checkpointLocation", settings.checkpoint)
@@ -181,16 +218,34 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
     )
 
 
-def _check_output_mode(facts: QueryFacts, settings: SinkSettings) -> None:
-    """An append table cannot take back a row, so every update of it would be another row; and to replace
-    the table by anything but the whole result would lose the rest."""
+def _check_mode(settings: SinkSettings, table: Table) -> None:
+    """An append table has nothing by which a row could replace another."""
+    if settings.mode == "update" and not table.schema.primary_keys:
+        raise UnsupportedFeature(
+            f"mode='update' needs a primary key, by which a row replaces the one before it, and "
+            f"{table.location} has none: each update would be another row. Use mode='complete', which "
+            "replaces the table each time, mode='append' with a watermark, or a table with a primary key.",
+            table=table.location,
+            option="mode",
+            value=settings.mode,
+        )
+
+
+def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
+    """An append table cannot take back a row, so every update of it would be another row; a table with a
+    primary key takes updates as it takes new rows, but keeps what a complete result no longer has; and to
+    replace the table by anything but the whole result would lose the rest."""
+    keyed = bool(table.schema.primary_keys)
     if facts.output_mode in (None, settings.mode):
         return
-    trouble = (
-        "replaces the whole table with each batch: rows of earlier batches would be lost"
-        if settings.overwrites
-        else "appends: rows that the query updates later would be in the table again and again"
-    )
+    if keyed and not settings.overwrites and facts.output_mode in ("append", "update"):
+        return
+    if settings.overwrites:
+        trouble = "replaces the whole table with each batch: rows of earlier batches would be lost"
+    elif keyed:
+        trouble = "upserts: rows that the result no longer has would stay in the table"
+    else:
+        trouble = "appends: rows that the query updates later would be in the table again and again"
     other = (
         ", or give the sink mode='complete', which replaces the table with each batch"
         if facts.output_mode == "complete"

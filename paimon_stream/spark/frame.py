@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame
 
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataType
+from paimon_stream.spark.key_defaults import literal
 from paimon_stream.spark.schema_fit import fit_rows
-from paimon_stream.spark.types import spark_type
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
@@ -31,10 +30,11 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 
 
 def write_frame(
-    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar]
+    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows; nothing is published but, where `merge-schema` allows it, the schema they need.
-    Returns the table to commit to, and the messages. `fixed` are columns that the DataFrame may lack.
+    Returns the table to commit to, and the messages. `fixed` are columns that the DataFrame may lack;
+    `first_sequence` is as for `run_write_job`.
 
     Raises `InvalidOption` for a streaming DataFrame, and as `fit_rows` and `run_write_job`.
     """
@@ -48,7 +48,7 @@ def write_frame(
     sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     whole = _completed(frame, table.schema, fixed, case_sensitive=sensitive)
     table, rows = fit_rows(whole, table, partial(evolve, table))
-    return table, run_write_job(rows, table)
+    return table, run_write_job(rows, table, first_sequence=first_sequence)
 
 
 def _completed(
@@ -57,22 +57,5 @@ def _completed(
     there = {name if case_sensitive else name.lower() for name in frame.columns}
     for name, value in fixed.items():
         if (name if case_sensitive else name.lower()) not in there:
-            frame = frame.withColumn(name, _literal(schema.field(name).type, value))
+            frame = frame.withColumn(name, literal(schema.field(name).type, value))
     return frame
-
-
-def _literal(type_: DataType, value: pa.Scalar) -> Any:
-    """The value as a column. Times and decimals go as text, which no time zone and no rounding touches."""
-    plain: Any = None
-    if value.is_valid:
-        target = value.type
-        if pa.types.is_time(target):
-            plain = value.cast(pa.int32()).as_py()
-        elif pa.types.is_timestamp(target):
-            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
-            plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
-        elif pa.types.is_date(target) or pa.types.is_decimal(target):
-            plain = str(value.as_py())
-        else:
-            plain = value.as_py()
-    return functions.lit(plain).cast(spark_type(type_))

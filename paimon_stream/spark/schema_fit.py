@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 from pyspark.sql import types as st
 
-from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.options import MERGE_SCHEMA, OPERATION_COLUMN, ROWKIND_FIELD
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
 from paimon_stream.table.schema_change import Merge
 from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Table
+from paimon_stream.write.row_kinds import Operations
 
 __all__ = ["check_rows", "fit_rows"]
 
@@ -30,25 +31,63 @@ Evolve = Callable[[Merge], Table]
 
 
 def fit_rows(
-    frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
+    frame: DataFrame,
+    table: Table,
+    evolve: Evolve,
+    runtime: Runtime | None = None,
+    *,
+    beside: Operations | None = None,
 ) -> tuple[Table, DataFrame]:
     """The table, its schema grown by what the DataFrame brings if `paimon-stream.merge-schema` says so, and
-    the rows in exactly its columns, lazily.
+    the rows in exactly its columns, lazily; the column that `beside` names comes behind them, as text.
 
     `evolve` is `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` elsewhere.
     Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve`
     raises.
     """
-    merge = _merge_of(frame, table, runtime or system())
+    given, operation = _set_apart(frame, table, beside)
+    merge = _merge_of(given, table, runtime or system())
     if merge is not None:
         table = evolve(merge)
-    return table, project(frame, _aligned(frame, table.schema, table.location))
+    alignment = _aligned(given, table.schema, table.location)
+    if beside is None or operation is None:
+        return table, project(frame, alignment)
+    carried = functions.col("`" + operation.replace("`", "``") + "`").cast("string").alias(beside.column)
+    return table, project(frame, alignment, carried)
 
 
-def check_rows(frame: DataFrame, table: Table) -> None:
+def check_rows(frame: DataFrame, table: Table, *, beside: Operations | None = None) -> None:
     """Raises what `fit_rows` would raise, and changes nothing."""
+    frame, _ = _set_apart(frame, table, beside)
     merge = _merge_of(frame, table, system())
     _aligned(frame, table.schema if merge is None else merge(table.schema), table.location)
+
+
+def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
+    """The DataFrame without the column that says what each row does, and that column's name in it."""
+    if beside is None:
+        return frame, None
+    fold = fold_of(_case_sensitive(frame))
+    wanted, location = fold(beside.column), table.location
+    if not table.schema.primary_keys:
+        wrong = f"needs a primary key, and {location} has none: its rows are never replaced. Leave it out"
+    elif any(fold(name) == wanted for name in table.schema.field_names):
+        wrong = f"is a column of {location}. Set the table's option 'rowkind.field' for one that is stored"
+    elif table.options.is_set(ROWKIND_FIELD):
+        wrong = f"contradicts 'rowkind.field' of {location}, which says where the kinds are. Leave it out"
+    else:
+        named = [name for name in frame.columns if fold(name) == wanted]
+        if len(named) == 1:
+            return frame.drop(named[0]), named[0]
+        raise IncompatibleSchema(
+            f"{location}: {OPERATION_COLUMN.key} is {beside.column!r}, but the rows have {len(named)} such "
+            "columns. Nothing was written. Select it with the table's columns.",
+            table=location,
+            column=beside.column,
+        )
+    raise InvalidOption(
+        f"{OPERATION_COLUMN.key} = {beside.column!r} {wrong}.", option=OPERATION_COLUMN.key, table=location
+    )
 
 
 def _aligned(frame: DataFrame, schema: TableSchema, location: str) -> Alignment:

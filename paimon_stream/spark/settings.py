@@ -9,7 +9,7 @@ from typing import Final
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.stream import BeforeCommit
-from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.errors import InvalidOption
 from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
@@ -42,14 +42,6 @@ class SinkSettings:
         if self.mode not in _MODES:
             raise InvalidOption(
                 f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
-            )
-        if self.mode == "update":
-            raise UnsupportedFeature(
-                "mode='update' needs a primary key, by which a row replaces the one before it; in the "
-                "append tables that this release writes each update would be another row. Use "
-                "mode='complete', which replaces the table each time, or mode='append' with a watermark.",
-                option="mode",
-                value=self.mode,
             )
         for key, value in (("commit_user", self.commit_user), ("name", self.name)):
             if value is not None and not value.strip():

@@ -1,9 +1,10 @@
 """Rows moved so that each bucket is in one task, where that is wanted.
 
-Append tables need no shuffle: it costs more than all else together, and rows of a bucket may be in any
-number of files (spark.md §3). With `paimon-stream.shuffle = bucket` each bucket of a batch becomes one file,
-or a few large ones. Buckets without partitions are spread evenly over the tasks: Spark's own hash of a bucket
-number would leave tasks without any.
+Tables with primary keys need all rows of a bucket in one task, sorted by key and, within a key, in the
+order the DataFrame has them, for that order decides which row is the newest. Append tables need no shuffle:
+it costs more than all else together, and rows of a bucket may be in any number of files (spark.md §3); with
+`paimon-stream.shuffle = bucket` each bucket of a batch becomes one file, or a few large ones. Buckets without
+partitions are spread evenly over the tasks: Spark's own hash of a bucket number would leave tasks idle.
 """
 
 from __future__ import annotations
@@ -21,33 +22,42 @@ from pyspark.sql import types as st
 
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.murmur import hash_bytes
-from paimon_stream.format.types import DataType
+from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
 
-__all__ = ["gather_buckets", "shuffled"]
+__all__ = ["check_shuffle", "gather_buckets", "gather_keys", "shuffled"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
+_ORDER: Final = "_paimon_stream_order"
+_PLAIN_COLLATION: Final = "UTF8_BINARY"
+_OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+"""Spark has -0.0 and 0.0 as one value, and all NaNs."""
+
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
 
 
 def shuffled(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows, which have exactly the table's columns, as `paimon-stream.shuffle` wants them placed.
+    """The rows for a table without primary key, in exactly its columns, as `paimon-stream.shuffle` wants them
+    placed.
 
     Raises `InvalidOption` where the table has no buckets to gather, or cannot do without.
     """
+    check_shuffle(table)
+    return gather_buckets(frame, table) if table.options.value(SHUFFLE) == "bucket" else frame
+
+
+def check_shuffle(table: Table) -> None:
+    """Raises `InvalidOption` as `shuffled`."""
     choice = table.options.value(SHUFFLE)
-    keyed = bool(table.schema.primary_keys)
-    fixed = table.options.value(BUCKET) > 0
-    if choice == "none" and keyed:
+    if choice == "none" and table.schema.primary_keys:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
-    if choice == "bucket" and not fixed:
+    if choice == "bucket" and table.options.value(BUCKET) <= 0:
         raise _unfit(table, choice, "the table has no fixed buckets, so there is nothing to gather rows by")
-    return gather_buckets(frame, table) if choice == "bucket" or (keyed and fixed) else frame
 
 
 def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
@@ -62,24 +72,56 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 def gather_buckets(frame: DataFrame, table: Table) -> DataFrame:
     """The same rows, all of a (partition, bucket) in one partition of the DataFrame; it may have more
     columns than the table. Fixed buckets only."""
+    with_bucket, bucket = _with_bucket(frame, table)
+    placed = _placed(with_bucket, table, bucket)
+    return placed if with_bucket is frame else placed.drop(_BUCKET)
+
+
+def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
+    """The rows of a table with a primary key as `gather_buckets` places them, those of a bucket one after
+    the other; and whether those of a bucket come by key, then in the order they had. Else, where Spark orders
+    values of a key otherwise than Paimon, they come in the order they had.
+
+    Spark sorts, and spills to disk what does not fit into memory.
+    """
+    schema = table.schema
+    keys = [schema.field(name) for name in schema.trimmed_primary_keys]
+    by_key = not any(one.type.root in _OTHER_ORDER for one in keys)
+    ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id())
+    with_bucket, bucket = _with_bucket(ordered, table)
+    if with_bucket is ordered:
+        with_bucket, bucket = ordered.withColumn(_BUCKET, bucket), F.col(_BUCKET)
+    types = {one.name: one.dataType for one in frame.schema.fields}
+    names = (*schema.partition_keys, *(one.name for one in keys if by_key))
+    sorting = [_sortable(name, types[name]) for name in names]
+    sorting.insert(len(schema.partition_keys), bucket)
+    placed = _placed(with_bucket, table, bucket).sortWithinPartitions(*sorting, F.col(_ORDER))
+    return placed.drop(_BUCKET, _ORDER), by_key
+
+
+def _sortable(name: str, type_: st.DataType) -> Column:
+    """The column as it is to be sorted: text by its bytes, whatever its collation. NULLs come first."""
+    column = F.col(_quoted(name))
+    collated = getattr(type_, "collation", _PLAIN_COLLATION) != _PLAIN_COLLATION
+    return column.cast("binary") if collated else column
+
+
+def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
+    """The bucket as an expression; or, where there is none, as a further column that Python computes."""
     buckets = table.options.value(BUCKET)
     function = table.options.value(BUCKET_FUNCTION)
     keys = [table.schema.field(name) for name in table.schema.bucket_keys]
     expression = bucket_expression(keys, buckets, function)
-    with_bucket = frame
-    if expression is None:
-        names = tuple(one.name for one in keys)
-        assign = _Assign(
-            names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function
-        )
-        schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
-        with_bucket = frame.mapInArrow(assign, schema)
-        expression = F.col(_BUCKET)
-    placed = _placed(with_bucket, table, expression, buckets)
-    return placed if with_bucket is frame else placed.drop(_BUCKET)
+    if expression is not None:
+        return frame, expression
+    names = tuple(one.name for one in keys)
+    assign = _Assign(names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function)
+    schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
+    return frame.mapInArrow(assign, schema), F.col(_BUCKET)
 
 
-def _placed(frame: DataFrame, table: Table, bucket: Column, buckets: int) -> DataFrame:
+def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:
+    buckets = table.options.value(BUCKET)
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if not table.schema.partition_keys:
         count = min(buckets, most)
@@ -89,8 +131,12 @@ def _placed(frame: DataFrame, table: Table, bucket: Column, buckets: int) -> Dat
         # More tasks than that only cost their start; the number of partitions in the rows is not known.
         cores = frame.sparkSession.sparkContext.defaultParallelism
         most = min(most, max(buckets, _TASKS_PER_CORE * cores))
-    names = (F.col("`" + name.replace("`", "``") + "`") for name in table.schema.partition_keys)
+    names = (F.col(_quoted(name)) for name in table.schema.partition_keys)
     return frame.repartition(most, *names, bucket)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 @cache

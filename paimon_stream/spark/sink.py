@@ -28,7 +28,9 @@ class PaimonSink:
     then belong to this stream alone. `checkpoint` is the query's `checkpointLocation`, needed on Spark
     Connect, where nothing else tells the query. `options` override the table's for this sink, and hold
     the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode: `append` adds
-    the rows of each batch, `complete` replaces the whole table by them, also where there are none.
+    the rows of each batch, `complete` replaces the whole table by them, also where there are none. In a table
+    with a primary key each row replaces the one of its key, or is merged into it, in modes `append` and
+    `update` alike; the rows' order decides among those of one batch.
 
     `before_commit` is called with the tuple of `CommitMessage` before each commit and may veto it by
     raising; `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.

@@ -1,6 +1,7 @@
 """The one Spark action of a batch: every task writes data files and answers with what it wrote.
 
-Rows go to Python as Arrow batches, in the tasks that hold them: no shuffle, no row-at-a-time Python. A
+Rows go to Python as Arrow batches, in the tasks that hold them: no shuffle, unless the table has a primary
+key, and no row-at-a-time Python. A
 task's answer is one row of typed bytes; Spark hands back exactly one answer per partition, that of the
 attempt that succeeded (spark.md §0, §2).
 """
@@ -21,9 +22,12 @@ from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, PaimonStreamError, Unavailable
 from paimon_stream.spark.identity import is_connect
-from paimon_stream.spark.shuffle import shuffled
+from paimon_stream.spark.key_defaults import with_key_defaults
+from paimon_stream.spark.shuffle import check_shuffle, gather_keys, shuffled
 from paimon_stream.table.table import Table
+from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total, write_task
 
 __all__ = ["run_write_job"]
@@ -34,21 +38,41 @@ _NO_LIMIT: Final = str(2**31 - 1)
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 
 
-def run_write_job(frame: DataFrame, table: Table, *, wide_rows: bool = False) -> tuple[CommitMessage, ...]:
+def run_write_job(
+    frame: DataFrame,
+    table: Table,
+    *,
+    wide_rows: bool = False,
+    first_sequence: int = 0,
+    operations: Operations | None = None,
+) -> tuple[CommitMessage, ...]:
     """Writes all rows of the DataFrame, which has exactly the table's columns; the messages come in the
     order of Spark's partitions. Nothing is published.
 
-    `wide_rows` keeps Spark's limit of bytes per Arrow batch, which costs time on every row. Where a task
-    fails for a reason of ours, the files of the other tasks are removed and its error is raised: those of
-    `write_task`. What else fails in the plan is raised as Spark raises it.
+    For a table with a primary key `first_sequence` is above all sequence numbers in it, and `operations` says
+    which column, one more than the table's, tells what each row does. `wide_rows` keeps Spark's limit of
+    bytes per Arrow batch, which costs time on every row.
+
+    Where a task fails for a reason of ours, the files of the other tasks are removed and its error is raised:
+    those of `write_task` and `write_keyed_task`. What else fails in the plan is raised as Spark raises it.
     """
-    session = frame.sparkSession
-    task = _WriteTask(
-        spec=WriteSpec(storage=table.storage, schema=table.schema, options=table.options),
-        attempts=1 if is_connect(frame) else _attempts(session),
-    )
+    check_shuffle(table)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+    attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
+    task: _WriteTask
+    if table.schema.primary_keys:
+        placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+        task = _KeyedTask(
+            spec=spec,
+            attempts=attempts,
+            first_sequence=first_sequence,
+            is_sorted=is_sorted,
+            operations=operations,
+        )
+    else:
+        placed, task = shuffled(frame, table), _WriteTask(spec=spec, attempts=attempts)
     with _batches_of_any_size(frame, wide_rows):
-        rows = shuffled(frame, table).mapInArrow(task, f"{_COLUMN} binary").collect()
+        rows = placed.mapInArrow(task, f"{_COLUMN} binary").collect()
     answers = sorted((decode_result(bytes(row[_COLUMN])) for row in rows), key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
@@ -78,12 +102,35 @@ class _WriteTask:
         """What this attempt at this partition wrote, or why it must not be tried again. Raises
         `Unavailable` where Spark should try the task again, perhaps on another machine."""
         try:
-            written = write_task(self.spec, batches)
+            written = self.write(batches)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
         return replace(written, partition_id=partition, attempt_number=attempt)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Writes the rows. Raises as `write_task`."""
+        return write_task(self.spec, batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeyedTask(_WriteTask):
+    """The same for a table with a primary key, all rows of a bucket coming to one task."""
+
+    first_sequence: int
+    is_sorted: bool
+    operations: Operations | None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Writes the rows. Raises as `write_keyed_task`."""
+        return write_keyed_task(
+            self.spec,
+            batches,
+            first_sequence=self.first_sequence,
+            is_sorted=self.is_sorted,
+            operations=self.operations,
+        )
 
 
 def _attempts(session: SparkSession) -> int:
@@ -103,13 +150,28 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
         return with_total(first, invalid) if isinstance(first, InvalidData) else first
     twice = [one for one, count in Counter(answer.partition_id for answer in answers).items() if count > 1]
     if not twice:
-        return None
+        return _torn_bucket(answers, table) if table.schema.primary_keys else None
     return PaimonStreamError(
         f"Spark handed back more than one result for partitions {twice} of a write to {table.location}, so "
         "rows would be there twice. Nothing was published. Restart the query; if it happens again, turn "
         "speculation off and report it.",
         table=table.location,
         partitions=tuple(twice),
+    )
+
+
+def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
+    """Two tasks number the rows of a bucket alike, so which of two rows is the newer could not be told."""
+    results = (answer for answer in answers if isinstance(answer, TaskResult))
+    homes = Counter((one.partition, one.bucket) for result in results for one in result.messages)
+    torn = [bucket for (_, bucket), count in homes.items() if count > 1]
+    if not torn:
+        return None
+    return PaimonStreamError(
+        f"Rows of {len(torn)} buckets of {table.location} came to more than one Spark task, bucket {torn[0]} "
+        "among them. Nothing was published. Report it, with the table's keys.",
+        table=table.location,
+        bucket=torn[0],
     )
 
 

@@ -20,11 +20,11 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.option_rules import check_possible
 
-__all__ = ["check_buckets", "first_schema", "why_no_name"]
+__all__ = ["POSTPONE", "check_buckets", "first_schema", "why_no_name"]
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 _KEY_PREFIX: Final = "_KEY_"
-_POSTPONE: Final = -2
+POSTPONE: Final = -2
 _UNAWARE: Final = -1
 
 
@@ -77,9 +77,9 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
     or each other (format.md §6.2, §6.3)."""
     bucket = options.value(BUCKET)
     keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
-    if bucket < _POSTPONE or bucket == 0:
+    if bucket < POSTPONE or bucket == 0:
         raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
-    if bucket == _POSTPONE and not schema.primary_keys:
+    if bucket == POSTPONE and not schema.primary_keys:
         raise _bad_bucket(bucket, "that needs a primary key. Set it to -1, or to 1 or more")
     if bucket == _UNAWARE and options.is_set(BUCKET_KEY):
         raise InvalidOption(

@@ -12,6 +12,7 @@ from paimon_stream.format.file_format import check_columns, compression, file_fo
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import (
+    BUCKET,
     MANIFEST_COMPRESSION,
     PARTITION_LEGACY_NAME,
     ZSTD_LEVEL,
@@ -19,7 +20,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.creation import check_buckets, first_schema
+from paimon_stream.table.creation import POSTPONE, check_buckets, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
@@ -105,6 +106,9 @@ _NOT_BUILT: Final = {
     "row-tracking.enabled": "row tracking",
     "data-evolution.enabled": "data evolution",
 }
+_NOT_BUILT_KEYED: Final = {"pk-clustering-override": "files that are not sorted by the key"}
+# Those of them that, in tables with primary keys, are the compaction's work; `commit/writable.py` says when.
+_LEFT_TO_COMPACTION: Final = ("deletion-vectors.enabled",)
 # Those of them whose commits give each row an id.
 _MADE_BY_COMMITS: Final = ("row-tracking.enabled", "data-evolution.enabled")
 # Options that move files or history to where this release does not look.
@@ -131,7 +135,8 @@ def check_committable(table: Table) -> None:
 def check_writable(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
     written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
-    for options that contradict the schema (design, What is refused)."""
+    for options that contradict the schema (design, What is refused). What merging rows of a key asks for is
+    `commit/writable.py`'s to judge, which asks this first."""
     _check_kind(table)
     _check_options(table)
     for one in table.schema.partition_fields:
@@ -153,20 +158,32 @@ def _check_type(table: Table) -> None:
 
 def _check_kind(table: Table) -> None:
     _check_type(table)
-    if table.schema.primary_keys:
-        keys = ", ".join(table.schema.primary_keys)
-        raise UnsupportedTable(
-            f"{table.location} has a primary key ({keys}); this release writes append tables only. Write to "
-            "a table without primary key.",
-            table=table.location,
-            primary_keys=table.schema.primary_keys,
-        )
+    schema, buckets = table.schema, table.options.value(BUCKET)
+    if not schema.primary_keys or buckets > 0:
+        return
+    if buckets == POSTPONE:
+        mode = "writes its rows to no bucket at first (postpone), where only a job of Java's finds them"
+    elif set(schema.partition_keys) <= set(schema.primary_keys):
+        mode = "finds the bucket of a key by an index of all keys (dynamic buckets)"
+    else:
+        mode = "finds a key in any partition by an index of all keys (cross-partition)"
+    raise UnsupportedTable(
+        f"{table.location} has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it "
+        f"{mode}, which this release does not write. Write to a table with a fixed number of buckets, "
+        "'bucket' of 1 or more, whose primary key holds all partition keys.",
+        table=table.location,
+        option=BUCKET.key,
+        value=buckets,
+        primary_keys=schema.primary_keys,
+    )
 
 
 def _check_options(table: Table) -> None:
-    for key, what in _NOT_BUILT.items():
-        if _is_true(table.options, key):
-            raise _unsupported(table, key, f"uses {what}, which this release does not write", "false")
+    keyed = bool(table.schema.primary_keys)
+    for key, what in (_NOT_BUILT | (_NOT_BUILT_KEYED if keyed else {})).items():
+        if not _is_true(table.options, key) or (keyed and key in _LEFT_TO_COMPACTION):
+            continue
+        raise _unsupported(table, key, f"uses {what}, which this release does not write", "false")
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)

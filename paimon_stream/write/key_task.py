@@ -30,7 +30,7 @@ from paimon_stream.write.columns import ColumnPlan
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import Router, split
-from paimon_stream.write.row_kinds import KindRules
+from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
 from paimon_stream.write.task import WriteSpec, with_total
 
 __all__ = ["write_keyed_task"]
@@ -47,10 +47,12 @@ def write_keyed_task(
     *,
     first_sequence: int,
     is_sorted: bool = False,
+    operations: Operations | None = None,
 ) -> TaskResult:
     """Writes all rows; one commit message for each (partition, bucket), in the order they turned up.
 
-    The batches have the table's columns, and may have `_VALUE_KIND` (int8) besides: 0 +I, 1 -U, 2 +U, 3 -D.
+    The batches have the table's columns, and may have `_VALUE_KIND` (int8) besides: 0 +I, 1 -U, 2 +U, 3 -D;
+    or the column that `operations` names.
     `first_sequence` is above every sequence number in the table. `is_sorted` promises that the rows come by
     partition and bucket, then by primary key in Paimon's order, then in the order in which they count.
     Files are durable when this returns.
@@ -58,7 +60,7 @@ def write_keyed_task(
     Raises as `write_task`, and `NullPrimaryKey`, `BadRowKind`, `InvalidData` for rows that the merge engine
     refuses. Whatever it raises, the task's files are removed first (best effort).
     """
-    task = _Task(spec, first_sequence, is_sorted)
+    task = _Task(spec, first_sequence, is_sorted, operations)
     incoming = iter(batches)
     try:
         for batch in incoming:
@@ -86,11 +88,14 @@ class _Bucket:
 class _Task:
     """The buckets of one task by group number."""
 
-    def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool) -> None:
+    def __init__(
+        self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None
+    ) -> None:
         table = spec.storage.location
         self.spec = spec
         self.first_sequence = first_sequence
         self.is_sorted = is_sorted
+        self.operations = operations
         self.columns = ColumnPlan.of(spec.schema, table)
         self.router = Router(spec.schema, spec.options, table)
         self.merge = MergeSpec.of(spec.schema, spec.options, table=table)
@@ -124,8 +129,7 @@ class _Task:
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's columns, with a kind for each row, without those the table ignores."""
-        given = batch.column(KIND) if KIND in batch.schema.names else None
-        own = batch.drop_columns([KIND]) if given is not None else batch
+        own, given = self._without_kinds(batch)
         try:
             rows = self.columns.conform(own)
         except NullInNotNull as wrong:
@@ -138,6 +142,17 @@ class _Task:
         kept = self.kinds.kept(kinds)
         made = rows.append_column(KIND, pa.array(kinds))
         return made if kept.all() else made.filter(pa.array(kept))
+
+    def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
+        """The table's columns, and what the other column, if there is one, says of each row's kind."""
+        if self.operations is not None:
+            name = self.operations.column
+            tokens, table = batch.column(name), self.spec.storage.location
+            kinds = kinds_of_tokens(tokens, self.operations.kinds, name, table)
+            return batch.drop_columns([name]), pa.array(kinds)
+        if KIND in batch.schema.names:
+            return batch.drop_columns([KIND]), batch.column(KIND)
+        return batch, None
 
     def others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
         """What is wrong with the values of further batches, which are not written any more."""

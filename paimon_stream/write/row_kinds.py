@@ -10,12 +10,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import BadRowKind
+from paimon_stream.errors import BadRowKind, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.merge.spec import FIRST_ROW, PARTIAL_UPDATE, MergeSpec
-from paimon_stream.options import IGNORE_UPDATE_BEFORE, ROWKIND_FIELD, Options
+from paimon_stream.options import (
+    IGNORE_UPDATE_BEFORE,
+    OPERATION_COLUMN,
+    OPERATION_MAPPING,
+    ROWKIND_FIELD,
+    Options,
+)
 
-__all__ = ["INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE", "KindRules", "kinds_of_tokens"]
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE_AFTER",
+    "UPDATE_BEFORE",
+    "KindRules",
+    "Operations",
+    "kinds_of_tokens",
+]
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
@@ -23,6 +37,37 @@ _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": D
 _SHOWN: Final = 3
 
 Kinds = npt.NDArray[np.int8]
+
+_WORDS: Final = {
+    **_TOKENS,
+    **dict.fromkeys(("I", "c", "r", "insert", "INSERT"), INSERT),
+    **dict.fromkeys(("U", "u", "update", "UPDATE"), UPDATE_AFTER),
+    **dict.fromkeys(("D", "d", "delete", "DELETE"), DELETE),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """A column of the rows, not of the table, that says what each row does: by which tokens, and which kind
+    each of them is. Pickles."""
+
+    column: str
+    kinds: dict[str, int]
+
+    @classmethod
+    def of(cls, options: Options) -> Operations | None:
+        """As the sink's options say; None where they name no column. Raises `InvalidOption`."""
+        if not options.is_set(OPERATION_COLUMN):
+            if options.is_set(OPERATION_MAPPING):
+                raise InvalidOption(
+                    f"{OPERATION_MAPPING.key} is set, but {OPERATION_COLUMN.key} is not, so there is nothing "
+                    "to map. Name the column, or leave the mapping out.",
+                    option=OPERATION_MAPPING.key,
+                )
+            return None
+        mapping = options.value(OPERATION_MAPPING) if options.is_set(OPERATION_MAPPING) else None
+        kinds = _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
+        return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str) -> Kinds:

@@ -1,0 +1,70 @@
+"""Which tables a writer of ours can write, merging of keys included, and what its user must know of them.
+
+Everything is judged from the table's definition, before any row: a table that is refused stays as it is. A
+table with a primary key whose rows only a compaction makes visible, or whose changelog only a compaction
+writes, is written only where its `write-only` option says that another job compacts (semantics.md R6.6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
+from paimon_stream.options import CHANGELOG_PRODUCER, WRITE_ONLY
+from paimon_stream.table.table import Table
+from paimon_stream.table.table import check_writable as check_kind
+
+__all__ = ["check_writable", "warn_of_compaction"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def check_writable(table: Table) -> None:
+    """Raises for a table that this release cannot write as its definition demands, before anything is
+    written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column, an option or an aggregate
+    function, `InvalidOption` for options that contradict the schema or each other."""
+    check_kind(table)
+    if not table.schema.primary_keys:
+        return
+    spec = MergeSpec.of(table.schema, table.options, table=table.location)
+    if table.options.value(WRITE_ONLY):
+        return
+    for option, value, why in _left_to_compaction(table, spec):
+        raise UnsupportedFeature(
+            f"{table.location} has {option} = {value!r}: {why}, and this release does not compact. Set "
+            f"'write-only' to 'true' on the table if another job compacts it, or remove {option!r}.",
+            table=table.location,
+            option=option,
+            value=value,
+        )
+
+
+def warn_of_compaction(table: Table) -> None:
+    """Logs what readers of a table do not see before another job has compacted it; for the start of a
+    run."""
+    if not table.schema.primary_keys:
+        return
+    spec = MergeSpec.of(table.schema, table.options, table=table.location)
+    for option, value, why in _left_to_compaction(table, spec):
+        _LOG.warning(
+            "%s: %s = %s: %s. Have a job that compacts this table; write-only = true says there is one.",
+            table.location,
+            option,
+            value,
+            why,
+        )
+
+
+def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, str, str]]:
+    """Options of the table whose promise only a compaction keeps: option, value, what is missing until
+    then."""
+    invisible = "rows are invisible to readers until a compaction has taken them in"
+    if table.options.get("deletion-vectors.enabled", "false").strip().lower() == "true":
+        yield "deletion-vectors.enabled", "true", invisible
+    if spec.engine == FIRST_ROW:
+        yield "merge-engine", FIRST_ROW, invisible
+    producer = table.options.value(CHANGELOG_PRODUCER)
+    if producer in ("lookup", "full-compaction"):
+        yield CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"

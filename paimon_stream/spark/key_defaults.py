@@ -1,0 +1,48 @@
+"""Values of Paimon as Spark's literals, and the defaults of key columns.
+
+A NULL becomes its column's default when rows are written. In a key column it must be there before that: rows
+are brought to the task of their bucket, and sorted, by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, functions
+
+from paimon_stream.format.types import DataType
+from paimon_stream.spark.types import spark_type
+from paimon_stream.table.table import Table
+from paimon_stream.write.defaults import default_of
+
+__all__ = ["literal", "with_key_defaults"]
+
+
+def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows, NULLs in partition and key columns replaced by the columns' defaults, if they have some."""
+    schema = table.schema
+    for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
+        one = schema.field(name)
+        default = default_of(one, table.location)
+        if default is not None:
+            given = functions.col("`" + name.replace("`", "``") + "`")
+            frame = frame.withColumn(name, functions.coalesce(given, literal(one.type, default)))
+    return frame
+
+
+def literal(type_: DataType, value: pa.Scalar) -> Column:
+    """The value as a column. Times and decimals go as text, which no time zone and no rounding touches."""
+    plain: Any = None
+    if value.is_valid:
+        target = value.type
+        if pa.types.is_time(target):
+            plain = value.cast(pa.int32()).as_py()
+        elif pa.types.is_timestamp(target):
+            naive = value.cast(pa.timestamp("us", target.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
+            plain = naive.as_py().isoformat() + ("Z" if target.tz else "")
+        elif pa.types.is_date(target) or pa.types.is_decimal(target):
+            plain = str(value.as_py())
+        else:
+            plain = value.as_py()
+    return functions.lit(plain).cast(spark_type(type_))
