@@ -90,7 +90,7 @@ class Model:
 
     def found(self) -> list[dict[str, Any]]:
         """The rows of the table."""
-        return list(self.rows.values())
+        return list(map(dict, self.rows.values()))
 
 
 @dataclass
