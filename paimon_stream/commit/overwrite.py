@@ -22,6 +22,7 @@ from typing import Any, Final
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.plan import Changes, IndexChange, collect, renumber
+from paimon_stream.commit.upgrade import upgraded
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.options import BUCKET, DYNAMIC_OVERWRITE, PARTITION_DEFAULT_NAME
@@ -109,6 +110,8 @@ def plan_overwrite(
     kept = _without_changelog(table, tuple(messages))
     halves = collect(kept, table_buckets=table.options.value(BUCKET))
     written = halves.append
+    if not (halves.compact.entries or halves.compact.index):
+        written = upgraded(table, written)
     if is_dynamic(table, partition, dynamic):
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
         return Overwrite(

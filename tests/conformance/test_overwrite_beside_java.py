@@ -18,14 +18,18 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import OutsidePartition
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.conformance.test_commits_beside_java import KINDS, create, facts, live, rows, shape
+from tests.conformance.test_commits_beside_java import KINDS, SCHEMA, create, facts, live, rows, shape
 from tests.tablekit import write_rows
 
+PK = ("dt", "id")
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 class Pair:
-    """One table twice: Java commits to `theirs`, we to `mine`, the same messages of the same files."""
+    """One table twice: Java commits to `theirs`, we to `mine`, the same messages of the same files. `OURS` is
+    what only our snapshots have."""
+
+    OURS: tuple[str, ...] = ()
 
     def __init__(self, java: Any, folder: Path, kind: str, **options: str) -> None:
         self.java = java
@@ -84,7 +88,7 @@ class Pair:
         """All metadata is the same; returns our snapshots."""
         java, mine, theirs = self.java, self.mine, self.theirs
         made, expected = java.snapshots(mine), java.snapshots(theirs)
-        left_out = () if users else ("commitUser",)
+        left_out = (*self.OURS, *(() if users else ("commitUser",)))
         assert [_without(facts(one), left_out) for one in made] == [
             _without(facts(one), left_out) for one in expected
         ]
@@ -95,6 +99,30 @@ class Pair:
         assert live(java, mine) == live(java, theirs)
         assert sorted(map(str, java.read(mine))) == sorted(map(str, java.read(theirs)))
         return made  # type: ignore[no-any-return]
+
+
+class KeyedPair(Pair):
+    """One table with a primary key, twice. Our snapshots tell the largest sequence number."""
+
+    OURS = ("properties",)
+
+    def __init__(self, java: Any, folder: Path, **options: str) -> None:
+        self.java, self.theirs, self.mine = java, folder / "theirs", folder / "mine"
+        given = {"bucket": "1", "write-only": "true", **options}
+        java.create_table(self.theirs, SCHEMA, ["dt"], PK, given)
+        self._copy_files()
+
+    def both(self, *parts: Sequence[Mapping[str, Any]]) -> list[CommitMessage]:
+        """Messages with a file of each part in each partition."""
+        made: dict[bytes, CommitMessage] = {}
+        for message in (one for some in parts for one in self.messages(some)):
+            known = made.setdefault(message.partition, replace(message, new_files=()))
+            made[message.partition] = replace(known, new_files=(*known.new_files, *message.new_files))
+        return list(made.values())
+
+    def levels(self) -> list[tuple[str, int]]:
+        found = PaimonTable.load(str(self.mine)).files()
+        return sorted((one.partition["dt"], one.meta.level) for one in found)
 
 
 def _without(one: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -154,6 +182,32 @@ def test_files_outside_of_the_partition_are_refused_by_both(java: Any, tmp_path:
     with pytest.raises(OutsidePartition):
         pair.commit.overwrite({"dt": "d0"}, messages, 1)
     assert len(pair.check()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "top"),
+    [
+        pytest.param({}, 5, id="default"),
+        pytest.param({"num-levels": "3"}, 2, id="num-levels"),
+        pytest.param({"num-sorted-run.compaction-trigger": "3"}, 3, id="trigger"),
+        pytest.param({"overwrite-upgrade": "false"}, 0, id="off"),
+    ],
+)
+def test_files_of_a_bucket_that_share_no_key_come_to_the_top_level(
+    java: Any, tmp_path: Path, options: dict[str, str], top: int
+) -> None:
+    pair = KeyedPair(java, tmp_path, **options)
+    pair.append(0, [*of("a", 0), *of("b", 0)])
+    apart, shared = [of("a", 20), of("a", 0), of("a", 10)], [of("b", 0), of("b", 2)]
+    pair.overwrite(1, pair.both(*apart, *shared), None)
+    assert pair.levels() == [("a", top)] * 3 + [("b", 0)] * 2
+    pair.append(2, of("a", 1, 1))
+    pair.overwrite(3, pair.both(of("b", 5)), {"dt": "b"})
+    assert [level for dt, level in pair.levels() if dt == "b"] == [top]
+    made = pair.check()
+    assert [one["commitKind"] for one in made] == ["APPEND", "OVERWRITE", "APPEND", "OVERWRITE"]
+    java.compact(pair.mine, True, "j", 1)
+    assert len(java.read(pair.mine)) == 9 + 3
 
 
 def test_truncating_and_dropping_partitions_are_as_javas(java: Any, tmp_path: Path) -> None:

@@ -238,6 +238,45 @@ def test_what_several_tasks_wrote_to_one_bucket_is_numbered_from_zero() -> None:
     assert spans == [("n0", 0, 9), ("n1", 0, 9), ("n2", 10, 19), ("n3", 10, 19)]
 
 
+# -- levels -----------------------------------------------------------------------------------------------
+
+
+def keyed(bench: Bench, name: str, low: int, high: int, *, level: int = 0, bucket: int = 0) -> CommitMessage:
+    """A message of a file with keys from `low` to `high`."""
+    low_key, high_key = (serialize([FIELDS[0].type], [key]) for key in (low, high))
+    message = bench.message(name, bucket=bucket)
+    file = replace(message.new_files[0], min_key=low_key, max_key=high_key, level=level)
+    return replace(message, new_files=(file,))
+
+
+def levels(found: Changes) -> list[tuple[str, int]]:
+    return [(e.file.file_name, e.file.level) for e in found.entries if e.kind is FileKind.ADD]
+
+
+def test_a_bucket_whose_files_share_no_key_comes_to_the_top_level_in_the_order_of_keys() -> None:
+    bench = Bench(options={"bucket": "2"}, keys=("id",))
+    apart = [keyed(bench, "late", 300, 400), keyed(bench, "early", 1, 2)]
+    touching = [keyed(bench, "x", 1, 5, bucket=1), keyed(bench, "y", 5, 9, bucket=1)]
+    expected = [("early", 5), ("late", 5), ("x", 0), ("y", 0)]
+    assert levels(changes(bench, [*apart, *touching], {})) == expected
+    assert levels(changes(bench, [*apart, *touching])) == expected
+
+
+def test_files_keep_their_level_where_one_has_one_or_a_compaction_follows() -> None:
+    bench = Bench(options={"bucket": "2"}, keys=("id",))
+    placed, plain = keyed(bench, "placed", 1, 2, level=3), keyed(bench, "plain", 3, 4)
+    assert levels(changes(bench, [placed, plain], {})) == [("placed", 3), ("plain", 0)]
+    compacted = replace(plain, compact_before=plain.new_files, compact_after=placed.new_files)
+    assert levels(changes(bench, [compacted], {})) == [("plain", 0)]
+
+
+def test_the_table_says_how_many_levels_there_are_and_whether_they_are_used() -> None:
+    for option, top in (("num-levels=3", 2), ("num-levels=1", 0), ("overwrite-upgrade=false", 0)):
+        name, _, value = option.partition("=")
+        bench = Bench(options={"bucket": "1", name: value}, keys=("id",))
+        assert levels(changes(bench, [keyed(bench, "a", 1, 2)], {})) == [("a", top)]
+
+
 # -- choosing partitions ----------------------------------------------------------------------------------
 
 
