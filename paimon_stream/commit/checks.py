@@ -10,17 +10,18 @@ been published before, while a batch's own files are new, and their names belong
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
+from paimon_stream.commit.depth import DepthWarning
+from paimon_stream.commit.existence import missing_files
 from paimon_stream.commit.plan import Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.strict_mode import StrictMode
-from paimon_stream.errors import NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.row_order import RowOrder, row_order
@@ -60,6 +61,7 @@ class Checker:
         self._discards_duplicates = options.value(DISCARD_DUPLICATES)
         self._has_vectors = _has_vectors(table)
         self._key_order = _key_order(table)
+        self._depth = DepthWarning.of(table)
         self._strict = StrictMode(options, snapshots, manifests)
         self._schemas = SchemaStore(storage)
         self._known_schemas = {table.schema.id}
@@ -88,7 +90,8 @@ class Checker:
         )
         self._strict.check(scene, base)
         if request.checked:
-            conflicts.check_files_exist(scene, self._missing_files(changes))
+            missing = missing_files(self._storage, self._table.layout, changes)
+            conflicts.check_files_exist(scene, missing)
         self._check_schemas(scene, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         judged = self._is_judged(request, changes)
@@ -217,6 +220,8 @@ class Checker:
         if self._has_index and self._indexed == base.snapshot:
             self._index.advance(snapshot, changes.entries)
             self._indexed = snapshot
+            if self._depth is not None:
+                self._depth.look(self._index, changes.entries)
         if self._keeps_files:
             self._files.advance(snapshot, base, changes.entries)
         else:
@@ -236,30 +241,6 @@ class Checker:
         """The files of these partitions that are live at the base. Raises `CorruptMetadata`."""
         types = self._table.partition_types
         return frozenset(e.identity for e in live_files(self._manifests, base.metas, types, partitions))
-
-    def _missing_files(self, changes: Changes) -> list[str]:
-        """The paths of added files, those of changelogs and indexes too, that are not on storage."""
-        return [path for path in self._added_paths(changes) if not self._exists(path)]
-
-    def _added_paths(self, changes: Changes) -> Iterator[str]:
-        layout = self._table.layout
-        for entry in (*changes.entries, *changes.changelog):
-            if entry.kind is FileKind.ADD:
-                for name in (entry.file.file_name, *entry.file.extra_files):
-                    yield layout.data_file(entry.partition, entry.bucket, name)
-        for change in changes.index:
-            if change.kind is FileKind.ADD and change.entry.file.external_path is None:
-                name = change.entry.file.file_name
-                beside = _is_on(self._table.options, "index-file-in-data-file-dir")
-                where = change.entry.partition, change.entry.bucket
-                yield layout.data_file(*where, name) if beside else f"index/{name}"
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self._storage.stat(path)
-        except NotFound:
-            return False
-        return True
 
 
 def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:

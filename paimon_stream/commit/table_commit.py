@@ -11,19 +11,22 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from paimon_stream.commit import conflicts
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
 from paimon_stream.commit.dead_attempts import data_files, remove_files
+from paimon_stream.commit.existence import missing_files
 from paimon_stream.commit.identity import Marks, SnapshotRef
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
+from paimon_stream.commit.plan import collect
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
-from paimon_stream.options import COMMIT_USER_PREFIX, Options
+from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
@@ -80,8 +83,8 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot, and a compaction they hold as a second one behind it; without
-        any file as none, unless the table's options ask for it. `watermark` is epoch milliseconds.
+        """Publishes the messages as one snapshot, and a compaction they hold as a second one behind it;
+        without any file as none, unless the table's options ask for it. `watermark` is epoch milliseconds.
 
         It does not look whether the identifier was used before it was called: after a failure call
         `filter_and_commit`. Raises as `Committer.commit`, and `SharedCheckpoint` where somebody else
@@ -127,17 +130,22 @@ class TableCommit:
         """Publishes, in the order of their identifiers, those committables that are newer than the last
         commit of this user; returns how many it published.
 
-        Every file must still exist and none may be in the table. Raises as `commit`; `DeletedFiles` where a
-        file is gone or is in the table already; `HistoryUnknown` where no snapshot of this user is left
+        Every file must still exist, those of compactions, changelogs and indexes too, and none may be in
+        the table. Raises as `commit`; `DeletedFiles`, with nothing published, where a file of any of them is
+        gone, and where one is in the table already; `HistoryUnknown` where no snapshot of this user is left
         and older ones have expired, so that nobody can tell (option `paimon-stream.on-unknown-history`).
         """
         latest = self._snapshots.latest()
         newest = self._newest_of_user(latest, min(committables, default=0))
+        wanted = {
+            identifier: tuple(committables[identifier])
+            for identifier in sorted(committables)
+            if newest is None or identifier > newest
+        }
+        for identifier, given in wanted.items():
+            self._check_files_exist(identifier, given, latest)
         published = 0
-        for identifier in sorted(committables):
-            if newest is not None and identifier <= newest:
-                continue
-            given = tuple(committables[identifier])
+        for identifier, given in wanted.items():
             outcome = self._publish(identifier, given, latest, watermark, properties, True)
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
@@ -254,6 +262,21 @@ class TableCommit:
                 files=tuple(refused[:_SHOWN]),
             )
         return remove_files(self._storage, paths)
+
+    def _check_files_exist(
+        self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
+    ) -> None:
+        halves = collect(messages, table_buckets=self._table.options.value(BUCKET))
+        layout = self._table.layout
+        scene = conflicts.Scene(
+            location=self._storage.location,
+            user=self._user,
+            identifier=identifier,
+            partition_name=layout.partition,
+            base=latest,
+        )
+        gone = missing_files(self._storage, layout, halves.append, halves.compact)
+        conflicts.check_files_exist(scene, gone)
 
     def _publish(
         self,

@@ -11,6 +11,7 @@ from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import (
     DeletedFiles,
     HistoryUnknown,
@@ -19,10 +20,11 @@ from paimon_stream.errors import (
     UnsupportedFeature,
     UnsupportedTable,
 )
+from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.options import Options
-from paimon_stream.table.table import check_writable, load_table
-from tests.commitkit import Bench
+from paimon_stream.table.table import load_table
+from tests.commitkit import Bench, data_file
 
 
 def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:
@@ -104,7 +106,7 @@ def test_tables_whose_commits_are_more_than_messages_are_refused(
 
 def test_what_another_engine_prepared_for_a_table_with_a_key_is_committed_as_it_is() -> None:
     bench = Bench(options={"bucket": "2", "deletion-vectors.enabled": "true"}, keys=("id",))
-    with pytest.raises(UnsupportedTable):
+    with pytest.raises(UnsupportedFeature):
         check_writable(bench.table)
     for number in range(2):
         table_commit(bench).commit(number, [bench.message(f"f{number}")])
@@ -152,6 +154,32 @@ def test_files_that_are_gone_are_refused() -> None:
     bench.storage.delete("bucket-0/a")
     with pytest.raises(DeletedFiles, match="bucket-0/a"):
         table_commit(bench).filter_and_commit({0: [message]})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("new_files", "changelog_files", "new_index_files"),
+        *("compact_after", "compact_changelog_files", "compact_new_index_files"),
+    ],
+)
+def test_a_file_that_is_gone_from_any_of_them_leaves_all_unpublished(part: str) -> None:
+    bench = Bench()
+    index = IndexFileMeta(index_type="HASH", file_name="gone", file_size=1, row_count=1)
+    lost = (index if "index" in part else data_file("gone"),)
+    later = replace(bench.message("b"), **{part: lost})  # type: ignore[arg-type]
+    with pytest.raises(DeletedFiles, match=r"commit 1 of .* have been deleted: .*gone. Nothing"):
+        table_commit(bench).filter_and_commit({0: [bench.message("a")], 1: [later]})
+    assert bench.snapshots.ids() == []
+
+
+def test_what_a_compaction_took_away_may_be_gone() -> None:
+    bench = Bench()
+    table_commit(bench).commit(0, [bench.message("a")])
+    packed = bench.compaction("a", into="b")
+    bench.storage.delete("bucket-0/a")
+    assert table_commit(bench).filter_and_commit({1: [packed]}) == 1
+    bench.audit(["b"])
 
 
 def test_the_same_messages_under_another_user_are_refused() -> None:
