@@ -120,7 +120,7 @@ def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
         schema = after
     assert_both_read(java, path, casekit.decode_rows(expected["schema"], expected["rows"]))
     both = (java.files(path), expected["files"])
-    made, wanted = (_facts(files, levels="overwrit" not in name) for files in both)
+    made, wanted = (_facts(files) for files in both)
     assert (list(made - wanted), list(wanted - made)) == ([], [])
     ours, theirs = (
         [{key: one.get(key) for key in TOLD} for one in snapshots]
@@ -129,13 +129,12 @@ def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
     assert ours == theirs
 
 
-def _facts(files: list[dict[str, Any]], *, levels: bool) -> Counter[str]:
+def _facts(files: list[dict[str, Any]]) -> Counter[str]:
     """What Java says of files, without what differs from run to run: numbers, too, for it numbers the rows of
     each bucket and we those of a task."""
     import casekit
 
-    left = OF_ONE_RUN if levels else OF_ONE_RUN | {"level"}
-    kept = [{key: value for key, value in file.items() if key not in left} for file in files]
+    kept = [{key: value for key, value in file.items() if key not in OF_ONE_RUN} for file in files]
     return Counter(json.dumps(casekit._plain(one), sort_keys=True) for one in kept)
 
 
