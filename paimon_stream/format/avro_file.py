@@ -22,6 +22,7 @@ __all__ = [
     "AvroBlock",
     "AvroFile",
     "Compressor",
+    "blocks_of",
     "compressor",
     "encode_block",
     "encode_file",
@@ -144,8 +145,16 @@ def read_file(data: bytes, path: str) -> AvroFile:
 
     Raises `CorruptMetadata` for what is not a whole Avro file, `UnsupportedFeature` for an unknown codec.
     """
-    schema, blocks = _open(_Cursor(data, path))
+    schema, blocks = blocks_of(data, path)
     return AvroFile(schema=schema, blocks=tuple(blocks))
+
+
+def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
+    """The schema of a file whose bytes are here, and its blocks, decompressed one at a time.
+
+    Raises as `read_file`, while blocks are taken, too.
+    """
+    return _open(_Cursor(data, path))
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:

@@ -1,4 +1,4 @@
-"""Records of metadata files as dicts, whichever schema their writer gave them (format.md §4.1).
+"""Records of metadata files, whichever schema their writer gave them (format.md §4.1).
 
 Fields are found by name: unknown ones are skipped, nullable ones that are not there are absent from the
 dict, and a file without a field that is needed is refused before anything of it is used.
@@ -7,7 +7,8 @@ dict, and a file without a field that is needed is refused before anything of it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
@@ -15,9 +16,10 @@ from typing import Any, Final
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.avro_file import read_file, zigzag
+from paimon_stream.format.avro_file import AvroBlock, blocks_of, zigzag
+from paimon_stream.format.avro_rows import ODD, Reader, reader_of
 
-__all__ = ["corrupt", "read_records"]
+__all__ = ["corrupt", "read_records", "read_rows"]
 
 _END: Final = zigzag(0)
 # What fastavro raises on bytes that do not fit their schema.
@@ -25,49 +27,109 @@ _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, M
 
 
 def read_records(
+    data: bytes, path: str, wanted: Mapping[str, Any], version: int
+) -> Iterator[Mapping[str, Any]]:
+    """The records of all blocks as dicts; `wanted` is the schema they are to be read as, `version` what
+    `_VERSION` must say. `path` is for messages. One block is in memory at a time.
+
+    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+    """
+    text, blocks = blocks_of(data, path)
+    schema = _checked_schema(text, wanted, len(data), path)
+    for block in blocks:
+        yield from _records(block, schema, version, len(data), path)
+
+
+def read_rows(
     data: bytes,
     path: str,
     wanted: Mapping[str, Any],
     version: int,
+    paths: tuple[str, ...],
+    *,
+    steady: tuple[str, ...] = (),
+    pick: str | None = None,
+    wants: Callable[[bytes], bool] = bool,
     of_interest: Callable[[bytes], bool] | None = None,
-) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts; `wanted` is the schema they are to be read as, `version` what
-    `_VERSION` must say. `path` is for messages. Blocks whose uncompressed bytes are not `of_interest` are
-    passed over.
+) -> Iterator[tuple[Any, ...]]:
+    """The values at these paths (`_FILE._LEVEL`) of each record, as a generic reader has them, None where
+    the writer has no such field. The fields between are stepped over; `steady` are fields that tend to be the
+    same from record to record.
 
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
-
-    A block is read in one call, as the Avro array it nearly is: only the count before and the end mark
-    behind the items are missing.
+    With `pick`, a field of the outermost record and one of the paths, only of the records whose value there
+    one `wants`; blocks whose uncompressed bytes are not `of_interest` are passed over. Raises as
+    `read_records` does.
     """
-    file = read_file(data, path)
+    text, blocks = blocks_of(data, path)
+    schema = _checked_schema(text, wanted, len(data), path)
+    read = _reader(text, paths, version, pick, steady)
+    picked = None if pick is None else paths.index(pick)
+    for block in blocks:
+        if not block.records or (of_interest is not None and not of_interest(block.data)):
+            continue
+        rows: Iterable[tuple[Any, ...]] | None = None
+        if read is not None:
+            with suppress(*ODD):
+                rows = read(block.data, block.records, wants)
+        if rows is None:
+            steps = [one.split(".") for one in paths]
+            records = _records(block, schema, version, len(data), path)
+            rows = (tuple([_at(record, names) for names in steps]) for record in records)
+            if picked is not None:
+                rows = (row for row in rows if wants(row[picked]))
+        yield from rows
+
+
+def _at(record: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        record = record.get(name)
+    return record
+
+
+@lru_cache(maxsize=64)
+def _reader(
+    text: str, paths: tuple[str, ...], version: int, pick: str | None, steady: tuple[str, ...]
+) -> Reader | None:
+    return reader_of(_array_of(text)["items"], paths, ("_VERSION", version), pick, steady)
+
+
+def _checked_schema(text: str, wanted: Mapping[str, Any], size: int, path: str) -> Any:
+    """The schema of an array of the records, if they can be read as `wanted`."""
     try:
-        schema = _array_of(file.schema)
+        schema = _array_of(text)
     except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
-        raise corrupt(path, len(data), "the Avro schema in its header is not valid") from None
+        raise corrupt(path, size, "the Avro schema in its header is not valid") from None
     problem = _misfit(wanted, schema["items"])
     if problem:
-        raise corrupt(path, len(data), problem)
-    for count, packed in file.blocks:
-        if not count or (of_interest is not None and not of_interest(packed)):
-            continue
-        source = BytesIO(b"".join((zigzag(count), packed, _END)))
-        try:
-            records = fastavro.schemaless_reader(source, schema, None)
-        except _BROKEN:
-            raise corrupt(path, len(data), "its records do not fit the schema in its header") from None
-        if not isinstance(records, list) or len(records) != count or source.read(1):
-            raise corrupt(path, len(data), f"a block does not hold the {count} records it claims")
-        for record in records:
-            if not isinstance(record, dict):
-                raise corrupt(path, len(data), "it does not hold records")
-            if record["_VERSION"] != version:
-                raise UnknownVersion(
-                    f"{path} is of version {record['_VERSION']}; this release reads version {version}. "
-                    "Rewrite the table with a newer Paimon, or upgrade this package.",
-                    path=path,
-                )
-            yield record
+        raise corrupt(path, size, problem)
+    return schema
+
+
+def _records(
+    block: AvroBlock, schema: Any, version: int, size: int, path: str
+) -> Iterator[Mapping[str, Any]]:
+    """A block is read in one call, as the Avro array it nearly is: only the count before and the end mark
+    behind the items are missing."""
+    count, packed = block
+    if not count:
+        return
+    source = BytesIO(b"".join((zigzag(count), packed, _END)))
+    try:
+        records = fastavro.schemaless_reader(source, schema, None)
+    except _BROKEN:
+        raise corrupt(path, size, "its records do not fit the schema in its header") from None
+    if not isinstance(records, list) or len(records) != count or source.read(1):
+        raise corrupt(path, size, f"a block does not hold the {count} records it claims")
+    for record in records:
+        if not isinstance(record, dict):
+            raise corrupt(path, size, "it does not hold records")
+        if record["_VERSION"] != version:
+            raise UnknownVersion(
+                f"{path} is of version {record['_VERSION']}; this release reads version {version}. "
+                "Rewrite the table with a newer Paimon, or upgrade this package.",
+                path=path,
+            )
+        yield record
 
 
 @lru_cache(maxsize=32)

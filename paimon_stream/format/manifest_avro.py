@@ -22,8 +22,10 @@ from paimon_stream.format.avro_file import (
     encode_file,
     zigzag,
 )
-from paimon_stream.format.avro_records import corrupt, read_records
+from paimon_stream.format.avro_records import corrupt, read_records, read_rows
 from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    EMPTY_STATS,
     DataFileMeta,
     FileKind,
     ManifestEntry,
@@ -41,6 +43,7 @@ __all__ = [
     "encode_manifest",
     "encode_manifest_list",
     "manifest_of_blocks",
+    "read_manifest",
 ]
 
 T = TypeVar("T")
@@ -195,32 +198,95 @@ def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
 # -- reading --------------------------------------------------------------------------------------
 
 
+_KINDS: Final = {int(kind): kind for kind in FileKind}
+_PATHS: Final = (
+    "_PARTITION",
+    "_KIND",
+    "_BUCKET",
+    "_TOTAL_BUCKETS",
+    "_FILE._FILE_NAME",
+    "_FILE._FILE_SIZE",
+    "_FILE._ROW_COUNT",
+    "_FILE._MIN_KEY",
+    "_FILE._MAX_KEY",
+    "_FILE._KEY_STATS._MIN_VALUES",
+    "_FILE._KEY_STATS._MAX_VALUES",
+    "_FILE._KEY_STATS._NULL_COUNTS",
+    "_FILE._VALUE_STATS._MIN_VALUES",
+    "_FILE._VALUE_STATS._MAX_VALUES",
+    "_FILE._VALUE_STATS._NULL_COUNTS",
+    "_FILE._MIN_SEQUENCE_NUMBER",
+    "_FILE._MAX_SEQUENCE_NUMBER",
+    "_FILE._SCHEMA_ID",
+    "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES",
+    "_FILE._CREATION_TIME",
+    "_FILE._DELETE_ROW_COUNT",
+    "_FILE._EMBEDDED_FILE_INDEX",
+    "_FILE._FILE_SOURCE",
+    "_FILE._VALUE_STATS_COLS",
+    "_FILE._EXTERNAL_PATH",
+    "_FILE._FIRST_ROW_ID",
+    "_FILE._WRITE_COLS",
+)
+_STEADY: Final = (
+    "_FILE._MIN_KEY",
+    "_FILE._MAX_KEY",
+    "_FILE._KEY_STATS",
+    "_FILE._SCHEMA_ID",
+    "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES",
+    "_FILE._DELETE_ROW_COUNT",
+    "_FILE._EMBEDDED_FILE_INDEX",
+    "_FILE._FILE_SOURCE",
+    "_FILE._VALUE_STATS_COLS",
+    "_FILE._EXTERNAL_PATH",
+    "_FILE._FIRST_ROW_ID",
+    "_FILE._WRITE_COLS",
+)
+"""What is mostly the same from entry to entry: the keys of append files are empty rows, levels 0."""
+
+
 def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
     """The entries of a manifest, in order. `path` is for messages.
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
-    shared: dict[Any, Any] = {}
-    try:
-        return [_entry(record, shared) for record in read_records(data, path, MANIFEST_SCHEMA, VERSION)]
-    except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+    return _entries(data, path, read_rows(data, path, MANIFEST_SCHEMA, VERSION, _PATHS, steady=_STEADY))
 
 
 def decode_entries_of(
     data: bytes, path: str, holds: Callable[[bytes], bool], of_interest: Callable[[bytes], bool]
 ) -> list[ManifestEntry]:
     """The entries of a manifest whose partition `holds`, in order; blocks are read only where their
-    uncompressed bytes are `of_interest`. Raises as `decode_manifest`."""
+    uncompressed bytes are `of_interest`. Of other entries no more is looked at than is needed to find the
+    next. Raises as `decode_manifest`."""
+    rows = read_rows(
+        data,
+        path,
+        MANIFEST_SCHEMA,
+        VERSION,
+        _PATHS,
+        steady=_STEADY,
+        pick="_PARTITION",
+        wants=holds,
+        of_interest=of_interest,
+    )
+    return _entries(data, path, rows)
+
+
+def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
     shared: dict[Any, Any] = {}
     try:
-        return [
-            _entry(record, shared)
-            for record in read_records(data, path, MANIFEST_SCHEMA, VERSION, of_interest)
-            if holds(record["_PARTITION"])
-        ]
+        return [_entry(row, shared) for row in rows]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+
+
+def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    """The values at these paths (`_FILE._LEVEL`) of each entry, in order, a block at a time. Raises as
+    `decode_manifest`, while rows are taken."""
+    return read_rows(data, path, MANIFEST_SCHEMA, VERSION, paths, steady=_STEADY)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
@@ -251,36 +317,72 @@ def _stats_of(record: Mapping[str, Any]) -> SimpleStats:
     )
 
 
-def _entry(record: Mapping[str, Any], shared: dict[Any, Any]) -> ManifestEntry:
-    file = record["_FILE"]
-    get = file.get
-    partition = record["_PARTITION"]
+def _stats(
+    low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: dict[Any, Any]
+) -> SimpleStats:
+    if not counts and low == high == EMPTY_ROW:
+        return EMPTY_STATS
+    return SimpleStats(min_values=low, max_values=high, null_counts=_tuple(counts, shared) or ())
+
+
+def _entry(row: tuple[Any, ...], shared: dict[Any, Any]) -> ManifestEntry:
+    """That of the values at `_PATHS`."""
+    (
+        partition,
+        kind,
+        bucket,
+        total_buckets,
+        name,
+        size,
+        rows,
+        min_key,
+        max_key,
+        key_low,
+        key_high,
+        key_nulls,
+        low,
+        high,
+        nulls,
+        first,
+        last,
+        schema_id,
+        level,
+        extra,
+        created,
+        deletes,
+        embedded,
+        source,
+        columns,
+        external,
+        row_id,
+        written,
+    ) = row
     return ManifestEntry(
-        kind=FileKind(record["_KIND"]),
+        kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
         partition=shared.setdefault(partition, partition),
-        bucket=record["_BUCKET"],
-        total_buckets=record["_TOTAL_BUCKETS"],
+        bucket=bucket,
+        total_buckets=total_buckets,
         file=DataFileMeta(
-            file_name=file["_FILE_NAME"],
-            file_size=file["_FILE_SIZE"],
-            row_count=file["_ROW_COUNT"],
-            min_key=file["_MIN_KEY"],
-            max_key=file["_MAX_KEY"],
-            key_stats=_stats_of(file["_KEY_STATS"]),
-            value_stats=_stats_of(file["_VALUE_STATS"]),
-            min_sequence_number=file["_MIN_SEQUENCE_NUMBER"],
-            max_sequence_number=file["_MAX_SEQUENCE_NUMBER"],
-            schema_id=file["_SCHEMA_ID"],
-            level=file["_LEVEL"],
-            extra_files=_tuple(file["_EXTRA_FILES"], shared) or (),
-            creation_time=get("_CREATION_TIME"),
-            delete_row_count=get("_DELETE_ROW_COUNT"),
-            embedded_file_index=get("_EMBEDDED_FILE_INDEX"),
-            file_source=get("_FILE_SOURCE"),
-            value_stats_cols=_tuple(get("_VALUE_STATS_COLS"), shared),
-            external_path=get("_EXTERNAL_PATH"),
-            first_row_id=get("_FIRST_ROW_ID"),
-            write_cols=_tuple(get("_WRITE_COLS"), shared),
+            file_name=name,
+            file_size=size,
+            row_count=rows,
+            min_key=min_key,
+            max_key=max_key,
+            key_stats=_stats(key_low, key_high, key_nulls, shared),
+            value_stats=_stats(low, high, nulls, shared),
+            min_sequence_number=first,
+            max_sequence_number=last,
+            schema_id=schema_id,
+            level=level,
+            extra_files=_tuple(extra, shared) or (),
+            creation_time=created,
+            delete_row_count=deletes,
+            embedded_file_index=embedded,
+            file_source=source,
+            value_stats_cols=_tuple(columns, shared),
+            external_path=external,
+            first_row_id=row_id,
+            write_cols=_tuple(written, shared),
         ),
     )
 
