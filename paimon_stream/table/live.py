@@ -82,7 +82,8 @@ _EMPTY_TABLE: Final[_Position] = (0, "")
 
 
 class BucketIndex:
-    """For the partitions a writer touches: each bucket's largest sequence number, and how many buckets.
+    """For the partitions a writer touches: each bucket's largest sequence number and its files of level 0,
+    and how many buckets.
 
     It is true for one snapshot, its *position*. `load` makes partitions known there; `advance` moves it
     over a commit of our own and `follow` over others', without reading the table again. Whatever does
@@ -100,6 +101,7 @@ class BucketIndex:
         self._position: _Position = _EMPTY_TABLE
         self._sequences: dict[bytes, dict[int, int]] = {}
         self._totals: dict[bytes, int] = {}
+        self._depths: dict[tuple[bytes, int], int] = {}
 
     def load(
         self,
@@ -132,6 +134,8 @@ class BucketIndex:
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in missing}
         totals: dict[bytes, int] = {}
         _absorb(sequences, totals, live)
+        for entry in live:
+            self._count_depth(entry)
         self._sequences |= sequences
         self._totals |= totals
 
@@ -141,6 +145,11 @@ class BucketIndex:
         Raises `KeyError` for a partition that `load` has not made known.
         """
         return self._sequences[partition].get(bucket, -1)
+
+    def depth(self, partition: bytes, bucket: int) -> int:
+        """How many files of level 0 the bucket has: those that no compaction has taken in. 0 for a partition
+        that is not known."""
+        return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
         """The bucket count the partition's files were written for, None if it has none.
@@ -187,10 +196,18 @@ class BucketIndex:
         self._position = _EMPTY_TABLE
         self._sequences.clear()
         self._totals.clear()
+        self._depths.clear()
 
     def _take(self, entries: Iterable[ManifestEntry]) -> None:
-        known = (entry for entry in entries if entry.partition in self._sequences)
+        known = [entry for entry in entries if entry.partition in self._sequences]
         _absorb(self._sequences, self._totals, known)
+        for entry in known:
+            self._count_depth(entry)
+
+    def _count_depth(self, entry: ManifestEntry) -> None:
+        if entry.file.level == 0:
+            where = (entry.partition, entry.bucket)
+            self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)
 
 
 def _position(snapshot: Snapshot | None) -> _Position:

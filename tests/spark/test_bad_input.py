@@ -231,7 +231,6 @@ def test_a_sink_option_is_refused_as_a_table_option(job: Job) -> None:
 
 PLAIN = [("id", "BIGINT"), ("day", "STRING")]
 UNWRITABLE = {
-    "a primary key": ([("id", "BIGINT NOT NULL"), ("day", "STRING")], ["id"], {"bucket": "1"}, "primary key"),
     "local times in orc": (
         [("id", "BIGINT"), ("day", "STRING"), ("at", "TIMESTAMP(6) WITH LOCAL TIME ZONE")],
         [],

@@ -308,12 +308,14 @@ def test_a_table_that_is_not_there_is_said_before_and_in_the_query(job: Job) -> 
     assert not job.table.exists()
 
 
-def test_a_primary_key_table_is_refused(job: Job) -> None:
-    columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
-    job.create(columns, primary_keys=["id"], options={"bucket": "1"})
+def test_updates_of_a_table_without_primary_key_are_refused(job: Job) -> None:
+    job.create()
     job.add_files(1)
-    with pytest.raises((errors.UnsupportedTable, errors.UnsupportedFeature), match="primary key"):
-        job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
+    with pytest.raises(errors.UnsupportedFeature, match="needs a primary key"):
+        job.sink(mode="update").start(job.stream(), checkpoint=str(job.checkpoint))
+    text = job.run_failing(job.sink(mode="update"), output_mode="update")
+    seen_by_user(text, errors.UnsupportedFeature, "needs a primary key", "mode='complete'")
+    assert job.load().latest_snapshot() is None
 
 
 def test_start_needs_a_stream_and_a_checkpoint(job: Job) -> None:
@@ -328,8 +330,6 @@ def test_start_needs_a_stream_and_a_checkpoint(job: Job) -> None:
 def test_wrong_arguments_are_refused_when_the_sink_is_made() -> None:
     with pytest.raises(errors.InvalidOption, match="upsert"):
         PaimonSink("t", mode="upsert")
-    with pytest.raises(errors.UnsupportedFeature, match="primary key"):
-        PaimonSink("t", mode="update")
     with pytest.raises(errors.InvalidOption, match="on-checkpoint-reset"):
         PaimonSink("t", options={"paimon-stream.on-checkpoint-rest": "fail"})
     with pytest.raises(errors.InvalidOption, match="commit_user"):

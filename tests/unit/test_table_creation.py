@@ -262,9 +262,18 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
     assert caught.value.context.get("option")
 
 
-def test_primary_key_tables_are_refused() -> None:
-    with pytest.raises(UnsupportedTable, match=r"has a primary key \(id\).*append tables only"):
-        checked(primary_keys=["id"])
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"options": {"bucket": "-1"}}, "dynamic buckets"),
+        ({"options": {"bucket": "-2"}}, "postpone"),
+        ({"options": {}, "partition_keys": ["dt"]}, "cross-partition"),
+    ],
+)
+def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(UnsupportedTable, match=rf"has a primary key \(id\).*{told}.*'bucket' of 1 or more"):
+        checked(primary_keys=["id"], **more)
+    checked(primary_keys=["id"], options={"bucket": "1"})
 
 
 @pytest.mark.parametrize(
