@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ __all__ = ["Replayed", "follow", "replay"]
 
 Longs = npt.NDArray[np.int64]
 Signs = npt.NDArray[np.int8]
+_NONE: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Replayed:
 
 def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """Replays entries in order: identities, with 1 for ADD and -1 for DELETE."""
-    empty = np.empty(0, np.int64)
+    empty = _NONE
     if not parts:
         return Replayed(live=empty, twice=empty, dangling=empty)
     ids = np.concatenate([one for one, _ in parts])
@@ -54,10 +56,16 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
-    """The same for entries that come after a state whose live files are known."""
-    touched = np.unique(np.concatenate([ids for ids, _ in delta])) if delta else np.empty(0, np.int64)
-    present = touched[np.isin(touched, live)]
+    """The same for entries that come after a state whose live files are known, sorted: apart from copying
+    those, its cost grows with the entries alone."""
+    if not delta:
+        return Replayed(live=live, twice=_NONE, dangling=_NONE)
+    touched = np.unique(np.concatenate([ids for ids, _ in delta]))
+    places = np.searchsorted(live, touched)
+    found = places < len(live)
+    found[found] = live[places[found]] == touched[found]
+    present = touched[found]
     after = replay([(present, np.ones(len(present), np.int8)), *delta])
-    kept = live[~np.isin(live, present)] if len(present) else live
+    kept = np.delete(live, places[found]) if len(present) else live
     joined = np.insert(kept, np.searchsorted(kept, after.live), after.live)
     return Replayed(live=joined, twice=after.twice, dangling=after.dangling)

@@ -66,15 +66,12 @@ class Inventory:
         self._sizes = (np.frombuffer(sizes, dtype=np.int64) if sizes else self._sizes)[order]
         return len(found)
 
-    def differing(self, paths: array[int], sizes: array[int]) -> list[int]:
+    def differing(self, paths: Longs, sizes: Longs) -> list[int]:
         """Which of the files, by position, the listing lacks or has with another size."""
-        if not paths:
-            return []
-        wanted = np.frombuffer(paths, dtype=np.int64)
-        if not len(self._paths):
-            return list(range(len(wanted)))
-        at = np.minimum(np.searchsorted(self._paths, wanted), len(self._paths) - 1)
-        good = (self._paths[at] == wanted) & (self._sizes[at] == np.frombuffer(sizes, dtype=np.int64))
+        if not len(paths) or not len(self._paths):
+            return list(range(len(paths)))
+        at = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
+        good = (self._paths[at] == paths) & (self._sizes[at] == sizes)
         missed: list[int] = np.flatnonzero(~good).tolist()
         return missed
 

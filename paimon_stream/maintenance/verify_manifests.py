@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import compress, islice
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
-from paimon_stream.format.avro_records import read_records
+from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
-from paimon_stream.format.manifest_avro import decode_manifest
-from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
-from paimon_stream.format.stats import may_contain
+from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
+from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.verify_files import Inventory, path_hash
 from paimon_stream.runtime import Rng
@@ -32,8 +32,26 @@ from paimon_stream.table.table import Table
 __all__ = ["Facts", "Shelf", "Suspect"]
 
 Longs = npt.NDArray[np.int64]
-_VERSION: Final = 2
 _POOL: Final = 64
+_AT_ONCE: Final = 4096
+_FIELDS: Final = (
+    "_PARTITION",
+    "_KIND",
+    "_BUCKET",
+    "_TOTAL_BUCKETS",
+    "_FILE._FILE_NAME",
+    "_FILE._FILE_SIZE",
+    "_FILE._ROW_COUNT",
+    "_FILE._MIN_SEQUENCE_NUMBER",
+    "_FILE._MAX_SEQUENCE_NUMBER",
+    "_FILE._SCHEMA_ID",
+    "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES",
+    "_FILE._DELETE_ROW_COUNT",
+    "_FILE._EMBEDDED_FILE_INDEX",
+    "_FILE._EXTERNAL_PATH",
+)
+_Row: TypeAlias = tuple[Any, ...]
 _RESTORE: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
 )
@@ -77,6 +95,7 @@ class Shelf:
     suspects: dict[int, Suspect] = field(default_factory=dict)
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
+    _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
     def get(self, meta: ManifestFileMeta) -> Facts | None:
@@ -102,19 +121,18 @@ class Shelf:
             text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
             self.found.error("manifest-size", text, path, _RESTORE)
         try:
-            return self._facts(read_records(data, path, MANIFEST_SCHEMA, _VERSION), meta, path)
+            return self._facts(read_manifest(data, path, _FIELDS), meta, path)
         except (FormatError, UnsupportedFeature, ValueError, TypeError, KeyError, OverflowError) as wrong:
             self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, _RESTORE)
             return None
 
-    def _facts(self, records: Iterable[Mapping[str, Any]], meta: ManifestFileMeta, path: str) -> Facts:
+    def _facts(self, rows: Iterator[_Row], meta: ManifestFileMeta, path: str) -> Facts:
         pass_ = _Pass(self, path, keyed=bool(self.table.schema.primary_keys))
-        for record in records:
-            pass_.take(record)
+        while some := list(islice(rows, _AT_ONCE)):
+            pass_.take(some)
         self.found.checked["manifests"] += 1
         self.found.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
-        self._note_differing(pass_)
         self._sample(pass_, path)
         signs = np.frombuffer(pass_.signs, dtype=np.int8) if pass_.signs else np.empty(0, np.int8)
         ranges = np.frombuffer(pass_.ranges, dtype=np.int64) if pass_.ranges else np.empty(0, np.int64)
@@ -129,15 +147,14 @@ class Shelf:
 
     def _check_meta(self, meta: ManifestFileMeta, seen: _Pass, path: str) -> None:
         """What a manifest list says of a manifest: readers leave out manifests by it."""
-        added = sum(sign > 0 for sign in seen.signs)
+        added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
             text = (
                 f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; its list says "
                 f"{meta.num_added_files} and {meta.num_deleted_files}."
             )
             self.found.error("manifest-counts", text, path, _RESTORE)
-        types, stats = self.table.partition_types, meta.partition_stats
-        outside = any(not may_contain(types, stats, one) for one in {one for one, _ in seen.totals})
+        outside = self._has_others(meta, {partition for partition, _ in seen.totals})
         for low, high in ((meta.min_bucket, meta.max_bucket),):
             if low is not None and high is not None and seen.buckets:
                 outside |= min(seen.buckets) < low or max(seen.buckets) > high
@@ -146,9 +163,24 @@ class Shelf:
             cure = "Readers overlook those files. Run compact_manifests, which writes the bounds anew."
             self.found.error("manifest-bounds", text, path, cure)
 
-    def _note_differing(self, seen: _Pass) -> None:
-        for position in self.inventory.differing(seen.paths, seen.sizes):
-            path, size, identity = seen.located(position)
+    def _has_others(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
+        """Whether one of the partitions is outside of the bounds that the list gives the manifest."""
+        types = self.table.partition_types
+        bounds = partition_bounds(types, meta.partition_stats)
+        for one in partitions if bounds is not None else ():
+            row = self._values.get(one)
+            if row is None:
+                row = self._values[one] = tuple(deserialize(types, one))
+            if not all(map(may_hold, types, bounds or (), row)):
+                return True
+        return False
+
+    def note_differing(self, paths: Longs, sizes: Longs, located: Callable[[int], tuple[str, int]]) -> None:
+        """Holds files against the folders: hashes of their paths, their sizes, and what gives the path and
+        the identity of the one at a position."""
+        for position in self.inventory.differing(paths, sizes):
+            path, identity = located(position)
+            size = int(sizes[position])
             now = self.inventory.size_now(path)
             if now != size:
                 self.suspects[identity] = Suspect(path=path, expected=size, found=now)
@@ -201,71 +233,92 @@ class _Pass:
     keyed: bool
     ids: array[int] = field(default_factory=lambda: array("q"))
     signs: array[int] = field(default_factory=lambda: array("b"))
-    paths: array[int] = field(default_factory=lambda: array("q"))
-    sizes: array[int] = field(default_factory=lambda: array("q"))
     ranges: array[int] = field(default_factory=lambda: array("q"))
     totals: Counter[tuple[bytes, int]] = field(default_factory=Counter)
     buckets: set[int] = field(default_factory=set)
     added_rows: int = 0
     deleted_rows: int = 0
-    _where: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def take(self, record: Mapping[str, Any]) -> None:
-        """One entry."""
-        file = record["_FILE"]
-        partition, bucket, total = record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"]
-        name, extra, rows = file["_FILE_NAME"], tuple(file["_EXTRA_FILES"]), file["_ROW_COUNT"]
-        external = file.get("_EXTERNAL_PATH")
-        embedded = file.get("_EMBEDDED_FILE_INDEX")
-        identity = hash((partition, bucket, file["_LEVEL"], name, extra, embedded, external))
-        adds = record["_KIND"] == FileKind.ADD
-        self.ids.append(identity)
-        self.signs.append(1 if adds else -1)
-        self.totals[partition, total] += 1 if adds else -1
-        self.buckets.add(bucket)
-        if not adds:
-            self.deleted_rows += rows
+    def take(self, rows: Sequence[_Row]) -> None:
+        """Some entries: the values of `_FIELDS`."""
+        columns = list(zip(*rows, strict=True))
+        partitions, kinds, buckets, totals, names = columns[:5]
+        counts, levels, extras, embedded, external = (columns[at] for at in (6, 10, 11, 13, 14))
+        beside = map(tuple, extras)
+        texts = zip(partitions, buckets, levels, names, beside, embedded, external, strict=True)
+        identities = list(map(hash, texts))
+        adds = [kind == FileKind.ADD for kind in kinds]
+        self.ids.extend(identities)
+        self.signs.extend([1 if one else -1 for one in adds])
+        self.buckets.update(buckets)
+        if all(adds):
+            self.totals.update(zip(partitions, totals, strict=True))
+            self.added_rows += sum(counts)
+            self._take_added(rows, identities)
             return
-        self.added_rows += rows
-        if external is None:
-            self._locate(identity, self.shelf.folder(partition, bucket), name, file["_FILE_SIZE"], extra)
-        self._check(file, bucket, total)
-        if self.keyed and file["_LEVEL"] == 0:
-            group = path_hash(self.shelf.folder(partition, bucket))
-            self.shelf.folders[group] = self.shelf.folder(partition, bucket)
-            low, high = file["_MIN_SEQUENCE_NUMBER"], file["_MAX_SEQUENCE_NUMBER"]
-            self.ranges.extend((identity, group, low, high))
+        for row, one in zip(rows, adds, strict=True):
+            self.totals[row[0], row[3]] += 1 if one else -1
+        added = list(compress(rows, adds))
+        rows_added = sum(row[6] for row in added)
+        self.added_rows += rows_added
+        self.deleted_rows += sum(counts) - rows_added
+        if added:
+            self._take_added(added, list(compress(identities, adds)))
 
-    def _locate(self, identity: int, folder: str, name: str, size: int, extra: tuple[str, ...]) -> None:
-        path = f"{folder}/{name}"
-        self.paths.append(path_hash(path))
-        self.sizes.append(size)
-        self._where.append((path, size, identity))
-        for other in extra:  # their sizes are not recorded: any will do
-            beside = f"{folder}/{other}"
-            now = self.shelf.inventory.size_now(beside)
-            if now is None:
-                self.shelf.suspects[identity] = Suspect(path=beside, expected=-1, found=None)
+    def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
+        self._locate(rows, identities)
+        self._check(rows)
+        if not self.keyed:
+            return
+        for row, identity in zip(rows, identities, strict=True):
+            if row[10] == 0:
+                folder = self.shelf.folder(row[0], row[2])
+                group = path_hash(folder)
+                self.shelf.folders[group] = folder
+                self.ranges.extend((identity, group, row[7], row[8]))
 
-    def located(self, position: int) -> tuple[str, int, int]:
-        """Path, size and identity of the file at that position of `paths`."""
-        return self._where[position]
+    def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
+        folder = self.shelf.folder
+        inside = [at for at, row in enumerate(rows) if row[14] is None]
+        hashes = [path_hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
 
-    def _check(self, file: Mapping[str, Any], bucket: int, total: int) -> None:
-        found, name = self.shelf.found, file["_FILE_NAME"]
-        if file["_SCHEMA_ID"] not in self.shelf.schema_ids:
-            text = f"File {name} was written with schema {file['_SCHEMA_ID']}, which is missing."
-            path = f"schema/schema-{file['_SCHEMA_ID']}"
+        def located(position: int) -> tuple[str, int]:
+            row = rows[inside[position]]
+            return f"{folder(row[0], row[2])}/{row[4]}", identities[inside[position]]
+
+        paths, sizes = (np.array(one, np.int64)[inside] for one in (hashes, [row[5] for row in rows]))
+        self.shelf.note_differing(paths, sizes, located)
+        for at in inside:
+            for other in rows[at][11]:  # the sizes of further files are not recorded: any will do
+                beside = f"{folder(rows[at][0], rows[at][2])}/{other}"
+                if self.shelf.inventory.size_now(beside) is None:
+                    self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
+
+    def _check(self, rows: Sequence[_Row]) -> None:
+        """Of each entry by itself: can it be?"""
+        known = self.shelf.schema_ids
+        for row in rows:
+            _, _, bucket, total, _, _, count, low, high, schema_id, _, _, deletes, _, _ = row
+            if schema_id not in known or (total > 0 and not 0 <= bucket < total):
+                self._tell_place(row)
+            if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
+                self._tell_impossible(row)
+
+    def _tell_place(self, row: _Row) -> None:
+        found, bucket, total, name, schema_id = self.shelf.found, row[2], row[3], row[4], row[9]
+        if schema_id not in self.shelf.schema_ids:
+            text = f"File {name} was written with schema {schema_id}, which is missing."
+            path = f"schema/schema-{schema_id}"
             found.error("schema-missing", text, path, "Restore the schema file from a backup.")
         if total > 0 and not 0 <= bucket < total:
             text = f"File {name} in {self.manifest} is of bucket {bucket} of {total}."
             cure = "Overwrite its partition; a writer routed its rows wrongly."
             found.error("bucket-out-of-range", text, self.manifest, cure)
-        deletes = file.get("_DELETE_ROW_COUNT") or 0
-        low, high = file["_MIN_SEQUENCE_NUMBER"], file["_MAX_SEQUENCE_NUMBER"]
-        if file["_ROW_COUNT"] < 0 or not 0 <= deletes <= file["_ROW_COUNT"] or low > high:
-            text = (
-                f"File {name} in {self.manifest} has {file['_ROW_COUNT']} rows, {deletes} of them deletes, "
-                f"and sequence numbers {low} to {high}, which cannot be."
-            )
-            found.error("entry-impossible", text, self.manifest, _RESTORE)
+
+    def _tell_impossible(self, row: _Row) -> None:
+        _, _, _, _, name, _, count, low, high, _, _, _, deletes, _, _ = row
+        text = (
+            f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and sequence "
+            f"numbers {low} to {high}, which cannot be."
+        )
+        self.shelf.found.error("entry-impossible", text, self.manifest, _RESTORE)

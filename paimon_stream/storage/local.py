@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -37,6 +38,7 @@ __all__ = ["LocalStorage"]
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_PATH: Final = operator.attrgetter("path")
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
 
@@ -118,10 +120,15 @@ class LocalStorage:
         dot unless `prefix` does; [] for a missing folder."""
         found = []
         for entry in self._entries(folder, prefix):
-            with _reading(entry.path), contextlib.suppress(FileNotFoundError):
+            try:  # contexts only where they are needed: folders may hold very many files
                 if entry.is_file():
                     found.append(_file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat()))
-        return sorted(found, key=lambda file: file.name)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                with _reading(entry.path):
+                    raise
+        return sorted(found, key=_PATH)  # of one folder, so by name
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), without those that begin
