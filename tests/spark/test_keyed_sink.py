@@ -2,30 +2,292 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions
 
+from paimon_stream import PaimonTable, errors
+from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.sequence import MAX_SEQUENCE
 from tests.spark.kit import Job
+from tests.spark.test_replay import FailAt
+from tests.spark.test_sink import seen_by_user
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
+SUMS = {"merge-engine": "aggregation", "fields.count.aggregate-function": "sum"}
+OPERATIONS = {"paimon-stream.operation-column": "op"}
 
 
-def keyed(job: Job, **options: str) -> Any:
-    return job.create(COLUMNS, primary_keys=["id"], options={"bucket": "2", **options})
+def keyed(job: Job, columns: Any = COLUMNS, **options: str) -> PaimonTable:
+    return job.create(columns, primary_keys=["id"], options={"bucket": "2", **options})
 
 
-def merged(job: Job) -> list[tuple[Any, ...]]:
-    """The rows as we read them."""
-    rows = job.load().to_arrow().to_pylist()
+def changes(job: Job, *rows: tuple[int | None, str], operations: str = "") -> None:
+    """A source file with these rows, `operations` saying what each does, one letter for each."""
+    job.schema = "id bigint, day string" + (", op string" if operations else "")
+    columns = {"id": [row[0] for row in rows], "day": [row[1] for row in rows]}
+    number = len(list((job.root / "source").glob("*")))
+    job.write_source(number, pa.table({**columns, **({"op": list(operations)} if operations else {})}))
+
+
+def tuples(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
 
-def test_the_newest_row_of_a_key_stays(job: Job, java: Any) -> None:
+def merged(job: Job, java: Any) -> list[tuple[Any, ...]]:
+    """The rows, as Java and we read them."""
+    found = tuples(job.load().to_arrow().to_pylist())
+    assert tuples(java.read(job.table)) == found
+    return found
+
+
+# -- what stays -----------------------------------------------------------------------------------
+
+
+def test_the_newest_row_of_a_key_stays_and_deletes_take_it_away(job: Job, java: Any) -> None:
     keyed(job)
-    job.write_source(0, pa.table({"id": [1, 2, 1, 3], "day": ["a", "b", "c", "d"]}))
-    job.write_source(1, pa.table({"id": [2, 4, 2], "day": ["e", "f", "g"]}))
+    changes(job, (1, "a"), (2, "b"), (1, "c"), (3, "d"), (5, "e"), operations="cccrI")
+    changes(job, (2, "e"), (4, "f"), (2, "g"), (3, "d"), (1, "x"), (1, "y"), operations="uuudDc")
+    job.run(job.sink(options=OPERATIONS))
+    assert merged(job, java) == [(1, "y"), (2, "g"), (4, "f"), (5, "e")]
+    files = java.files(job.table)
+    assert {file["level"] for file in files} == {0}
+    assert sum(file["deleteRowCount"] for file in files) == 1
+    properties = job.load().snapshots()[-1].properties
+    assert int(properties[MAX_SEQUENCE]) == max(file["maxSequenceNumber"] for file in files)
+    query = job.run(job.sink(options=OPERATIONS))
+    assert query.lastProgress is None or len(job.identifiers()) == 2
+
+
+def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: Any) -> None:
+    job.create(
+        [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")],
+        primary_keys=["day"],
+        options={"bucket": "3"},
+    )
+    job.add_files(3)
+    counted = job.stream().groupBy("day")
+    frame = counted.agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
+    query = job.sink(mode="update").start(
+        frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True}
+    )
+    assert query.awaitTermination(120)
+    assert merged(job, java) == [("d0", 9, 16), ("d1", 9, 17)]
+    assert job.identifiers() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.PUBLISHED])
+def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Phase) -> None:
+    keyed(job, [("id", "BIGINT NOT NULL"), ("count", "BIGINT")], **SUMS)
+    job.add_files(3)
+    frame = job.stream().selectExpr("id % 2 as id", "1L as count")
+    job.run_failing(job.sink(observer=FailAt(phase, 1)), frame=frame)
+    job.run(frame=frame)
+    assert merged(job, java) == [(0, 9), (1, 9)]
+    job.forget_last_batch()
+    job.run(frame=frame)
+    assert [report.outcome for report in job.reports[-2:]] == ["committed", "already committed"]
+    assert merged(job, java) == [(0, 9), (1, 9)]
+
+
+def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> None:
+    job.create(
+        [("day", "STRING NOT NULL"), ("count", "BIGINT")], primary_keys=["day"], options={"bucket": "1"}
+    )
+    job.add_files(2)
+    frame = job.stream().groupBy("day").count()
+    job.run(job.sink(mode="complete"), frame=frame, output_mode="complete")
+    assert merged(job, java) == [("d0", 6), ("d1", 6)]
+    text = job.run_failing(frame=frame, output_mode="complete", checkpoint=job.root / "other")
+    seen_by_user(text, errors.UnsupportedFeature, "the sink upserts", "mode='complete'")
+
+
+KEYS: dict[str, tuple[str, list[Any]]] = {
+    "BOOLEAN": ("boolean", [True, False]),
+    "SMALLINT": ("smallint", [-1, 0, 7]),
+    "FLOAT": ("float", [-1.5, 0.0, float("inf")]),
+    "DOUBLE": ("double", [-1.5, 0.0, float("inf")]),
+    "DECIMAL(9, 2)": ("decimal(9, 2)", [Decimal("-1.50"), Decimal("0.25"), Decimal("7.00")]),
+    "DECIMAL(30, 2)": ("decimal(30, 2)", [Decimal("-1.50"), Decimal("0.25"), Decimal("7.00")]),
+    "CHAR(3)": ("string", ["a", "b", "abc"]),
+    "STRING": ("string", ["", "\uffff", "😀", "a"]),
+    "BYTES": ("binary", [b"", b"\x7f", b"\x80"]),
+    "DATE": ("date", [dt.date(1969, 1, 1), dt.date(2024, 2, 29)]),
+    "TIME(3)": ("int", [0, 86_399_999, 5]),
+    "TIMESTAMP(3)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4000)]),
+    "TIMESTAMP(6)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
+    "TIMESTAMP(9)": ("timestamp_ntz", [dt.datetime(1969, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
+    "TIMESTAMP_LTZ(6)": ("timestamp", [dt.datetime(1999, 1, 1), dt.datetime(2024, 2, 29, 1, 2, 3, 4)]),
+}
+
+
+@pytest.mark.parametrize("bucket_key", ["k", "n"])
+def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
+    job: Job, java: Any, bucket_key: str
+) -> None:
+    """One table whose key has a column of each type, so that each takes part in bucket and order."""
+    names = [f"k{number}" for number in range(len(KEYS))]
+    columns = [(name, f"{type_} NOT NULL") for name, type_ in zip(names, KEYS, strict=True)]
+    columns += [("n", "INT NOT NULL"), ("p", "STRING NOT NULL"), ("v", "INT")]
+    exact = [name for name, type_ in zip(names, KEYS, strict=True) if type_ not in ("FLOAT", "DOUBLE")]
+    keys = [*(names if bucket_key == "k" else exact), "n", "p"]
+    buckets = ",".join(names) if bucket_key == "k" else "n"
+    table = job.create(
+        columns, primary_keys=keys, partition_keys=["p"], options={"bucket": "3", "bucket-key": buckets}
+    )
+    rows = []
+    for value in range(120):
+        key = [values[value % len(values)] for _, values in KEYS.values()]
+        rows.append((*key, value % 7, "pq"[value % 2], value))
+    types = ", ".join(f"{name} {sql}" for name, (sql, _) in zip(names, KEYS.values(), strict=True))
+    frame = job.spark.createDataFrame(rows, f"{types}, n int, p string, v int").coalesce(1)
+    table.append(frame)
+    table.append(frame.limit(30))
+    newest: dict[Any, int] = {}
+    for *key, value in [*rows, *rows[:30]]:
+        newest[repr(key if bucket_key == "k" else [*key[: len(names)], *key[-2:]])] = value
+    found = sorted(table.to_arrow(columns=["v"]).column("v").to_pylist())
+    assert found == sorted(newest.values())
+    assert sorted(row["v"] for row in java.read(job.table)) == found
+    assert len(table.files()) <= 2 * 2 * 3  # a bucket of a batch is one file
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) -> None:
+    keyed(job)
+    changes(job, (1, "a"), (None, "b"), (None, "c"))
+    text = job.run_failing()
+    seen_by_user(text, errors.NullPrimaryKey, "'id'", "2 ", "primary key")
+    assert job.load().latest_snapshot() is None
+    assert not job.data_files()
+    (job.root / "source" / "0000.parquet").unlink()
+    changes(job, (1, "a"), (2, "b"), operations="cx")
+    text = job.run_failing(job.sink(options=OPERATIONS), checkpoint=job.root / "other")
+    seen_by_user(text, errors.BadRowKind, "'op'", "'x'", "1 of")
+    mapping = {**OPERATIONS, "paimon-stream.operation-mapping": "c=+I, x=-D"}
+    job.run(job.sink(options=mapping), checkpoint=job.root / "third")
+    assert tuples(job.load().to_arrow().to_pylist()) == [(1, "a")]
+
+
+def test_an_operation_column_must_make_sense(job: Job) -> None:
+    keyed(job)
+    changes(job, (1, "a"), operations="c")
+    for options, kind, told in (
+        ({"paimon-stream.operation-column": "day"}, errors.InvalidOption, "rowkind.field"),
+        ({"paimon-stream.operation-column": "nope"}, errors.IncompatibleSchema, "0 such columns"),
+        ({"paimon-stream.operation-mapping": "c=+I"}, errors.InvalidOption, "nothing to map"),
+    ):
+        with pytest.raises(kind, match=told):
+            job.sink(options=options).start(job.stream(), checkpoint=str(job.checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        ({"bucket": "-1"}, errors.UnsupportedTable, "dynamic buckets"),
+        ({"bucket": "-2"}, errors.UnsupportedTable, "postpone"),
+        ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
+        ({"merge-engine": "first-row"}, errors.UnsupportedFeature, "invisible"),
+        ({"changelog-producer": "lookup"}, errors.UnsupportedFeature, "changelog"),
+        (
+            {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
+            errors.UnsupportedFeature,
+            "hll_sketch",
+        ),
+    ],
+    ids=lambda given: next(iter(given.values())) if isinstance(given, dict) else "",
+)
+def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
+    job: Job, options: dict[str, str], kind: type[Exception], told: str
+) -> None:
+    keyed(job, **options)
+    changes(job, (1, "a"))
+    before = {str(path) for path in job.table.rglob("*")}
+    with pytest.raises(kind, match=told):
+        job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
+    seen_by_user(job.run_failing(), kind, told)  # type: ignore[arg-type]
+    assert {str(path) for path in job.table.rglob("*")} == before
+
+
+def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_once(
+    job: Job, java: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    keyed(job, **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    changes(job, (1, "a"))
+    changes(job, (1, "b"))
+    with caplog.at_level(logging.WARNING, "paimon_stream"):
+        job.run()
+    assert len([one for one in caplog.records if "invisible" in one.getMessage()]) == 1
+    assert java.read(job.table) == []
+    java.compact(job.table, full=True)
+    assert tuples(java.read(job.table)) == [(1, "b")]
+
+
+# -- other writers --------------------------------------------------------------------------------
+
+
+def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, java: Any) -> None:
+    keyed(job, bucket="1")
+    changes(job, (1, "ours"), (2, "ours"))
+    changes(job, (1, "newer"))
+    asked: list[int] = []
+
+    def java_writes(messages: Any) -> None:
+        asked.append(messages[0].new_files[0].min_sequence_number)
+        if len(asked) == 1:
+            java.write(job.table, [{"id": 1, "day": "java"}, {"id": 3, "day": "java"}], commit_identifier=1)
+
+    job.run(job.sink(before_commit=java_writes))
+    assert asked == [0, 2, 4]
+    assert merged(job, java) == [(1, "newer"), (2, "ours"), (3, "java")]
+    assert len(list(job.table.rglob("data-*"))) == len(job.load().files()) == 3
+    assert [one.commit_user == "java-oracle" for one in job.load().snapshots()] == [True, False, False]
+
+
+def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: Job, java: Any) -> None:
+    keyed(job, bucket="1")
+    changes(job, (1, "ours"))
+
+    def java_writes(_: Any) -> None:
+        java.write(job.table, [{"id": 1, "day": "java"}], commit_identifier=1)
+
+    fail = {"paimon-stream.on-sequence-conflict": "fail"}
+    text = job.run_failing(job.sink(before_commit=java_writes, options=fail))
+    seen_by_user(text, errors.SequenceConflict, "'java-oracle'", "bucket 0")
+    assert len(job.data_files()) == 1  # ours were removed
+    job.run(job.sink(options=fail))
+    assert merged(job, java) == [(1, "ours")]
+
+
+def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(job: Job, java: Any) -> None:
+    keyed(job, bucket="1")
+    changes(job, (1, "a"))
+    job.run_failing(job.sink(observer=FailAt(Phase.STAGED, 0)))
+    prepared = job.data_files()
     job.run()
-    assert merged(job) == [(1, "c"), (2, "g"), (3, "d"), (4, "f")]
-    assert sorted(tuple(row.values()) for row in java.read(job.table)) == merged(job)
+    assert job.data_files() == prepared
+    changes(job, (1, "b"))
+    job.run_failing(job.sink(observer=FailAt(Phase.STAGED, 1)))
+    prepared = job.data_files() - prepared
+    java.write(job.table, [{"id": 1, "day": "java"}], commit_identifier=1)
+    job.run()
+    assert merged(job, java) == [(1, "b")]
+    assert not prepared & job.data_files()
+
+
+def test_appends_of_a_dataframe_and_of_arrow_rows_upsert(job: Job, java: Any) -> None:
+    table = keyed(job)
+    table.append(pa.table({"id": [1, 2, 1], "day": ["a", "b", "c"]}))
+    table.append(job.spark.range(2, 4).selectExpr("id", "'spark' as day"))
+    assert merged(job, java) == [(1, "c"), (2, "spark"), (3, "spark")]
+    table.overwrite(job.spark.range(7, 8).selectExpr("id", "'new' as day"))
+    assert merged(job, java) == [(7, "new")]
+    with pytest.raises(errors.NullPrimaryKey):
+        table.append(pa.table({"id": pa.array([None], pa.int64()), "day": ["a"]}))
