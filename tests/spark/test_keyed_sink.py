@@ -157,6 +157,19 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     assert len(table.files()) <= 2 * 2 * 3  # a bucket of a batch is one file
 
 
+def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(job: Job, java: Any) -> None:
+    keyed(job)
+    changes(job, (1, "a"), (2, "b"), operations="cc")
+    options = {**OPERATIONS, "paimon-stream.merge-schema": "add"}
+    job.run(job.sink(options=options))
+    frame = job.spark.createDataFrame(
+        [(1, "c", "U", 7), (2, "d", "D", 8)], "id bigint, day string, op string, n int"
+    )
+    job.sink(options=options, commit_user="me")(frame, 0)
+    assert job.load().schema.field_names == ("id", "day", "n")
+    assert merged(job, java) == [(1, "c", 7)]
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
