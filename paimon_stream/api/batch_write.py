@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from paimon_stream.commit.dead_attempts import data_files, remove_files
+from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
+from paimon_stream.commit.story import Story
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.commit.writable import check_writable
+from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import (
     CommitUnknown,
     IncompatibleSchema,
@@ -51,11 +53,13 @@ _BATCH_ROWS: Final = 65_536
 def append_rows(table: Table, rows: Rows) -> CommitReport:
     """Appends the rows as one batch commit. Raises as `PaimonTable.append`."""
     check_writable(table)
+    warn_of_work_left(table)
+    warn_of_compaction(table)
     for rewritten in count():
         numbering = _numbers(table)
-        table, messages = _write(table, rows, {}, numbering)
+        table, messages, story = _write(table, rows, {}, numbering)
         try:
-            commit = partial(TableCommit.append, messages=messages, numbering=numbering)
+            commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=story)
             return _publish(table, messages, commit)
         except SequenceConflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
@@ -74,13 +78,18 @@ def overwrite_rows(
 ) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
     check_writable(table)
+    warn_of_work_left(table)
+    warn_of_compaction(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    table, messages = _write(table, rows, fixed, _numbers(table))
+    table, messages, story = _write(table, rows, fixed, _numbers(table))
     said = None if partition is not None else replaces_some
-    return _publish(table, messages, lambda commit: commit.overwrite(partition, messages, dynamic=said))
+    commit = partial(
+        TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=story
+    )
+    return _publish(table, messages, commit)
 
 
 def _publish(
@@ -113,8 +122,19 @@ def _frames() -> Any:
 
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
+) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
+    """The table to commit to, its schema grown where rows of Spark may do that, the messages, and their story
+    as a snapshot tells it."""
+    clock = system().clock
+    started = clock.monotonic()
+    table, messages = _write_files(table, rows, fixed, numbering)
+    millis = (clock.monotonic() - started) * 1000
+    return table, messages, Story.tell(messages, write_millis=millis, reused=False).properties()
+
+
+def _write_files(
+    table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    """The table to commit to, its schema grown where rows of Spark may do that, and the messages."""
     first = 0 if numbering is None else numbering.first
     if _is_spark(rows):
         written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from paimon_stream.api.table_file import table_file
 from paimon_stream.commit.claims import RegisteredWriter, registered_writers
 from paimon_stream.commit.identity import Marks
+from paimon_stream.commit.story import NO_STORY, Story
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.read.scan import find_snapshot
@@ -87,7 +88,8 @@ class Writer:
     What the snapshots tell is of those that are left: `batches` have a snapshot, `gaps` are ranges of
     batch ids between the first and the last that have none (a batch without rows makes none). The batch
     ids are None for batch commits and for a stream whose snapshots have all expired. Times are epoch
-    milliseconds. `registered` says that it is a stream of this package that was let in.
+    milliseconds. `registered` says that it is a stream of this package that was let in. `last_story` is what
+    its newest snapshot tells of the batch.
     """
 
     user: str
@@ -104,6 +106,7 @@ class Writer:
     last_snapshot: int | None = None
     last_millis: int | None = None
     watermark: int | None = None
+    last_story: Story = NO_STORY
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
@@ -216,6 +219,7 @@ def _writer(
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
+        last_story=Story.of(last.properties),
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
 from paimon_stream.api.table_file import TableFile, table_file
+from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound
@@ -27,7 +28,7 @@ from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import MERGE_SCHEMA, check_sink_options
+from paimon_stream.options import MERGE_SCHEMA, PARTITION_DEFAULT_NAME, check_sink_options
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
@@ -35,6 +36,8 @@ from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
@@ -172,18 +175,28 @@ class PaimonTable:
         """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
         return SnapshotStore(self._storage).latest()
 
-    def files(self, snapshot_id: int | None = None) -> tuple[TableFile, ...]:
-        """The live data files of a snapshot, the newest if none is given; () in an empty table.
+    def files(
+        self, snapshot_id: int | None = None, partition: Mapping[str, Any] | str | None = None
+    ) -> tuple[TableFile, ...]:
+        """The live data files of a snapshot, the newest if none is given; () in an empty table. `partition`
+        is as for `to_arrow`.
 
-        Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+        Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData` for a partition
+        that the table cannot have, `CorruptMetadata`, `StorageError`.
         """
         snapshot = find_snapshot(self._table, snapshot_id, None)
         if snapshot is None:
             return ()
-        manifests = ManifestStore(self._storage, self._table.options)
-        metas = manifests.base_and_delta(snapshot)
-        entries = live_files(manifests, metas, self._table.partition_types)
-        return tuple(table_file(self.location, self._table.layout, entry) for entry in entries)
+        table = self._table
+        specs = None
+        if partition is not None:
+            default_name = table.options.value(PARTITION_DEFAULT_NAME)
+            specs = [parse_partition(table.schema.partition_fields, partition, default_name)]
+        meant = PartitionFilter(table.partition_types, specs=specs)
+        manifests = ManifestStore(self._storage, table.options)
+        metas = [m for m in manifests.base_and_delta(snapshot) if meant.may_be_in(m.partition_stats)]
+        entries = live_files(manifests, metas, table.partition_types)
+        return tuple(table_file(self.location, table.layout, e) for e in entries if meant.holds(e.partition))
 
     def tags(self) -> dict[str, Snapshot]:
         """The tags by name, each with the snapshot it keeps. Raises `CorruptMetadata`, `StorageError`."""
@@ -251,11 +264,13 @@ class PaimonTable:
         `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
 
         Columns match by name; those that may be NULL may be left out. This is a batch commit: repeated,
-        the rows are there twice. The table's newest schema and options hold. `merge_schema`, for a DataFrame,
-        is `off`, `add` or `widen`, as the sink's `paimon-stream.merge-schema`.
+        the rows are there twice. In a table with a primary key each row replaces the one of its key, or is
+        merged into it; among those given the last one counts. The table's newest schema and options hold.
+        `merge_schema`, for a DataFrame, is `off`, `add` or `widen`, as `paimon-stream.merge-schema`.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedTable`, `UnsupportedFeature`, `StorageError`,
-        `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed.
+        `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed; a
+        `SequenceConflict` where others wrote to buckets of a table with a primary key meanwhile, each time.
         `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.
         """
         return append_rows(self._newest(merge_schema), df)
@@ -302,6 +317,7 @@ class PaimonTable:
 
     def new_commit(self, commit_user: str) -> TableCommit:
         """Commits files to the table under that commit user, without Spark."""
+        warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())
 
     # -- snapshots, tags --------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -55,8 +54,6 @@ class Session:
         """The JSON of an answer: the table's location, then the body."""
         return {"table": self.raw.location, **jsonable(body)}
 
-
-_CAPITAL = re.compile("[A-Z]")
 
 CommandFunction = Callable[..., Answer]
 
@@ -172,8 +169,5 @@ def changed_answer(
 
 
 def report_json(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a report of the maintenance functions under the keys that all commands have: the table
-    first, and words with underscores."""
-    renamed = {_CAPITAL.sub(lambda found: "_" + found[0].lower(), key): one for key, one in report.items()}
-    table = renamed.pop("location", None) or renamed.pop("table", None)
-    return {"table": table, **jsonable(renamed)}
+    """The JSON of a report of the maintenance functions."""
+    return dict(jsonable(report))

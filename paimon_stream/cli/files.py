@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from paimon_stream.api.inspection import manifests_of, partitions_of, statistics_of
-from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.command import Session, pairs_of, table_command
 from paimon_stream.cli.output import Answer, Column, Lines, Listing
 from paimon_stream.cli.snapshots import snapshot_json
 from paimon_stream.cli.text import iso, shown, size
@@ -16,12 +16,21 @@ _SNAPSHOT = click.Option(["--snapshot"], type=click.IntRange(min=1), help="Of th
 
 
 @table_command(
-    example="files --snapshot 12 /data/warehouse/shop.db/orders",
-    params=(_SNAPSHOT, click.Option(["--limit"], type=click.IntRange(min=1), help="That many at most.")),
+    example="files --partition dt=2026-11-21 /data/warehouse/shop.db/orders",
+    params=(
+        _SNAPSHOT,
+        click.Option(
+            ["--partition"],
+            metavar="COLUMN=VALUE[,…]",
+            help="Of partitions with these values; a column that is left out may have any.",
+        ),
+        click.Option(["--limit"], type=click.IntRange(min=1), help="That many at most."),
+    ),
 )
-def files(session: Session, snapshot: int | None, limit: int | None) -> Answer:
+def files(session: Session, snapshot: int | None, partition: str | None, limit: int | None) -> Answer:
     """The live data files of a snapshot, with partition, bucket, level, rows and size."""
-    found = session.table.files(snapshot)[:limit]
+    given = None if partition is None else pairs_of(tuple(partition.split(",")), "A partition")
+    found = session.table.files(snapshot, given)[:limit]
     columns = [
         Column("partition"),
         Column("bucket", number=True),

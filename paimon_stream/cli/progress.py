@@ -34,9 +34,10 @@ _SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 @contextmanager
-def progress() -> Iterator[ProgressCall]:
-    """A callable that long work tells how far it is."""
-    if not sys.stderr.isatty():
+def progress(console: Console | None = None) -> Iterator[ProgressCall]:
+    """A callable that long work tells how far it is; it shows it on standard error, or that console."""
+    console = console or Console(file=sys.stderr)
+    if not console.is_terminal:
         lines = _PlainLines(system().clock)
         yield lines
         lines.end()
@@ -49,7 +50,7 @@ def progress() -> Iterator[ProgressCall]:
         _Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(bars)
 
 

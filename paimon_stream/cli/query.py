@@ -7,7 +7,7 @@ import click
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.output import Answer, Column, Listing
-from paimon_stream.cli.text import iso, ranges
+from paimon_stream.cli.text import iso, ranges, size
 
 __all__ = ["query"]
 
@@ -18,8 +18,9 @@ __all__ = ["query"]
 )
 def query(session: Session, user: str | None) -> Answer:
     """Which streams and other writers commit here, by the snapshots that are left: the last batch of each,
-    when it was, batches without a snapshot in between (gaps; a batch without rows makes none), and where
-    its checkpoint is. A stream of which every snapshot has expired is listed without batches."""
+    when it was, its rows, the size of its files and how long it wrote; batches without a snapshot in
+    between (gaps; a batch without rows makes none); and where its checkpoint is. A stream of which every
+    snapshot has expired is listed without batches."""
     found = [one for one in writers_of(session.raw) if user in (None, one.user)]
     columns = [
         Column("user"),
@@ -27,6 +28,9 @@ def query(session: Session, user: str | None) -> Answer:
         Column("last batch", number=True),
         Column("time"),
         Column("snapshot", number=True),
+        Column("rows", number=True),
+        Column("size", number=True),
+        Column("write", number=True),
         Column("batches", number=True),
         Column("gaps"),
         Column("query"),
@@ -39,6 +43,9 @@ def query(session: Session, user: str | None) -> Answer:
             None if one.last_batch is None else str(one.last_batch),
             iso(one.last_millis),
             None if one.last_snapshot is None else str(one.last_snapshot),
+            one.last_story.rows,
+            None if one.last_story.bytes is None else size(one.last_story.bytes),
+            None if one.last_story.write_millis is None else f"{one.last_story.write_millis / 1000:,.1f} s",
             one.batches,
             ranges(one.gaps) or None,
             one.query_name or one.query_id,
@@ -63,6 +70,12 @@ def query(session: Session, user: str | None) -> Answer:
             "last_time": iso(one.last_millis),
             "last_time_millis": one.last_millis,
             "watermark": one.watermark,
+            "last_files": one.last_story.files,
+            "last_rows": one.last_story.rows,
+            "last_bytes": one.last_story.bytes,
+            "last_partitions": one.last_story.partitions,
+            "last_buckets": one.last_story.buckets,
+            "last_write_millis": one.last_story.write_millis,
         }
         for one in found
     ]

@@ -12,7 +12,7 @@ from typing import Final
 
 from paimon_stream.commit.message import CommitMessage
 
-__all__ = ["Story"]
+__all__ = ["NO_STORY", "Story"]
 
 _PREFIX: Final = "paimon-stream."
 
@@ -56,6 +56,9 @@ class Story:
         """The properties, without those that are not told."""
         told = {one.name: getattr(self, one.name) for one in fields(self)}
         return {_key(name): str(value) for name, value in told.items() if value is not None}
+
+
+NO_STORY: Final = Story()
 
 
 def _key(name: str) -> str:

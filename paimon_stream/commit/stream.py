@@ -35,6 +35,7 @@ from paimon_stream.commit.ledger import (
     Verdict,
     judge_next,
 )
+from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
@@ -136,6 +137,7 @@ class StreamWriter:
         journal_since = self._journal_since(batch, judged.verdict, evidence)
         self._claims.register(self._digest, journal_since)
         warn_of_compaction(self.table)
+        warn_of_work_left(self.table)
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged.verdict

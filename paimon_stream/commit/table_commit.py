@@ -107,11 +107,16 @@ class TableCommit:
         primary key. Raises `CorruptMetadata`, `StorageError`."""
         return self._committer.numbers()
 
-    def append(self, messages: tuple[CommitMessage, ...], numbering: Numbering | None) -> CommitReport:
+    def append(
+        self,
+        messages: tuple[CommitMessage, ...],
+        numbering: Numbering | None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitReport:
         """Publishes rows that were written just now, numbered so: a batch commit, under this user. Raises as
         `commit`, and `SequenceConflict` where others have used those numbers meanwhile."""
         seen = self._snapshots.latest()
-        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, None, False, numbering)
+        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, properties, False, numbering)
         assert not isinstance(outcome, Superseded)  # batch commits are not looked for
         return CommitReport.of(
             location=self._storage.location,

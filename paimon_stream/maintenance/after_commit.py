@@ -41,15 +41,18 @@ class AfterCommit:
     """The maintenance of one committer of one table; called after each commit with its snapshot.
 
     `last_report` is that of the newest expiry that ended, `failures` how many failed, `expired` how many
-    snapshots went. `wait_seconds` bounds the waiting.
+    snapshots went. `wait_seconds` bounds the waiting. `on_expiry` is called with the report of each expiry,
+    None for one that failed, from the thread that worked.
     """
 
     runtime: Runtime = field(default_factory=system)
     wait_seconds: float = WAIT_SECONDS
+    on_expiry: Callable[[ExpireReport | None], object] | None = None
     last_report: ExpireReport | None = None
     failures: int = 0
     expired: int = 0
     _worker: threading.Thread | None = None
+    _last: Snapshot | None = None
     _told: bool = False
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
@@ -60,11 +63,20 @@ class AfterCommit:
         """The same, for who knows only the id; nothing, if that snapshot is gone already."""
         self._run(table, lambda: SnapshotStore(table.storage, self.runtime).find(snapshot_id))
 
+    def after_nothing(self, table: Table) -> None:
+        """The same after a batch that made no snapshot: others may have made some, and time goes by."""
+        try:
+            if not table.options.value(WRITE_ONLY):
+                self._maintain(table, self._last)
+        except Exception as why:  # noqa: BLE001  a batch without rows is no less done
+            self._failed(table, why)
+
     def _run(self, table: Table, find: Callable[[], Snapshot | None]) -> None:
         try:
             snapshot = find()
             if snapshot is None:
                 return
+            self._last = snapshot
             if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
                 write_consumer(table.storage, consumer_of(snapshot.commit_user), snapshot.id)
             if not table.options.value(WRITE_ONLY):
@@ -72,8 +84,7 @@ class AfterCommit:
         except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
             self._failed(table, why)
 
-    def _maintain(self, table: Table, snapshot: Snapshot) -> None:
-        self._warn_of_auto_tags(table)
+    def _maintain(self, table: Table, last: Snapshot | None) -> None:
         if changelog_outlives(table.options):
             self._tell_once(
                 "%s keeps its changelog longer than its snapshots, so they are left to Paimon to expire.",
@@ -84,23 +95,27 @@ class AfterCommit:
             return  # the expiry of an earlier batch goes on
         if not expiry_is_due(table, table.storage, self.runtime):
             return
-        worker = threading.Thread(target=self._work, args=(table, snapshot), daemon=True)
+        worker = threading.Thread(target=self._work, args=(table, last), daemon=True)
         self._worker = worker
         worker.start()
         if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
             worker.join(self.wait_seconds)
 
-    def _work(self, table: Table, snapshot: Snapshot) -> None:
+    def _work(self, table: Table, last: Snapshot | None) -> None:
         try:
             expire_tags(table, runtime=self.runtime)
             report = expire_snapshots(
-                table, user=snapshot.commit_user, last_of_user=snapshot.id, runtime=self.runtime
+                table,
+                user=None if last is None else last.commit_user,
+                last_of_user=None if last is None else last.id,
+                runtime=self.runtime,
             )
         except Exception as why:  # noqa: BLE001  as above
             self._failed(table, why)
             return
         self.last_report = report
         self.expired += len(report.snapshots)
+        self._tell(report)
         if report.snapshots:
             _LOG.info(
                 "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
@@ -111,23 +126,18 @@ class AfterCommit:
                 report.millis,
             )
 
-    def _warn_of_auto_tags(self, table: Table) -> None:
-        mode = table.options.get("tag.automatic-creation", "none").strip().lower()
-        if mode != "none":
-            self._tell_once(
-                "%s creates tags automatically (tag.automatic-creation = %s): this package does not, another "
-                "committer must.",
-                table.location,
-                mode,
-            )
-
     def _tell_once(self, text: str, *values: object) -> None:
         if not self._told:
             self._told = True
             _LOG.warning(text, *values)
 
+    def _tell(self, report: ExpireReport | None) -> None:
+        if self.on_expiry is not None:
+            self.on_expiry(report)
+
     def _failed(self, table: Table, why: Exception) -> None:
         self.failures += 1
+        self._tell(None)
         _LOG.warning(
             "%s: expiry after a commit failed (%s: %s). The commit stands; the next one tries again.",
             table.location,

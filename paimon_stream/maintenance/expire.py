@@ -8,7 +8,6 @@ for a day after their newest batch was prepared (R1.7, R8.3): a stream that come
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from paimon_stream.maintenance.consumers import least_next_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.removal import Remover
+from paimon_stream.maintenance.report_json import report_json
 from paimon_stream.options import (
     CHANGELOG_NUM_RETAINED_MAX,
     CHANGELOG_NUM_RETAINED_MIN,
@@ -67,7 +67,7 @@ class ExpireReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON takes it."""
-        return dataclasses.asdict(self) | {"snapshots": list(self.snapshots), "files": dict(self.files)}
+        return report_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ snapshot with no successor, and then fails on the whole table; so a wrong hint i
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from paimon_stream.errors import NotFound
+from paimon_stream.maintenance.report_json import report_json
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT
@@ -35,7 +35,7 @@ class HintReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON takes it."""
-        return dataclasses.asdict(self) | {"repaired": list(self.repaired)}
+        return report_json(self)
 
 
 def repair_hints(

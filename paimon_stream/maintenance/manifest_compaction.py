@@ -52,11 +52,11 @@ class ManifestCompactionReport:
         """For machines."""
         return {
             "table": self.table,
-            "snapshotId": self.snapshot_id,
-            "manifestsBefore": self.manifests_before,
-            "manifestsAfter": self.manifests_after,
-            "bytesBefore": self.bytes_before,
-            "bytesAfter": self.bytes_after,
+            "snapshot_id": self.snapshot_id,
+            "manifests_before": self.manifests_before,
+            "manifests_after": self.manifests_after,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
         }
 
 

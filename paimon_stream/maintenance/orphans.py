@@ -88,8 +88,8 @@ class OrphanReport:
         """For machines."""
         return {
             "table": self.table,
-            "dryRun": self.dry_run,
-            "cutoffMillis": self.cutoff_millis,
+            "dry_run": self.dry_run,
+            "cutoff_millis": self.cutoff_millis,
             "listed": self.listed,
             "roots": self.roots,
             "count": self.count,
@@ -97,7 +97,7 @@ class OrphanReport:
             "files": dict(self.files),
             "sizes": dict(self.sizes),
             "paths": list(self.paths),
-            "pathsCut": len(self.paths) < self.count,
+            "paths_cut": len(self.paths) < self.count,
             "failed": self.failed,
             "folders": self.folders,
         }

@@ -10,7 +10,6 @@ batches that it noted as done.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import CommitContended, NotFound
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
+from paimon_stream.maintenance.report_json import report_json
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
@@ -48,12 +48,7 @@ class RollbackReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON takes it."""
-        return dataclasses.asdict(self) | {
-            "snapshots": list(self.snapshots),
-            "tags": list(self.tags),
-            "changelogs": list(self.changelogs),
-            "streams": dict(self.streams),
-        }
+        return report_json(self)
 
 
 def rollback_to(

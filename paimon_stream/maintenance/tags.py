@@ -7,7 +7,6 @@ has, nor a branch or a journal.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import json
 import logging
@@ -26,6 +25,7 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.removal import Remover
+from paimon_stream.maintenance.report_json import report_json
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
@@ -54,7 +54,7 @@ class TagReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON takes it."""
-        return dataclasses.asdict(self) | {"files": dict(self.files)}
+        return report_json(self)
 
 
 def create_tag(

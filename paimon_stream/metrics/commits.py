@@ -9,6 +9,7 @@ from typing import Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
+from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.histogram import Histogram
 
 __all__ = ["METRICS", "CommitMetrics"]
@@ -39,6 +40,9 @@ _COUNTERS: Final = (
     "sequenceConflicts",
     "orphanFilesDeleted",
     "manifestsMerged",
+    "expiredSnapshots",
+    "expiredFiles",
+    "failedExpiries",
 )
 METRICS: Final = (
     "lastCommitDuration",
@@ -92,6 +96,14 @@ class CommitMetrics:
             self._counters["uncertainCommits"] += isinstance(error, CommitUnknown)
             self._counters["conflicts"] += isinstance(error, CommitConflict)
             self._counters["sequenceConflicts"] += isinstance(error, SequenceConflict)
+
+    def expired(self, report: ExpireReport | None) -> None:
+        """Takes in an expiry after a commit; None for one that failed."""
+        with self._lock:
+            self._counters["failedExpiries"] += report is None
+            if report is not None:
+                self._counters["expiredSnapshots"] += len(report.snapshots)
+                self._counters["expiredFiles"] += sum(report.files.values())
 
     def values(self) -> Mapping[str, float]:
         """All metrics by name (`METRICS`); 0 for what has not been yet, -1 for a snapshot id."""

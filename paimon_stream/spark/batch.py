@@ -60,8 +60,10 @@ class _Run:
     wide_rows: bool = False
 
     def maintain(self, report: CommitReport) -> None:
-        """Expiry after a batch that made a snapshot; it never fails the batch."""
-        if report.outcome == "committed" and report.snapshot_id is not None:
+        """Expiry after a batch, also after one without rows; it never fails the batch."""
+        if report.outcome == "empty":
+            self.after_commit.after_nothing(self.writer.table)
+        elif report.outcome == "committed" and report.snapshot_id is not None:
             self.after_commit.after(self.writer.table, report.snapshot_id)
 
 
@@ -119,7 +121,8 @@ class Runs:
             runtime=self._runtime,
             observer=settings.observer,
         )
-        return _Run(run_id=facts.run_id, writer=writer, after_commit=AfterCommit(runtime=self._runtime))
+        after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
+        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit)
 
     def _write(
         self,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.commit.story import Story
 from paimon_stream.errors import (
     BucketCountChanged,
     IncompatibleSchema,
@@ -46,6 +47,28 @@ def data_files(table: PaimonTable) -> int:
         return files + sum(below(f"{folder}/{name}") for name in table._storage.list_folders(folder))
 
     return sum(below(name) for name in table._storage.list_folders("") if name.startswith("dt="))
+
+
+def test_a_snapshot_of_a_batch_write_tells_its_story() -> None:
+    table = made()
+    table.append(rows((1, "a"), (2, "b")))
+    table.overwrite(rows((3, "a")), {"dt": "a"})
+    told = [Story.of(one.properties) for one in table.snapshots()]
+    assert [(one.files, one.rows, one.partitions) for one in told] == [(2, 2, 2), (1, 1, 1)]
+    assert all(one.write_millis is not None and one.reused is None for one in told)
+
+
+def test_batch_commits_expire_old_snapshots_unless_other_jobs_do() -> None:
+    options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}
+    for write_only, left in (("false", 3), ("true", 7)):
+        table = made(**options, **{"write-only": write_only})
+        for number in range(4):
+            table.append(rows((number, "a")))
+        table.overwrite(rows((7, "b")), {"dt": "b"})
+        table.drop_partitions([{"dt": "a"}])
+        table.truncate()
+        assert len(table.snapshots()) == left
+        assert table.latest_snapshot().id == 7  # type: ignore[union-attr]
 
 
 def test_rows_of_a_table_a_batch_or_a_reader_are_appended_as_one_batch_commit() -> None:

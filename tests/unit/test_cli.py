@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ pytest.importorskip("click", reason="the extra cli is not installed")
 pytest.importorskip("rich", reason="the extra cli is not installed")
 
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.cli.app import COMMANDS, cli
@@ -26,6 +28,7 @@ from paimon_stream.cli.output import Answer, Listing, show
 from paimon_stream.cli.page import render
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
+from paimon_stream.commit.story import Story
 from paimon_stream.storage.local import LocalStorage
 
 ROOT = Path(__file__).parent.parent.parent
@@ -157,11 +160,28 @@ def test_query_lists_who_writes_here(table: Path) -> None:
     commit = PaimonTable.load(str(location)).new_commit("etl")
     for batch in (0, 1, 4, 7):
         commit.commit(batch, [], watermark=5, properties=marks)
+    assert told("query", location)["writers"][0]["last_rows"] is None
+    story = Story(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
+    commit.commit(8, [], properties={**marks, **story.properties()})
+    shown = run("query", location).stdout
+    assert all(text in shown for text in ("1,234", "4.0 KiB", "2.5 s"))
     (one,) = told("query", location)["writers"]
+    names = ("files", "rows", "bytes", "partitions", "buckets", "write_millis")
+    assert [one[f"last_{name}"] for name in names] == [2, 1234, 4096, 1, 1, 2500]
     assert (one["user"], one["query_id"], one["checkpoint"], one["runs"]) == ("etl", "q1", "/ck", 1)
-    assert (one["first_batch"], one["last_batch"], one["gaps"]) == (0, 7, [[2, 3], [5, 6]])
-    assert (one["last_snapshot"], one["batches"], one["watermark"], one["stream"]) == (4, 4, 5, False)
+    assert (one["first_batch"], one["last_batch"], one["gaps"]) == (0, 8, [[2, 3], [5, 6]])
+    assert (one["last_snapshot"], one["batches"], one["watermark"], one["stream"]) == (5, 5, 5, False)
     assert "2-3, 5-6" in run("query", location).stdout
+
+
+def test_files_of_some_partitions_are_listed(table: Path) -> None:
+    everything = told("files", table)["files"]
+    some = told("files", table, "--partition", "dt=2024-01-01,hr=0")["files"]
+    assert some == [one for one in everything if one["partition"] == {"dt": "2024-01-01", "hr": 0}]
+    day = told("files", table, "--partition", "dt=2024-01-01")["files"]
+    assert 0 < len(some) < len(day) < len(everything)
+    assert run("files", table, "--partition", "2024-01-01").exit_code == 2
+    assert run("files", table, "--partition", "nope=1").exit_code == code_of(errors.IncompatibleSchema("no"))
 
 
 # -- changing -----------------------------------------------------------------------------------------
@@ -474,6 +494,20 @@ def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(
         tell("files", 1, 2)
         tell("files", 2, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, _environ={"TERM": "xterm"})
+    with progress(console) as tell:
+        for done in range(0, 1001, 250):
+            tell("[red]manifests", done, 2000)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "[red]manifests" in shown, "names are no markup"
+    assert "1000/2000" in shown
+    assert re.search(r"[\d,]+/s", shown)
+    assert re.search(r"\d:\d\d:\d\d", shown)
+    assert "━" in shown
 
 
 def test_nothing_to_list_is_said(capsys: pytest.CaptureFixture[str]) -> None:

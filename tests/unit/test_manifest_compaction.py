@@ -123,4 +123,4 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
 
 def test_the_report_is_ready_for_json() -> None:
     made = replace(compact(grown()), table="t").to_json()
-    assert made["manifestsBefore"] == 3 and made["snapshotId"] == 4
+    assert made["manifests_before"] == 3 and made["snapshot_id"] == 4

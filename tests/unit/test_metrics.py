@@ -14,6 +14,7 @@ from paimon_stream.commit.story import Story
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import METRICS, CommitMetrics
 from paimon_stream.metrics.histogram import Distribution, Histogram
@@ -220,6 +221,15 @@ def test_skipped_empty_and_failed_batches_leave_the_last_commit_as_it_was() -> N
         "conflicts": 2,
         "sequenceConflicts": 1,
     }
+
+
+def test_expiry_after_commits_is_counted() -> None:
+    metrics = CommitMetrics()
+    metrics.expired(ExpireReport(location="/t", snapshots=(3, 4), files={"data files": 5, "manifests": 2}))
+    metrics.expired(ExpireReport(location="/t"))
+    metrics.expired(None)
+    found = metrics.values()
+    assert [found[name] for name in ("expiredSnapshots", "expiredFiles", "failedExpiries")] == [2, 7, 1]
 
 
 def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -> None:

@@ -182,7 +182,7 @@ def test_the_paths_are_bounded_and_the_counts_are_not() -> None:
     scene.wait()
     report = scene.clean(max_paths=5)
     assert (len(report.paths), report.count) == (5, 20)
-    assert report.to_json()["pathsCut"] is True
+    assert report.to_json()["paths_cut"] is True
 
 
 def test_names_of_every_beginning_and_length_are_found_in_manifests() -> None:
