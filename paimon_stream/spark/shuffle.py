@@ -33,7 +33,6 @@ __all__ = ["check_shuffle", "gather_buckets", "gather_keys", "shuffled"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
-_PLAIN_COLLATION: Final = "UTF8_BINARY"
 _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 """Spark has -0.0 and 0.0 as one value, and all NaNs."""
 
@@ -82,7 +81,7 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     the other; and whether those of a bucket come by key, then in the order they had. Else, where Spark orders
     values of a key otherwise than Paimon, they come in the order they had.
 
-    Spark sorts, and spills to disk what does not fit into memory.
+    The columns are of the table's types, so text is without collation, and sorts by its bytes. Spark sorts, and spills to disk what does not fit into memory.
     """
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
@@ -91,19 +90,11 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     with_bucket, bucket = _with_bucket(ordered, table)
     if with_bucket is ordered:
         with_bucket, bucket = ordered.withColumn(_BUCKET, bucket), F.col(_BUCKET)
-    types = {one.name: one.dataType for one in frame.schema.fields}
     names = (*schema.partition_keys, *(one.name for one in keys if by_key))
-    sorting = [_sortable(name, types[name]) for name in names]
+    sorting = [F.col(_quoted(name)) for name in names]
     sorting.insert(len(schema.partition_keys), bucket)
     placed = _placed(with_bucket, table, bucket).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
-
-
-def _sortable(name: str, type_: st.DataType) -> Column:
-    """The column as it is to be sorted: text by its bytes, whatever its collation. NULLs come first."""
-    column = F.col(_quoted(name))
-    collated = getattr(type_, "collation", _PLAIN_COLLATION) != _PLAIN_COLLATION
-    return column.cast("binary") if collated else column
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
