@@ -81,7 +81,8 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     the other; and whether those of a bucket come by key, then in the order they had. Else, where Spark orders
     values of a key otherwise than Paimon, they come in the order they had.
 
-    The columns are of the table's types, so text is without collation, and sorts by its bytes. Spark sorts, and spills to disk what does not fit into memory.
+    The columns are of the table's types, so text is without collation, and sorts by its bytes. Spark sorts,
+    and spills to disk what does not fit into memory.
     """
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
