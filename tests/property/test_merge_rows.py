@@ -58,9 +58,14 @@ def _plain(value: Any) -> Any:
 
 def rows_of(table: pa.Table) -> list[str]:
     names = table.column_names[:-2]
+    maps = {name for name in names if pa.types.is_map(table.schema.field(name).type)}
+
+    def value(name: str, one: Any) -> Any:
+        return dict(one) if name in maps and one is not None else one
+
     made = [
-        (row["_SEQUENCE_NUMBER"], row["_VALUE_KIND"], {name: row[name] for name in names})
-        for row in table.to_pylist(maps_as_pydicts="strict")
+        (row["_SEQUENCE_NUMBER"], row["_VALUE_KIND"], {name: value(name, row[name]) for name in names})
+        for row in table.to_pylist()
     ]
     return [_text(row) for row in made]
 
