@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,7 @@ class Room:
     """Where one run of the demo works."""
 
     folder: Path
+    name: str = "flights"
 
     @property
     def source(self) -> Path:
@@ -88,7 +89,7 @@ class Room:
     @property
     def table(self) -> Path:
         """The table: `<warehouse>/<database>.db/<table>`."""
-        return self.folder / "warehouse" / "demo.db" / "flights"
+        return self.folder / "warehouse" / "demo.db" / self.name
 
     @property
     def checkpoint(self) -> Path:
@@ -105,12 +106,11 @@ class DemoFailed(Exception):
     """Something did not go as this demo promises."""
 
 
-def new_room() -> Room:
+def new_room(name: str = "flights") -> Room:
     """A fresh folder, named by the time."""
-    name = time.strftime("flights-%Y%m%d-%H%M%S")
-    folder = HOME / "demo-data" / name
+    folder = HOME / "demo-data" / time.strftime(f"{name}-%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
-    return Room(folder)
+    return Room(folder, name)
 
 
 def python(room: Room, script: str, *arguments: str, interpreter: str = sys.executable) -> Iterator[Any]:
@@ -126,12 +126,14 @@ def python(room: Room, script: str, *arguments: str, interpreter: str = sys.exec
         yield process.wait()
 
 
-def stream_through_kills(room: Room, total: int) -> list[Run]:
+def stream_through_kills(
+    room: Room, total: int, kills: Sequence[Kill] = KILLS, script: str = "flights_stream.py"
+) -> list[Run]:
     """Starts the streaming process again and again until it has come to its end."""
     runs = []
     pace = 0.2 if sys.stdout.isatty() else 10.0
     with tqdm(total=total, unit="batch", file=sys.stdout, ncols=80, mininterval=pace) as bar:
-        for kill in (*KILLS, None):
+        for kill in (*kills, None):
             run = Run(kill)
             runs.append(run)
             task = {
@@ -141,7 +143,7 @@ def stream_through_kills(room: Room, total: int) -> list[Run]:
                 "kill": None if kill is None else (kill.phase, kill.batch),
             }
             code = None
-            for event in python(room, "flights_stream.py", json.dumps(task)):
+            for event in python(room, script, json.dumps(task)):
                 if isinstance(event, int):
                     code = event
                 elif "batch" in event:
@@ -164,14 +166,15 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
     reused = [event for event in events if event["reused"]]
     skipped = [event for event in events if event["outcome"] == "already committed"]
     snapshots = PaimonTable.load(str(room.table)).snapshots()
+    kills = sum(run.kill is not None for run in runs)
     print(
-        f"\nbatches {len(events)} · snapshots {len(snapshots)} · kills {len(KILLS)} · replays skipped"
+        f"\nbatches {len(events)} · snapshots {len(snapshots)} · kills {kills} · replays skipped"
         f" {len(skipped)} · prepared files reused {sum(event['files'] for event in reused)}"
         f" (of {len(reused)} batches) · {seconds:.0f} s"
     )
 
 
-def independent_readers(room: Room, table: Path) -> list[Summary]:
+def independent_readers(room: Room, table: Path, script: str = "flights_check.py") -> list[Summary]:
     """What pypaimon and Java Paimon find in the table. Who is not here is named, not counted."""
     found = []
     readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}
@@ -179,7 +182,7 @@ def independent_readers(room: Room, table: Path) -> list[Summary]:
         if not Path(interpreter).exists():
             print(f"{reader} is not here: make demo sets it up")
             continue
-        *told, code = python(room, "flights_check.py", reader, str(table), interpreter=interpreter)
+        *told, code = python(room, script, reader, str(table), interpreter=interpreter)
         if code == 0:
             found.append(Summary(**told[-1]))
         elif reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1":
@@ -191,12 +194,12 @@ def independent_readers(room: Room, table: Path) -> list[Summary]:
     return found
 
 
-def print_agreement(source: Summary, readers: list[Summary]) -> bool:
+def print_agreement(source: Summary, readers: list[Summary], summed: Sequence[str] = SUMMED) -> bool:
     """Source and readers in a table; whether they all agree."""
-    print(f"\n{'':<20}{'rows':>10}" + "".join(f"{'sum ' + name:>17}" for name in SUMMED) + "   equal days")
+    print(f"\n{'':<20}{'rows':>10}" + "".join(f"{'sum ' + name:>17}" for name in summed) + "   equal days")
     for one in (source, *readers):
         equal = sum(source.days.get(day) == sum_ for day, sum_ in one.days.items())
-        sums = "".join(f"{one.sums[name]:>17,}" for name in SUMMED)
+        sums = "".join(f"{one.sums[name]:>17,}" for name in summed)
         print(f"{one.reader:<20}{one.rows:>10,}{sums}   {equal} of {len(source.days)}")
     return all((one.rows, one.sums, one.days) == (source.rows, source.sums, source.days) for one in readers)
 
@@ -226,12 +229,11 @@ def compare_with_naive(room: Room) -> bool:
     return told[-1]["naive"] > rows and all(one.rows == rows for one in ours)
 
 
-def main() -> int:
-    """The demo from its first line to its last; the exit code says whether all of it held."""
+def run_and_report(room: Room, run: Callable[[Room], int]) -> int:
+    """A demo from its first line to its last; the exit code says whether all of it held."""
     sys.stdout.reconfigure(line_buffering=True)
-    room = new_room()
     try:
-        return run_demo(room)
+        return run(room)
     except DemoFailed as failed:
         print(f"{failed} The end of {room.log}:", file=sys.stderr)
         print("\n".join(room.log.read_text().splitlines()[-30:]), file=sys.stderr)
@@ -264,4 +266,4 @@ def run_demo(room: Room) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_and_report(new_room(), run_demo))

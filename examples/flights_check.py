@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -35,10 +36,12 @@ class Summary:
     days: dict[str, str]
 
 
-def summarize(reader: str, flights: pa.Table) -> Summary:
+def summarize(
+    reader: str, flights: pa.Table, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+) -> Summary:
     """The summary of these rows. A lost, doubled or altered row changes its day's checksum."""
-    flights = flights.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
-    texts = [_as_text(flights[name]) for name in ARROW_SCHEMA.names]
+    flights = flights.select(schema.names).cast(schema)
+    texts = [_as_text(flights[name]) for name in schema.names]
     rows = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="NULL")
     ordered = pa.table({"day": flights["flight_date"], "row": rows}).sort_by(
         [("day", "ascending"), ("row", "ascending")]
@@ -49,7 +52,7 @@ def summarize(reader: str, flights: pa.Table) -> Summary:
         end = starts[number + 1] if number + 1 < len(starts) else ordered.num_rows
         text = "\n".join(ordered["row"].slice(start, end - start).to_pylist())
         days[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    sums = {name: pc.sum(flights[name]).as_py() for name in SUMMED}
+    sums = {name: pc.sum(flights[name]).as_py() for name in summed}
     return Summary(reader=reader, rows=flights.num_rows, sums=sums, days=days)
 
 
@@ -59,16 +62,18 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def read_with_pypaimon(table: str) -> Summary:
+def read_with_pypaimon(
+    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+) -> Summary:
     """Reads the newest snapshot with pypaimon."""
     from pypaimon.table.file_store_table import FileStoreTable
 
     builder = FileStoreTable.from_path(table).new_read_builder()
     flights = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return summarize(f"pypaimon {metadata.version('pypaimon')}", flights)
+    return summarize(f"pypaimon {metadata.version('pypaimon')}", flights, schema, summed)
 
 
-def read_with_java(table: str) -> Summary:
+def read_with_java(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED) -> Summary:
     """Reads the newest snapshot with Java Paimon."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
     import java_paimon
@@ -80,10 +85,11 @@ def read_with_java(table: str) -> Summary:
         sys.exit(NOT_HERE)
     with java:
         rows = java.read(table)
-    flights = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
-    return summarize(f"Java Paimon {java_paimon.PAIMON_VERSION}", flights)
+    flights = pa.Table.from_pylist(rows, schema=schema)
+    return summarize(f"Java Paimon {java_paimon.PAIMON_VERSION}", flights, schema, summed)
 
+
+READERS = {"pypaimon": read_with_pypaimon, "java": read_with_java}
 
 if __name__ == "__main__":
-    read = {"pypaimon": read_with_pypaimon, "java": read_with_java}[sys.argv[1]]
-    print(json.dumps(asdict(read(sys.argv[2]))))
+    print(json.dumps(asdict(READERS[sys.argv[1]](sys.argv[2]))))

@@ -81,16 +81,20 @@ class KillAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def killed_at(spark: SparkSession, kill: tuple[str, int] | None) -> dict[str, KillAt]:
+    """What `PaimonSink` is told for the job to be killed at that phase of that batch."""
+    if not kill:
+        return {}
+    phase, batch = kill
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    return {"observer": KillAt(Phase[phase], batch, jvm)}
+
+
 def main() -> None:
     """Streams what there is, and ends; or is killed on the way."""
     task = json.loads(sys.argv[1])
     spark = local_spark("flights")
-    observer = {}
-    if task["kill"]:
-        phase, batch = task["kill"]
-        jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-        observer = {"observer": KillAt(Phase[phase], batch, jvm)}
-    sink = PaimonSink(task["table"], on_commit=tell_report, **observer)
+    sink = PaimonSink(task["table"], on_commit=tell_report, **killed_at(spark, task["kill"]))
     query = sink.start(
         daily_files(spark, task["source"]),
         checkpoint=task["checkpoint"],

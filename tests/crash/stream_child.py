@@ -1,6 +1,6 @@
 """A streaming job in a process of its own, which stops dead where it is told to.
 
-    python stream_child.py <source> <table> <checkpoint> <where> [<batch>]
+    python stream_child.py <source> <table> <checkpoint> <where> [<batch> [<schema>]]
 
 `where` is a phase of the batch ("judged", "published", …), or
   worker        in a Python worker, after it has written part of the batch's rows
@@ -9,7 +9,8 @@
   answer        after that link, before the call that made it has answered
   never         runs to the end
 It kills the whole process group with SIGKILL, or, with the prefix "pause:", stops itself with SIGSTOP
-at that phase until somebody continues it. The batch's files are JSON lines with `id` and `day`.
+at that phase until somebody continues it. The batch's files are JSON lines with `id` and `day`, or with the
+columns of the schema, in Spark's DDL.
 """
 
 from __future__ import annotations
@@ -86,7 +87,14 @@ class ArmedSink:
         self.sink(df, batch_id)
 
 
-def main(source: str, table: str, checkpoint: str, where: str, batch: str = "-1") -> None:
+def main(
+    source: str,
+    table: str,
+    checkpoint: str,
+    where: str,
+    batch: str = "-1",
+    schema: str = "id bigint, day string",
+) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -101,7 +109,7 @@ def main(source: str, table: str, checkpoint: str, where: str, batch: str = "-1"
     sink = PaimonSink(table, checkpoint=checkpoint, observer=stop_at)
     armed = [False]
     install_audit_hook(where, armed)
-    stream = spark.readStream.schema("id bigint, day string").option("maxFilesPerTrigger", 1).json(source)
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(source)
     query = (
         stream.writeStream.foreachBatch(ArmedSink(sink, where, int(batch), armed))
         .option("checkpointLocation", checkpoint)

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Job:
     """A source of JSON files, a table, and a checkpoint."""
 
     root: Path
+    columns: str = "id bigint, day string"
 
     @property
     def table(self) -> Path:
@@ -49,7 +51,7 @@ class Job:
     def start(self, where: str, batch: int = -1, checkpoint: str = "checkpoint") -> subprocess.Popen[str]:
         paths = [str(self.root / "source"), str(self.table), str(self.root / checkpoint)]
         return subprocess.Popen(
-            [sys.executable, str(CHILD), *paths, where, str(batch)],
+            [sys.executable, str(CHILD), *paths, where, str(batch), self.columns],
             start_new_session=True,
             text=True,
             stdout=subprocess.PIPE,
@@ -159,3 +161,53 @@ def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path,
     assert sleeper.returncode == 0, output[-4000:]
     assert ids(java, job) == [-3, -2, -1, *rows_of(0)]
     assert (job.table / "snapshot" / "LATEST").read_text() == "4"
+
+
+def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) -> None:
+    """A table that adds up shows every row that is written twice. After one kill another writer is faster."""
+    job = Job(tmp_path, "id bigint, n bigint")
+    PaimonTable.create(
+        str(job.table),
+        schema=[("id", "BIGINT NOT NULL"), ("n", "BIGINT")],
+        primary_keys=["id"],
+        options={
+            "bucket": "2",
+            "merge-engine": "aggregation",
+            "fields.n.aggregate-function": "sum",
+            "write-only": "true",
+        },
+    )
+    (tmp_path / "source").mkdir()
+    sums: Counter[int] = Counter()
+
+    def check(*batches: int) -> None:
+        """The table has the sums of these batches more."""
+        for batch in batches:
+            sums.update({i: 10**batch * len(range(i, ROWS_PER_FILE, 7)) for i in range(7)})
+        table = PaimonTable.load(str(job.table))
+        for found in (java.read(job.table), table.to_arrow().to_pylist()):
+            assert {row["id"]: row["n"] for row in found} == sums
+
+    for number in range(5):
+        path = tmp_path / "source" / f"{number:04d}.json"
+        path.write_text("".join(f'{{"id": {i % 7}, "n": {10**number}}}\n' for i in range(ROWS_PER_FILE)))
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    job.run("written", 0)
+    unknown = files_on_disk(job)
+    job.run("journaled", 1)
+    check(0)
+    prepared = files_on_disk(job) - live_files(java, job) - unknown
+    job.run("journaled", 2)
+    check(1)
+    assert prepared <= live_files(java, job), "nobody came between: the prepared files are committed"
+    lost = files_on_disk(job) - live_files(java, job) - unknown
+    java.write(job.table, [{"id": i, "n": 10**9} for i in range(7)], commit_identifier=1)
+    sums.update(dict.fromkeys(range(7), 10**9))
+    job.run("published", 3)
+    check(2, 3)
+    assert lost and not lost & live_files(java, job), "another writer has used their numbers"
+    job.run("never")
+    check(4)
+    identifiers = [one.commit_identifier for one in PaimonTable.load(str(job.table)).snapshots()]
+    assert identifiers == [0, 1, 1, 2, 3, 4]

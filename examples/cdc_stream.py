@@ -1,0 +1,44 @@
+"""The streaming job of `cdc.py`: files of changes in, a table with a primary key out.
+
+    python cdc_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 6]}'
+
+Run as a process of its own, because it is killed on the way. What it has done it tells as one line of JSON
+for each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from cdc_data import OPERATION, SPARK_SCHEMA
+from flights_stream import killed_at, local_spark, tell_report
+
+from paimon_stream import PaimonSink
+
+FILES_PER_BATCH = 2
+
+
+def main() -> None:
+    """Streams what there is, and ends; or is killed on the way."""
+    task = json.loads(sys.argv[1])
+    spark = local_spark("cdc")
+    sink = PaimonSink(
+        task["table"],
+        options={"paimon-stream.operation-column": OPERATION},
+        on_commit=tell_report,
+        **killed_at(spark, task["kill"]),
+    )
+    changes = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
+    query = sink.start(
+        changes.parquet(task["source"]),
+        checkpoint=task["checkpoint"],
+        trigger={"availableNow": True},
+        query_name="cdc",
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
