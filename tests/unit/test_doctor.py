@@ -208,6 +208,13 @@ def not_noted_and_expired(q: Query) -> None:
     q.expire_ours()
 
 
+def not_noted_compacted_and_expired(q: Query) -> None:
+    last_batch_not_noted(q)
+    packed = q.bench.compaction(*q.bench.live_names(), into="packed")
+    q.bench.committer().commit(q.bench.request(0, [packed], user="compactor"))
+    q.expire_ours()
+
+
 def expired(q: Query) -> None:
     q.run(2)
     q.expire_ours()
@@ -373,6 +380,7 @@ SCENES: Mapping[Callable[[Query], None], str] = {
     last_batch_not_noted: "already committed",
     killed_after_publishing: "already committed",
     not_noted_and_expired: "already committed",
+    not_noted_compacted_and_expired: "HistoryUnknown",
     expired: "fresh",
     killed_before_publishing: "reuse",
     killed_while_writing: "fresh",
