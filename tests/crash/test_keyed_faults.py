@@ -1,0 +1,191 @@
+"""Tables that add up, the task that writes a batch and its commit failed at every storage operation in turn:
+each sum is as before or as it should be then, and comes out right when the batch is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from paimon_stream.api.table import PaimonTable
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import CommitUnknown, PaimonStreamError
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.runtime import SimulatedClock, simulated
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, create_table, load_table
+from tests.keyedkit import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
+
+ENGINE = ENGINES["aggregation"]
+OPTIONS = {"bucket": "2", "write-only": "true", "changelog-producer": "input"}
+BATCH = 7
+RUNTIME = simulated(3, SimulatedClock())
+
+
+class World:
+    """A table with two commits in it, the batch that comes next, and what must then be there."""
+
+    def __init__(self) -> None:
+        random, model = Random(4), ENGINE.model()
+        self.storage = MemoryStorage()
+        fields = [DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)]
+        options = {**OPTIONS, **ENGINE.options}
+        made = create_table(self.storage, fields, primary_keys=["k"], options=options, runtime=RUNTIME)
+        assert made is not None
+        for number in range(2):
+            changes = some_changes(random, ENGINE, model, 8, keys=5)
+            model.take(changes)
+            TableCommit(made, "old", runtime=RUNTIME).commit(number, self._write(made, changes).messages)
+        self.before = model.found()
+        self.changes = some_changes(random, ENGINE, model, 8, keys=5)
+        model.take(self.changes)
+        self.after = model.found()
+        self.first_sequence = next_number(made)
+        self.messages: tuple[CommitMessage, ...] = ()
+
+    def prepared(self) -> World:
+        """With the batch's files written."""
+        self.messages = self._write(load_table(self.storage), self.changes).messages
+        return self
+
+    def _write(self, table: Table, changes: list[Change], **more: Any) -> Any:
+        return write_changes(table, changes, runtime=RUNTIME, **more)
+
+    def write(self, storage: Storage) -> tuple[CommitMessage, ...]:
+        """Writes the batch's files through that storage."""
+        table = load_table(self.storage)
+        faulty = replace(table, storage=storage)
+        return tuple(self._write(faulty, self.changes, first_sequence=self.first_sequence).messages)
+
+    def copy(self) -> MemoryStorage:
+        """The same files on a storage of their own."""
+        made = MemoryStorage()
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            waiting += [f"{folder}/{name}".lstrip("/") for name in self.storage.list_folders(folder)]
+            for stat in self.storage.list_files(folder):
+                path = f"{folder}/{stat.name}".lstrip("/")
+                made.put_if_absent(path, self.storage.read(path))
+        return made
+
+
+def rows_of(storage: Storage) -> list[str]:
+    return texts(PaimonTable(load_table(storage)).to_arrow().to_pylist())
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+def attempts(world: World, fault: dict[str, Any]) -> Iterator[tuple[MemoryStorage, FaultyStorage]]:
+    """A copy of the world for each operation, and a storage on it that fails there; ends with a clean run."""
+    at, fired = 0, True
+    while fired:
+        at += 1
+        copy = world.copy()
+        faulty = FaultyStorage(copy, [Fault(at=at, **fault)])
+        yield copy, faulty
+        fired = faulty.fired
+    assert at > 4
+
+
+def check_changelog(storage: Storage) -> None:
+    """Every changelog file of every snapshot is there."""
+    table, snapshots = load_table(storage), SnapshotStore(storage, RUNTIME)
+    manifests, layout = ManifestStore(storage, table.options, RUNTIME), Layout.of(table.schema, table.options)
+    for snapshot in map(snapshots.get, snapshots.ids()):
+        entries = [entry for meta in manifests.changelog(snapshot) for entry in manifests.read(meta)]
+        assert entries
+        for entry in entries:
+            storage.stat(layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+
+
+class AnotherWriter:
+    """Publishes once, while ours is staged: a key of its own, under the numbers that ours has."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.done = storage, False
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if phase is Phase.STAGED and not self.done:
+            self.done = True
+            table = load_table(self.storage)
+            messages = write_changes(table, [("+I", FOREIGN)], runtime=RUNTIME).messages
+            TableCommit(table, "other", runtime=RUNTIME).commit(0, messages)
+
+
+FOREIGN = {"k": 99, "v": "theirs", "n": 1, "s": 1}
+FAULTS: dict[str, dict[str, Any]] = {
+    "before": {"moment": Moment.BEFORE},
+    "after": {"moment": Moment.AFTER},
+    "killed before": {"moment": Moment.BEFORE, "stop": True},
+    "killed after": {"moment": Moment.AFTER, "stop": True},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("raced", [False, True], ids=["alone", "raced"])
+def test_sums_are_right_whatever_of_a_commit_fails(fault: dict[str, Any], raced: bool) -> None:
+    world = World().prepared()
+    for storage, faulty in attempts(world, fault):
+        other = AnotherWriter(storage)
+        observer: BatchObserver = other if raced else NO_OBSERVER
+        table, outcome = load_table(storage), None
+        try:
+            commit = TableCommit(table, "me", storage=faulty, runtime=RUNTIME, observer=observer)
+            outcome = commit.commit(BATCH, world.messages)
+        except (PaimonStreamError, Killed) as failed:
+            outcome = failed
+        foreign = [FOREIGN] if other.done else []
+        before, after = texts(world.before + foreign), texts(world.after + foreign)
+        found = rows_of(storage)
+        assert found in (before, after)
+        if not isinstance(outcome, BaseException):
+            assert found == after
+        elif isinstance(outcome, PaimonStreamError) and not isinstance(outcome, CommitUnknown):
+            assert found == before, f"{outcome!r} says that nothing was published"
+        fresh = TableCommit(table, "me", runtime=RUNTIME)
+        assert fresh.filter_and_commit({BATCH: world.messages}) == (0 if found == after else 1)
+        assert rows_of(storage) == after
+        assert fresh.filter_and_commit({BATCH: world.messages}) == 0
+        check_changelog(storage)
+
+
+@pytest.mark.parametrize("fault", [FAULTS["before"], FAULTS["after"], FAULTS["killed after"]])
+def test_a_key_task_that_fails_anywhere_leaves_sums_as_they_were_and_can_be_repeated(
+    fault: dict[str, Any],
+) -> None:
+    world = World()
+    there = files_of(world.storage)
+    for storage, faulty in attempts(world, fault):
+        messages = ()
+        try:
+            messages = world.write(faulty)
+        except PaimonStreamError:
+            left = files_of(storage) - there
+            assert not left or [one.verb for one in faulty.operations if one.verb == "delete"]
+        except Killed:
+            pass
+        assert rows_of(storage) == texts(world.before)
+        messages = messages or world.write(storage)
+        TableCommit(load_table(storage), "me", runtime=RUNTIME).commit(BATCH, messages)
+        assert rows_of(storage) == texts(world.after)
+        check_changelog(storage)
+
+
+def files_of(storage: MemoryStorage) -> set[str]:
+    found = set()
+    for bucket in storage.list_folders(""):
+        found |= {f"{bucket}/{stat.name}" for stat in storage.list_files(bucket)}
+    return found
