@@ -96,6 +96,7 @@ layers: .venv/.ready
 examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/quickstart.py
 	$(VENV)/python examples/flights.py
+	$(VENV)/python examples/cdc.py
 
 bench: java .venv/.ready
 	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/python $$script || exit 1; done

@@ -3,7 +3,7 @@ the peak memory of each process.
 
     python benchmarks/keyed_large.py [--rows 1000000] [--buckets 8] [--driver-memory 2g] [--payload 40]
 
-A third of the rows has keys that are there already, so that keys meet within the batch. Shuffling, sorting and
+A third of the rows has keys that came before, so that keys meet within the batch. Shuffling, sorting and
 spilling are Spark's. What the table holds afterwards is counted by paimon_stream itself. 20,000,000 rows
 take minutes and a few GB of disk for the shuffle.
 """
