@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,11 @@ class QuickStorage(LocalStorage):
         full = Path(self.root, path)
         full.parent.mkdir(parents=True, exist_ok=True)
         full.write_bytes(data)
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes each in turn."""
+        for path, data in files:
+            self.write(path, data)
 
 
 def build(path: Path, snapshots: int, files: int) -> None:

@@ -27,6 +27,7 @@ from paimon_stream.format.stats import may_contain
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.bundle import Bundle
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
@@ -131,7 +132,8 @@ class Stager:
         """
         since = self._clock.now_millis()
         schema_id = self._latest_schema()
-        writer = ManifestWriter(self._storage, self._options, self._partition_types, schema_id)
+        files = Bundle(self._storage)
+        writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         merged = earlier or self._merge(base.metas, writer, names, request.merge or self._limits)
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
@@ -168,6 +170,7 @@ class Stager:
             properties=MappingProxyType(dict(request.properties)),
             next_row_id=(before.next_row_id if before is not None else None) or 0,
         )
+        files.flush()  # from here on the snapshot may be published
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),

@@ -10,7 +10,7 @@ effect; all others prove that it has not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -56,6 +56,14 @@ class Storage(Protocol):
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file; readers see the old or the new content, never a part.
         Durable when it returns. Creates missing folders."""
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Does what `write` does for each path and its content, in any order; all are durable when it
+        returns. Where it raises, some may be there."""
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        """As `write`, but if the machine stops before something else is written durably in that folder, the
+        file may be the old one, empty, or gone: for hints."""
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file with all of its content in one atomic step, or changes nothing.

@@ -9,7 +9,7 @@ usual test fails operation 1, 2, 3, … in turn, until a run ends with `storage.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -143,6 +143,15 @@ class FaultyStorage:
     def write(self, path: str, data: bytes) -> None:
         """As the inner storage."""
         self._run("write", path, lambda: self.inner.write(path, data))
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes each in turn: each is an operation of its own."""
+        for path, data in files:
+            self.write(path, data)
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        """As `write`."""
+        self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """As the inner storage."""

@@ -13,7 +13,7 @@ import errno
 import io
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -99,6 +99,23 @@ class LocalStorage:
             with _writing(full):
                 os.replace(temporary, full)
             _sync_folder_of(full)
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """As `write` for each, but their folders are synced once, after the last."""
+        paths = [self._full(path) for path, _ in files]
+        with contextlib.ExitStack() as open_ones:
+            for full, (_, data) in zip(paths, files, strict=True):
+                temporary = open_ones.enter_context(self._temporary(full, data))
+                with _writing(full):
+                    os.replace(temporary, full)
+        for full in {os.path.dirname(full): full for full in paths}.values():
+            _sync_folder_of(full)
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file by renaming a temporary file over it; nothing is synced."""
+        full = self._full(path)
+        with self._temporary(full, data, synced=False) as temporary, _writing(full):
+            os.replace(temporary, full)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file with all of its content, or leaves the one that is there.
@@ -191,13 +208,13 @@ class LocalStorage:
             raise _translated(failed, full, "list") from failed
 
     @contextlib.contextmanager
-    def _temporary(self, full: str, data: bytes) -> Iterator[str]:
+    def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
         """A synced file beside the target, gone afterwards."""
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
         try:
             with _writing(full):
-                _write_new(temporary, data)
+                _write_new(temporary, data, synced=synced)
             yield temporary
         finally:
             with contextlib.suppress(OSError):
@@ -301,13 +318,14 @@ def _make_folder(folder: str) -> None:
     _sync(os.path.dirname(folder))
 
 
-def _write_new(full: str, data: bytes) -> None:
+def _write_new(full: str, data: bytes, *, synced: bool = True) -> None:
     descriptor = _open_new(full)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
+        if synced:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

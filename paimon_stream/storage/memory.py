@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, cast
@@ -118,6 +118,15 @@ class MemoryStorage:
         folder, name = self._split(path)
         with self._store.lock:
             self._keep(folder, name, data)
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes each in turn."""
+        for path, data in files:
+            self.write(path, data)
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        """As `write`."""
+        self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file, or leaves the one that is there."""

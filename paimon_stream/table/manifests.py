@@ -31,6 +31,7 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.bundle import FileSink
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.partition_filter import PartitionFilter
 
@@ -132,7 +133,7 @@ class ManifestWriter:
     """
 
     def __init__(
-        self, storage: Storage, options: Options, partition_types: Sequence[DataType], schema_id: int
+        self, storage: FileSink, options: Options, partition_types: Sequence[DataType], schema_id: int
     ) -> None:
         self._storage = storage
         self._partition_types = tuple(partition_types)

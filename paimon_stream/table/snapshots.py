@@ -170,6 +170,8 @@ class SnapshotStore:
 
         Returns whether it did. Whoever is paused between looking and writing writes too late: so it looks
         once more afterwards, and points to the newest then. Raises `StorageError`; a failure harms nobody.
+        It is not synced: the next snapshot's put syncs the folder, so that a machine that stops leaves a hint
+        one behind at most, or an empty one, and readers see through both (R2.1).
         """
         if not self._exists(snapshot_id) or self._exists(snapshot_id + 1):
             return False
@@ -177,7 +179,7 @@ class SnapshotStore:
         if present is not None and present > snapshot_id and self._exists(present):
             return False
         for _ in range(_HINT_ATTEMPTS):
-            self._storage.write(LATEST_HINT, str(snapshot_id).encode())
+            self._storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
             if self._exists(snapshot_id) and not self._exists(snapshot_id + 1):
                 break
             ids = self.ids()

@@ -179,6 +179,25 @@ def test_a_replace_syncs_file_then_name(storage: LocalStorage, calls: list[str])
     assert calls == ["fsync TEMP", "replace TEMP table/f/a", "fsync table/f"]
 
 
+def test_files_written_together_are_synced_each_and_their_folders_once_at_the_end(
+    storage: LocalStorage, calls: list[str]
+) -> None:
+    storage.write("f/old", b"")
+    calls.clear()
+    storage.write_all([("f/a", b"1"), ("f/b", b"2")])
+    assert calls == [
+        "fsync TEMP", "replace TEMP table/f/a", "fsync TEMP", "replace TEMP table/f/b", "fsync table/f",
+    ]  # fmt: skip
+
+
+def test_a_hint_is_replaced_without_syncs(storage: LocalStorage, calls: list[str]) -> None:
+    storage.write("f/LATEST", b"1")
+    calls.clear()
+    storage.write_hint("f/LATEST", b"2")
+    assert calls == ["replace TEMP table/f/LATEST"]
+    assert storage.read("f/LATEST") == b"2"
+
+
 def test_a_stream_is_synced_once_when_it_ends(storage: LocalStorage, calls: list[str]) -> None:
     storage.write("f/other", b"")
     calls.clear()

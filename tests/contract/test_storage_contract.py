@@ -14,6 +14,7 @@ import pytest
 from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, StorageError
 from paimon_stream.runtime import simulated, system
 from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.bundle import Bundle
 from paimon_stream.storage.probe import probe_atomic_create
 
 THREADS = 8
@@ -133,6 +134,27 @@ def test_a_created_file_is_seen_whole_or_not_at_all(storage: Storage) -> None:
                 assert storage.read(file.path) == content
 
     run_together(work, threads=3)
+
+
+def test_files_are_written_together_and_hints_replaced(storage: Storage) -> None:
+    storage.write_all([])
+    storage.write_all([("m/a", b"1"), ("m/b", b"2"), ("n", b"3"), ("m/a", b"4")])
+    storage.write_hint("m/b", b"5")
+    assert [storage.read(path) for path in ("m/a", "m/b", "n")] == [b"4", b"5", b"3"]
+    with pytest.raises(InvalidOption):
+        storage.write_all([("fine", b""), ("../x", b"")])
+
+
+def test_a_bundle_writes_when_it_is_flushed_and_when_it_holds_much(storage: Storage) -> None:
+    bundle = Bundle(storage)
+    bundle.write("a", b"1")
+    assert storage.list_files("") == []
+    bundle.write("b", bytes(16 << 20))
+    assert [stat.path for stat in storage.list_files("")] == ["a", "b"]
+    bundle.write("c", b"3")
+    bundle.flush()
+    bundle.flush()
+    assert storage.read("c") == b"3"
 
 
 def test_a_replaced_file_is_seen_old_or_new(storage: Storage) -> None:
