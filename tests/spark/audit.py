@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from paimon_stream import errors
+from paimon_stream.api.doctor import examine
 from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.ledger import AlreadyCommitted, Reuse
 from paimon_stream.commit.observer import Phase
@@ -35,6 +36,13 @@ def ids_of(*files: int) -> list[int]:
 def java_ids(java: Any, job: Job) -> list[int]:
     """The ids that Java Paimon reads, each as often as it is there."""
     return sorted(row["id"] for row in java.read(job.table))
+
+
+def doctor(job: Job, options: Mapping[str, str] | None = None) -> str:
+    """What the doctor says that a restart of the query will do."""
+    storage = LocalStorage(str(job.table))
+    (told,) = examine(storage, checkpoint=str(job.checkpoint), options=options)
+    return told.verdict
 
 
 def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryException:

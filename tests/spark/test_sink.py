@@ -72,6 +72,21 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     assert metrics["lastDeltaRecordsAppended"] == 6
 
 
+@pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
+def test_batches_expire_old_snapshots_unless_other_jobs_do(
+    job: Job, write_only: str, left: list[int]
+) -> None:
+    few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+    job.create(options={**few, "write-only": write_only})
+    job.add_files(4)
+    sink = job.sink()
+    job.run(sink)
+    assert [one.id for one in job.load().snapshots()] == left
+    assert job.ids() == list(range(24))
+    metrics = sink.metrics()
+    assert (metrics["expiredSnapshots"], metrics["failedExpiries"]) == (4 - len(left), 0)
+
+
 def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
     job.create()
     job.add_files(2)

@@ -18,6 +18,7 @@ from tests.spark.audit import (
     At,
     SecondDriver,
     assert_tells,
+    doctor,
     expire_ours,
     failing,
     ids_of,
@@ -49,6 +50,7 @@ def test_a_replayed_batch_is_there_once(job: Job, java: Any, options: dict[str, 
     job.run(job.sink(options=own))
     assert job.forget_last_batch() == 1
     before = names_in(job.table)
+    assert doctor(job, own) == "already committed"
     job.run(job.sink(options=own))
     assert outcomes(job) == ["committed", "committed", "already committed"]
     assert {name for name in names_in(job.table) ^ before if "claim-" not in name} == set()
@@ -196,9 +198,11 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
         forget(job.checkpoint / "commits")
         forget(job.checkpoint / "offsets")
     first = 3 - back
+    assert doctor(job) == "CheckpointRewound"
     error = failing(job)
     assert_tells(error, errors.CheckpointRewound, job.table, f"batch {first}", "on-checkpoint-reset")
     assert java_ids(java, job) == ids_of(0, 1, 2)
+    assert doctor(job, continuing("on-checkpoint-reset")) == "fresh"
     job.run(job.sink(options=continuing("on-checkpoint-reset")))
     again = list(range(first, 3))
     assert java_ids(java, job) == ids_of(0, 1, 2, *again), "as decided: these batches are written again"
@@ -222,10 +226,12 @@ def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
     expire_ours(java, job)
     if replayed:
         job.forget_last_batch()
+        assert doctor(job) == "already committed"
         job.run()
         assert outcomes(job)[-1] == "already committed"
         assert java_ids(java, job) == [-1, *ids_of(0, 1)]
     job.add_files(1)
+    assert doctor(job) == "fresh"
     job.run()
     assert java_ids(java, job) == [-1, *ids_of(0, 1, 2)]
 
@@ -237,6 +243,7 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     java.compact(job.table)
     expire_ours(java, job)
     job.forget_last_batch()
+    assert doctor(job) == "HistoryUnknown"
     error = failing(job)
     assert_tells(error, errors.HistoryUnknown, job.table, "batch 1", "0 of its files", "on-unknown-history")
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
@@ -253,6 +260,7 @@ def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, 
         job.forget_last_batch()
     else:
         job.add_files(1)
+    assert doctor(job, off) == "HistoryUnknown"
     error = failing(job, job.sink(options=off))
     batch = "batch 1" if replayed else "batch 2"
     assert_tells(
