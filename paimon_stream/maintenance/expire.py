@@ -121,6 +121,12 @@ def _given(value: int | None, name: str, options: Options, option: Option[int]) 
 
 def _moment(when: dt.datetime | dt.timedelta | int, now_millis: int) -> int:
     """Epoch milliseconds; a datetime without zone is local time, a timedelta an age, an int as it is."""
+    if not isinstance(when, dt.datetime | dt.timedelta | int):
+        raise InvalidOption(
+            f"older_than is {when!r}. Give a datetime, or an age as a timedelta.",
+            option="older_than",
+            value=when,
+        )
     if isinstance(when, dt.timedelta):
         return now_millis - round(when.total_seconds() * 1000)
     return round(when.timestamp() * 1000) if isinstance(when, dt.datetime) else when

@@ -13,6 +13,7 @@ A file that may still become part of the table is never taken:
    looked at again just before each is deleted.
 3. The age is at least an hour: committers publish nothing staged longer ago than half of that, and reuse
    prepared files only with a journal, whose files are never candidates.
+4. Nothing is taken where snapshots seem to be lost (`lost_history.py`): their files would look unused.
 
 Memory: eight bytes for each file older than the cutoff and for each name in use, and what one folder's
 listing takes. A folder is listed a second time only if there is an orphan in it.
@@ -30,8 +31,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import InvalidOption, PaimonStreamError
+from paimon_stream.errors import CorruptMetadata, InvalidOption, PaimonStreamError
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
+from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.references import CHANGELOG_FOLDER, References, branches, name_hash
 from paimon_stream.options import duration
@@ -119,8 +121,8 @@ def remove_orphan_files(
     an hour. Batches that take longer than that to write would lose files.
 
     Raises `InvalidOption` for a smaller age, and with nothing deleted `CorruptMetadata`, `UnknownVersion`,
-    `StorageError` where any snapshot, tag, changelog, branch, list, manifest or journal cannot be read, and
-    `CommitContended`. A file that cannot be deleted is counted and logged.
+    `StorageError` where any snapshot, tag, changelog, branch, list, manifest or journal cannot be read or
+    snapshots are lost, and `CommitContended`. A file that cannot be deleted is counted and logged.
     """
     used = storage or table.storage
     running = runtime or system()
@@ -211,12 +213,24 @@ class _Cleaner:
             progress=self.progress,
         )
         orphans = np.setdiff1d(hashes, references.read())
+        self._refuse_lost_history()
         strays = list(self._strays())  # judged by their names alone, and only once everything could be read
         if orphans.size:
             self._remove_orphans(folders, hashes, orphans, references.protected)
         for kind, stat in strays:
             self._remove(kind, stat)
         return self._report(references.roots)
+
+    def _refuse_lost_history(self) -> None:
+        why = lost_history(self.storage, in_doubt=True)
+        if why is not None:
+            raise CorruptMetadata(
+                f"{self.storage.location}: {why}. Snapshots seem to be lost, and then the files of their "
+                "rows would be taken for orphans. Nothing was deleted. Restore the snapshot files from a "
+                "backup; if only the hint is wrong, run repair-hints.",
+                path=f"{self.storage.location}/{SNAPSHOT_FOLDER}",
+                table=self.storage.location,
+            )
 
     # -- 1: candidates ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest_list
@@ -69,11 +69,15 @@ def verify(
     """Reads every snapshot, tag, list and manifest of the table, and looks whether all of it holds.
 
     `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
-    `StorageError` only.
+    `InvalidOption` for a negative number, and `StorageError`.
     """
     used, running = storage or table.storage, runtime or system()
     found = Findings()
     tell = progress or silent
+    if sample < 0:
+        raise InvalidOption(
+            f"sample is {sample}. Give a number of data files; 0 reads none.", option="sample", value=sample
+        )
     roots = read_roots(used, found)
     ids = [root.snapshot.id for root in roots if not root.is_tag]
     schema_ids = check_schemas(used, table, found)
@@ -129,11 +133,13 @@ class _History:
         """Checks all; returns the live files of the newest snapshot, None where they are not known."""
         state: _State | None = None
         newest: Longs | None = None
+        before: int | None = None
         for done, root in enumerate(roots):
+            follows = not root.is_tag and before == root.snapshot.id - 1  # else no merge can be judged
             known = frozenset(self.shelf.facts)
             outer, own = self.found, Findings()
             self.found = self.shelf.found = own
-            state = self._root(root, None if root.is_tag else state)
+            state = self._root(root, state if follows else None)
             self.found = self.shelf.found = outer
             if not own.is_empty and not self._stands(root):
                 own.clear()  # it expired while it was read
@@ -142,6 +148,7 @@ class _History:
             outer.absorb(own)
             if not root.is_tag:
                 newest = None if state is None else state.live
+                before = root.snapshot.id
             tell("snapshots", done + 1, len(roots))
         self._check_newest(roots)
         return newest

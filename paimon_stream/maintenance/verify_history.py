@@ -15,6 +15,7 @@ from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
 from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.layout import (
     EARLIEST_HINT,
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _STREAM: Final = "paimon-stream_"
+_LOST: Final = "Restore the snapshot files from a backup before anything else writes or cleans here."
 _RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot before it."
 
 
@@ -166,6 +168,14 @@ def check_hints(storage: Storage, found: Findings) -> None:
     for path, which in ((LATEST_HINT, -1), (EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
         if not ids:
+            why = lost_history(storage, in_doubt=False)
+            if why is not None:
+                found.error("snapshots-lost", f"{why[0].upper()}{why[1:]}.", SNAPSHOT_FOLDER, _LOST)
+            elif lost_history(storage, in_doubt=True) is not None:
+                text = (
+                    "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
+                )
+                found.warning("no-snapshot", text, SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
             return
         present, right = set(ids), ids[which]
         try:
@@ -185,7 +195,8 @@ def check_hints(storage: Storage, found: Findings) -> None:
             found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
         else:
             why = f"{path} says {text}; the newest snapshot is {right}. Java believes it and reads no table."
-            found.error("latest-hint", why, path, cure)
+            lost = f"If snapshots up to {text} were there: {_LOST} If not: {cure}"
+            found.error("latest-hint", why, path, lost)
 
 
 def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[int]:

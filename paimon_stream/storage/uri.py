@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from os import PathLike, fspath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -19,7 +20,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SUPPORTED: Final = "a local path, file:///path or memory://name"
 
 
-def open_storage(location: str, storage_options: Mapping[str, str] | None = None) -> Storage:
+def open_storage(location: str | PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded) or `memory://name`.
 
     The only storage option of a local path is `paimon-stream.unsafe-single-writer`. Raises
@@ -30,6 +31,12 @@ def open_storage(location: str, storage_options: Mapping[str, str] | None = None
     '/data/db.db/orders'
     """
     options = dict(storage_options or {})
+    if isinstance(location, PathLike):
+        location = fspath(location)
+    if not isinstance(location, str):
+        raise InvalidOption(
+            f"The table's location is {location!r}. Give {_SUPPORTED}.", location=repr(location)
+        )
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {_SUPPORTED}.", location=location)
     found = _SCHEME.match(location)

@@ -336,3 +336,8 @@ def test_a_name_set_never_forgets() -> None:
 
 def test_without_consumers_nothing_is_held_back() -> None:
     assert consumers(MemoryStorage()) == {}
+
+
+def test_a_cutoff_that_is_no_time_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="older_than is '1 h'"):
+        Retention.of(Options({}), 0, older_than="1 h")  # type: ignore[arg-type]

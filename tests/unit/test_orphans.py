@@ -471,3 +471,23 @@ def test_messages_with_changelog_and_compacted_files_are_protected() -> None:
     Journal(scene.storage, "me").write(replace(entry(scene), messages=(message,)))
     scene.wait()
     assert scene.clean().count == 0
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda scene: [scene.storage.delete(f"snapshot/snapshot-{n}") for n in scene.bench.snapshots.ids()],
+        lambda scene: [scene.storage.delete(one.path) for one in scene.storage.list_files("snapshot")],
+        lambda scene: scene.storage.delete(f"snapshot/snapshot-{scene.bench.snapshots.ids()[-1]}"),
+    ],
+    ids=["all snapshots", "the folder", "the newest snapshot"],
+)
+def test_nothing_is_deleted_where_snapshots_are_lost(lose: Callable[[Scene], object]) -> None:
+    scene = grown()
+    scene.wait()
+    lose(scene)
+    left = scene.all_files()
+    for dry_run in (True, False):
+        with pytest.raises(CorruptMetadata, match="Snapshots seem to be lost"):
+            scene.clean(dry_run=dry_run)
+    assert {one for one in scene.all_files() if "clock-" not in one} == left

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paimon_stream.errors import ConfigError, InvalidOption, UnsupportedFeature
@@ -79,3 +81,9 @@ def test_errors_hold_no_secrets(location: str, options: dict[str, str]) -> None:
         open_storage(location, options)
     assert "SECRET" not in str(raised.value)
     assert "SECRET" not in str(raised.value.context)
+
+
+def test_a_path_object_is_a_location_and_nothing_else_is() -> None:
+    assert open_storage(Path("/data/db.db/t")).location == "/data/db.db/t"
+    with pytest.raises(InvalidOption, match="location is None"):
+        open_storage(None)  # type: ignore[arg-type]

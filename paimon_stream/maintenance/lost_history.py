@@ -1,0 +1,58 @@
+"""Whether snapshots that were there are gone, other than by expiry or rollback.
+
+Both always leave a newest snapshot, and a hint that is not beyond it. Without its snapshots a table looks
+empty and all its files unused: whoever removes files must ask here first, and delete nothing in doubt.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paimon_stream.errors import NotFound
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["lost_history"]
+
+_LOOKS: Final = 3
+
+
+def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
+    """What tells that snapshots were lost, None if nothing does. `in_doubt`: also what a first commit that
+    was killed could have left. Raises `StorageError`."""
+    why = None
+    for _ in range(_LOOKS):  # a rollback at work is between two of them
+        why = _look(storage, in_doubt)
+        if why is None:
+            return None
+    return why
+
+
+def _look(storage: Storage, in_doubt: bool) -> str | None:
+    hints = {path: _hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}  # before the listing
+    ids = SnapshotStore(storage).ids()
+    latest = hints[LATEST_HINT]
+    if ids:
+        if latest is None or not (latest.isascii() and latest.isdigit()) or int(latest) <= ids[-1]:
+            return None
+        return f"{LATEST_HINT} says {latest}, but the newest snapshot that is there is {ids[-1]}"
+    for path, text in hints.items():
+        if text is not None:
+            return f"there is no snapshot, but {path} says {text[:40]!r}"
+    if _any(storage, TAG_FOLDER, "tag-"):
+        return "there is no snapshot, but there are tags"
+    if in_doubt and _any(storage, MANIFEST_FOLDER, "manifest-list-"):
+        return "there is no snapshot, but there are manifest lists"
+    return None
+
+
+def _any(storage: Storage, folder: str, prefix: str) -> bool:
+    return any(True for _ in storage.list_files(folder, prefix))
+
+
+def _hint(storage: Storage, path: str) -> str | None:
+    try:
+        return storage.read(path).decode("utf-8", "replace").strip()
+    except NotFound:
+        return None
