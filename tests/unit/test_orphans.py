@@ -367,7 +367,7 @@ def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(
     at = 0
     happened = True
     while happened:
-        at += 1
+        at += 2
         scene = grown(options={"manifest.merge-min-count": "2"})
         Journal(scene.storage, "me").write(entry(scene, "prepared"))
         scene.litter("bucket-0/litter")
