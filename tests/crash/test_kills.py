@@ -202,8 +202,9 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
     check(1)
     assert prepared <= live_files(java, job), "nobody came between: the prepared files are committed"
     lost = files_on_disk(job) - live_files(java, job) - unknown
-    java.write(job.table, [{"id": i, "n": 10**9} for i in range(7)], commit_identifier=1)
-    sums.update(dict.fromkeys(range(7), 10**9))
+    rows = [{"id": i, "n": 10**9} for _ in range(20) for i in range(7)]  # beyond the numbers of that batch
+    java.write(job.table, rows, commit_identifier=1)
+    sums.update(dict.fromkeys(range(7), 20 * 10**9))
     job.run("published", 3)
     check(2, 3)
     assert lost and not lost & live_files(java, job), "another writer has used their numbers"
