@@ -54,7 +54,7 @@ help:
 
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml
-	$(call venv,.venv-readers,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0',3.10 or later,PYTHON)
+	$(call venv,.venv-readers,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0' 'pypaimon-rust==0.4.0',3.10 or later,PYTHON)
 
 comma := ,
 
@@ -70,7 +70,7 @@ jar: .venv/.ready
 demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
 
-test: java .venv/.ready jar
+test: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) $(TESTS)
 
 test-spark35: java .venv-spark35/.ready jar
