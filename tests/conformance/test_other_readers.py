@@ -46,8 +46,8 @@ with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
 """
 SCALARS = [
     ("k", "INT NOT NULL"), ("b", "BOOLEAN"), ("t", "TINYINT"), ("l", "BIGINT"), ("f", "FLOAT"),
-    ("d", "DOUBLE"), ("n", "DECIMAL(9, 2)"), ("w", "DECIMAL(38, 10)"), ("s", "STRING"), ("y", "BYTES"), ("day", "DATE"),
-    ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(6)"), ("dt", "STRING NOT NULL"),
+    ("d", "DOUBLE"), ("n", "DECIMAL(9, 2)"), ("w", "DECIMAL(38, 10)"), ("s", "STRING"), ("y", "BYTES"),
+    ("day", "DATE"), ("at", "TIMESTAMP(3)"), ("fine", "TIMESTAMP(6)"), ("dt", "STRING NOT NULL"),
 ]  # fmt: skip
 NESTED = [("a", "ARRAY<INT>"), ("m", "MAP<STRING, BIGINT>"), ("r", "ROW<x INT, y STRING>")]
 
