@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Column, Listing
+from paimon_stream.cli.exits import BROKEN, OK
+from paimon_stream.cli.output import Answer, Column, Listing, say
 from paimon_stream.cli.text import iso
 from paimon_stream.commit.story import Story
+from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -24,8 +26,11 @@ __all__ = ["snapshot_json", "snapshots"]
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
-    """The snapshots, newest first: who made each, when, how many rows it added, how long it took."""
-    found = _newest_first(session, limit, user)
+    """The snapshots, newest first: who made each, when, how many rows it added, how long it took. One whose
+    file is damaged is named, and the others are listed."""
+    found, damaged = _newest_first(session, limit, user)
+    for error in damaged.values():
+        say(error)
     columns = [
         Column("id", number=True),
         Column("time"),
@@ -52,21 +57,30 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
         for one in found
     ]
     return Answer(
-        document=session.document(snapshots=[snapshot_json(one) for one in found]),
+        document=session.document(snapshots=[snapshot_json(one) for one in found], damaged=list(damaged)),
         parts=[Listing(columns, rows, "There are no snapshots.")],
+        code=BROKEN if damaged else OK,
     )
 
 
-def _newest_first(session: Session, limit: int | None, user: str | None) -> list[Snapshot]:
+def _newest_first(
+    session: Session, limit: int | None, user: str | None
+) -> tuple[list[Snapshot], dict[int, str]]:
+    """The snapshots, and by its id what is wrong with each that cannot be read."""
     store = SnapshotStore(session.raw.storage)
     found: list[Snapshot] = []
+    damaged: dict[int, str] = {}
     for snapshot_id in reversed(store.ids()):
-        snapshot = store.find(snapshot_id)
+        try:
+            snapshot = store.find(snapshot_id)
+        except FormatError as error:
+            damaged[snapshot_id] = error.message
+            continue
         if snapshot is not None and user in (None, snapshot.commit_user):
             found.append(snapshot)
             if len(found) == limit:
                 break
-    return found
+    return found, damaged
 
 
 def snapshot_json(one: Snapshot) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Literal
 from paimon_stream.commit.counts import NO_COUNTS, Counts
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.request import Nothing, Published
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
 __all__ = ["CommitReport"]
 
@@ -125,7 +126,8 @@ class CommitReport:
     def __repr__(self) -> str:
         where = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
         what = f", {self.rows} rows in {self.files} files, {self.bytes} bytes" if self.files else ""
-        return f"<CommitReport {self.identifier} {self.outcome}{where}{what}, {self.millis:.0f} ms>"
+        which = "batch write" if self.identifier == BATCH_IDENTIFIER else self.identifier
+        return f"<CommitReport {which} {self.outcome}{where}{what}, {self.millis:.0f} ms>"
 
     def _repr_html_(self) -> str:
         """The report as a table, for notebooks."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.schema_json import TableSchema
@@ -73,7 +73,8 @@ def plan_scan(
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
-    """The snapshot of that id or tag, the newest if neither is given. Raises `NotFound`."""
+    """The snapshot of that id or tag, the newest if neither is given. Raises `NotFound`, `InvalidOption`
+    for an id that is no number."""
     store = SnapshotStore(table.storage)
     if tag is not None:
         if snapshot_id is not None:
@@ -81,6 +82,13 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         return _tagged(table, tag)
     if snapshot_id is None:
         return store.latest()
+    if not isinstance(snapshot_id, int) or isinstance(snapshot_id, bool):
+        raise InvalidOption(
+            f"A snapshot id is a whole number, not {snapshot_id!r}. A tag is given as tag=….",
+            option="snapshot_id",
+            value=snapshot_id,
+            table=table.location,
+        )
     found = store.find(snapshot_id)
     if found is None:
         ids = store.ids()

@@ -111,6 +111,15 @@ def test_snapshots_are_listed_newest_first_with_their_facts(table: Path) -> None
     assert told("snapshots", table, "--user", "nobody")["snapshots"] == []
 
 
+def test_a_damaged_snapshot_is_named_and_the_others_are_listed(table: Path) -> None:
+    (table / "snapshot" / "snapshot-2").write_bytes(b"")
+    result = run("snapshots", table, "--json")
+    assert result.exit_code == 4
+    assert "snapshot-2" in result.stderr
+    document = json.loads(result.stdout)
+    assert ([one["id"] for one in document["snapshots"]], document["damaged"]) == ([3, 1], [2])
+
+
 def test_files_partitions_and_stats_agree(table: Path) -> None:
     files, partitions = told("files", table)["files"], told("partitions", table)["partitions"]
     stats = told("stats", table)
@@ -275,7 +284,7 @@ def test_a_missing_table_is_one_line_and_3(tmp_path: Path, command: str, argumen
     [
         (c, a)
         for c, a in every_command()
-        if c not in ("verify", "schema", "options", "tag list", "repair-hints")
+        if c not in ("snapshots", "verify", "schema", "options", "tag list", "repair-hints")
     ],
     ids=lambda given: str(given),
 )

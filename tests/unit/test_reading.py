@@ -21,6 +21,7 @@ from paimon_stream.errors import (
     FormatError,
     IncompatibleSchema,
     InvalidData,
+    InvalidOption,
     NotFound,
     PaimonStreamError,
     Unavailable,
@@ -261,6 +262,13 @@ def test_a_column_the_file_lacks_is_null(tmp_path: Path) -> None:
     pq.write_table(pq.read_table(file.path).drop_columns(["note"]), file.path)
     assert table.to_arrow().column("note").to_pylist() == [None, None]
     assert table.to_arrow(columns=["note"]).num_rows == 2
+
+
+def test_a_snapshot_id_is_a_number(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")])
+    for wrong in ("1", True):
+        with pytest.raises(InvalidOption, match="whole number"):
+            table.to_arrow(wrong)  # type: ignore[arg-type]
 
 
 # -- INT96 ----------------------------------------------------------------------------------------

@@ -314,6 +314,7 @@ def test_a_report_is_a_value() -> None:
 def test_a_report_shows_itself_in_one_line_and_as_a_table() -> None:
     one = report(snapshot_id=8, rows=1000, files=2, bytes=5000, phases={"stage": 1.5})
     assert repr(one) == ("<CommitReport 3 committed as snapshot 8, 1000 rows in 2 files, 5000 bytes, 2 ms>")
+    assert repr(replace(one, identifier=BATCH_IDENTIFIER)).startswith("<CommitReport batch write committed")
     shown = report(user="<b>", rows=1000, phases={"stage": 1.5})._repr_html_()
     assert "&lt;b&gt;" in shown and "<b>" not in shown
     assert "1,000" in shown and "stage, ms" in shown
