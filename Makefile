@@ -8,7 +8,7 @@
 #   make lint types layers examples bench clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
-# JOBS=2 processes; TESTS=… picks some.
+# JOBS=3 processes; TESTS=… picks some.
 
 SHELL := /bin/sh
 .SUFFIXES:
@@ -26,7 +26,7 @@ PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.versi
 JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
-JOBS ?= 2
+JOBS ?= 3
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 

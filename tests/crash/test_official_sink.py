@@ -42,6 +42,9 @@ def official_jar() -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
+    pyspark = pytest.importorskip("pyspark")
+    if not pyspark.__version__.startswith("3.5"):
+        pytest.skip(f"the official sink's jar is for Spark 3.5, this is {pyspark.__version__}")
     folder = tmp_path / "source"
     folder.mkdir()
     for number in range(3):
@@ -65,9 +68,6 @@ def run(*command: object) -> str:
 
 
 def test_the_official_sink_doubles_a_replayed_batch(tmp_path: Path, source: Path) -> None:
-    pyspark = pytest.importorskip("pyspark")
-    if not pyspark.__version__.startswith("3.5"):
-        pytest.skip(f"the official sink's jar is for Spark 3.5, this is {pyspark.__version__}")
     command = (HERE / "official_child.py", official_jar(), source, tmp_path / "wh", tmp_path / "ck")
     assert "rows=30 sum=435" in run(*command)
     forget_the_last_batch(tmp_path / "ck")
