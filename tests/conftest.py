@@ -20,7 +20,8 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 # A busy machine is no reason for a property to fail.
-settings.register_profile("house", deadline=None, print_blob=True)
+# In CI the same examples each time: a new counterexample is found at a desk, not in somebody's landing.
+settings.register_profile("house", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("house")
 
 
