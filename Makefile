@@ -2,18 +2,19 @@
 # and Java 17 or later. Maven, where there is one, fetches the jar of Java Paimon that checks our tables.
 #
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
-#   make test         all tests, on the newest pyspark
+#   make test         the tests, on the newest pyspark
+#   make test-long    the long ones: kills of real jobs, streams and scans beside Java, simulations
 #   make test-spark35 the streaming tests on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make lint types layers examples bench clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
-# JOBS=3 processes; TESTS=… picks some.
+# JOBS=2 processes; TESTS=… picks some.
 
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-spark35 test-lowest lint format types layers examples bench clean java jar
+.PHONY: help demo test test-long test-spark35 test-lowest lint format types layers examples bench clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -26,7 +27,7 @@ PYTHON_LOWEST ?= $(call pick,python3.10 python3.11 $(NAMES),(3, 10) <= sys.versi
 JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
-JOBS ?= 3
+JOBS ?= 2
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
@@ -71,7 +72,10 @@ demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(TESTS)
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long")
+
+test-long: java .venv/.ready .venv-readers/.ready jar
+	$(VENV)/$(PYTEST) -m long
 
 test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)

@@ -18,6 +18,8 @@ import pytest
 
 from tests.tablekit import append
 
+pytestmark = pytest.mark.long
+
 Rows = list[dict[str, Any]]
 UTC = dt.timezone.utc
 COMPARE = {

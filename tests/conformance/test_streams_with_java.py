@@ -20,6 +20,8 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.spark.types import spark_type
 from tests.spark.kit import Job
 
+pytestmark = pytest.mark.long
+
 UTC = dt.timezone.utc
 ALL_SCALARS = [
     ("k", "BIGINT NOT NULL"),

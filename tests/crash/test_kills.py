@@ -20,6 +20,8 @@ import pytest
 
 from paimon_stream import PaimonTable
 
+pytestmark = pytest.mark.long
+
 CHILD = Path(__file__).with_name("stream_child.py")
 ROWS_PER_FILE = 40
 SCHEMA = [("id", "BIGINT"), ("day", "STRING")]

@@ -18,6 +18,8 @@ from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.table.layout import manifest_path
 from tests.commitkit import Bench
 
+pytestmark = pytest.mark.long
+
 STEPS = 60
 KEPT = 6
 
