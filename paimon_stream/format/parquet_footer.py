@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError
+from paimon_stream.format.byte_cursor import ByteCursor
 
 __all__ = ["TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
 
@@ -92,12 +93,11 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
     return items
 
 
-class _Reader:
+class _Reader(ByteCursor):
     """Reads Thrift's compact protocol, whatever the structs mean."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    cut_off = "its footer is cut off"
+    damaged = "its footer is damaged"
 
     def struct(self) -> Struct:
         made: Struct = {}
@@ -124,26 +124,7 @@ class _Reader:
                 return head & 15, [self._value(head & 15) for _ in range(count)]
             case 12:
                 return self.struct()
-        raise FormatError("its footer is damaged")  # Parquet's footer has no maps
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise FormatError("its footer is cut off")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
-
-    def _varint(self) -> int:
-        made = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            made |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return made
-            if shift > 63:
-                raise FormatError("its footer is damaged")
+        raise FormatError(self.damaged)  # Parquet's footer has no maps
 
 
 def _write(out: bytearray, struct: Struct) -> None:

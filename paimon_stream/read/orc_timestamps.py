@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.format.byte_cursor import ByteCursor
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter, zigzag
 from paimon_stream.read.zones import is_utc, offsets
 
@@ -125,13 +126,15 @@ def decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
     return made
 
 
-class _Runs:
+class _Runs(ByteCursor):
     """A position in a stream of runs."""
 
+    cut_off = "a stream in it is cut off"
+    damaged = "a number in it is damaged"
+
     def __init__(self, data: bytes, signed: bool) -> None:
-        self._data = data
+        super().__init__(data)
         self._signed = signed
-        self._at = 0
 
     def next(self) -> Longs:
         head = self._take(1)[0]
@@ -145,25 +148,6 @@ class _Runs:
                 return self._patched(head)
             case _:
                 return self._delta(head)
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise FormatError("a stream in it is cut off")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
-
-    def _varint(self) -> int:
-        made = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            made |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return made
-            if shift > 63:
-                raise FormatError("a number in it is damaged")
 
     def _repeat(self, head: int) -> Longs:
         value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
