@@ -19,6 +19,7 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
 
 __all__ = ["Alignment", "Fold", "align", "fold_of", "project"]
@@ -174,7 +175,7 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
 
 
 def _expression(column: _Column, fold: Fold) -> Any:
-    made = functions.lit(None) if column.source is None else functions.col(_quoted(column.source))
+    made = functions.lit(None) if column.source is None else named(column.source)
     if column.parts is not None:
         made = _rebuilt(made, *column.parts, fold)
     elif column.cast is not None:
@@ -208,7 +209,3 @@ def _member(value: Any, source: st.StructType, one: DataField, fold: Fold) -> An
     else:
         made = _rebuilt(value.getField(found.name), found.dataType, one.type, fold)
     return made.alias(one.name)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -14,6 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.spark.named import named
 
 __all__ = ["bucket_expression"]
 
@@ -34,7 +35,7 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
     """The bucket of the rows of a DataFrame that has the table's columns, an INT from 0 to
     `num_buckets` - 1; None where there is no exact expression. `keys` are the bucket key columns in order."""
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
-        value = F.coalesce(_column(keys[0]).cast("long"), F.lit(0))
+        value = F.coalesce(named(keys[0].name).cast("long"), F.lit(0))
         return F.pmod(value, F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
@@ -48,28 +49,24 @@ def _is_exact(type_: DataType) -> bool:
     return type_.root in _INTEGER_BITS or type_.is_string
 
 
-def _column(field: DataField) -> Column:
-    return F.col("`" + field.name.replace("`", "``") + "`")
-
-
 def _row(keys: Sequence[DataField]) -> Column:
     """The bytes of a BinaryRow of the keys: the bits of NULLs, a slot for each, then the longer texts."""
     nulls = F.lit(0).cast("long")
     for position, field in enumerate(keys):
         bit = F.lit(1 << (_HEADER_BITS + position)).cast("long")
-        nulls = nulls + F.when(_column(field).isNull(), bit).otherwise(F.lit(0).cast("long"))
+        nulls = nulls + F.when(named(field.name).isNull(), bit).otherwise(F.lit(0).cast("long"))
     slots, texts = [_eight_bytes(nulls)], []
     offset = F.lit(_SLOT + _SLOT * len(keys)).cast("long")
     for field in keys:
         if field.type.is_string:
-            data = F.coalesce(_column(field).cast("binary"), F.lit(b""))
+            data = F.coalesce(named(field.name).cast("binary"), F.lit(b""))
             length = F.length(data)
             is_long = length > F.lit(_INLINE)
             padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
             place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
             inline = F.concat(_padded(data, F.lit(_INLINE)), _one_byte(length + F.lit(0x80)))
             kept = F.when(is_long, _eight_bytes(place)).otherwise(inline)
-            slots.append(F.when(_column(field).isNull(), F.lit(bytes(_SLOT))).otherwise(kept))
+            slots.append(F.when(named(field.name).isNull(), F.lit(bytes(_SLOT))).otherwise(kept))
             texts.append(F.when(is_long, _padded(data, padded)).otherwise(F.lit(b"")))
             offset = offset + F.when(is_long, padded).otherwise(F.lit(0)).cast("long")
         else:
@@ -79,7 +76,7 @@ def _row(keys: Sequence[DataField]) -> Column:
 
 def _number(field: DataField) -> Column:
     """The value's bits in a long, zero for NULL."""
-    column = _column(field)
+    column = named(field.name)
     value = F.unix_date(column) if field.type.root is TypeRoot.DATE else column.cast("int")
     if field.type.root is TypeRoot.BIGINT:
         value = column

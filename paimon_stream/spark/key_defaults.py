@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 
 from paimon_stream.format.types import DataType
+from paimon_stream.spark.named import named
 from paimon_stream.spark.types import spark_type
 from paimon_stream.table.table import Table
 from paimon_stream.write.defaults import default_of
@@ -26,7 +27,7 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
         one = schema.field(name)
         default = default_of(one, table.location)
         if default is not None:
-            given = functions.col("`" + name.replace("`", "``") + "`")
+            given = named(name)
             frame = frame.withColumn(name, functions.coalesce(given, literal(one.type, default)))
     return frame
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, UnsupportedFeature
@@ -18,6 +18,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, OPERATION_COLUMN, ROWKIND_FIELD
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
+from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
 from paimon_stream.table.schema_change import Merge
 from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
@@ -52,7 +53,7 @@ def fit_rows(
     alignment = _aligned(given, table.schema, table.location)
     if beside is None or operation is None:
         return table, project(frame, alignment)
-    carried = functions.col("`" + operation.replace("`", "``") + "`").cast("string").alias(beside.column)
+    carried = named(operation).cast("string").alias(beside.column)
     return table, project(frame, alignment, carried)
 
 

@@ -26,6 +26,7 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.named import named
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
 
@@ -92,7 +93,7 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     if with_bucket is ordered:
         with_bucket, bucket = ordered.withColumn(_BUCKET, bucket), F.col(_BUCKET)
     names = (*schema.partition_keys, *(one.name for one in keys if by_key))
-    sorting = [F.col(_quoted(name)) for name in names]
+    sorting = [named(name) for name in names]
     sorting.insert(len(schema.partition_keys), bucket)
     placed = _placed(with_bucket, table, bucket).sortWithinPartitions(*sorting, F.col(_ORDER))
     return placed.drop(_BUCKET, _ORDER), by_key
@@ -123,12 +124,8 @@ def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:
         # More tasks than that only cost their start; the number of partitions in the rows is not known.
         cores = frame.sparkSession.sparkContext.defaultParallelism
         most = min(most, max(buckets, _TASKS_PER_CORE * cores))
-    names = (F.col(_quoted(name)) for name in table.schema.partition_keys)
+    names = (named(name) for name in table.schema.partition_keys)
     return frame.repartition(most, *names, bucket)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 @cache
