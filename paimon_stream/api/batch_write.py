@@ -38,6 +38,7 @@ from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
+from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, write_task
 
 if TYPE_CHECKING:
@@ -147,9 +148,15 @@ def _write_files(
             option="merge_schema",
         )
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
-    batches = _completed(_batches(table, rows), table.schema, fixed)
+    operations = Operations.of(table.options)
+    batches: Iterable[pa.RecordBatch] = _batches(table, rows)
+    if operations is not None:
+        operations.check(table.schema, table.options, table.location)
+        batches = _with_operation(batches, operations, table.location)
+    batches = _completed(batches, table.schema, fixed)
     if table.schema.primary_keys:
-        return table, write_keyed_task(spec, batches, first_sequence=first).messages
+        written = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
+        return table, written.messages
     return table, write_task(spec, batches).messages
 
 
@@ -169,6 +176,15 @@ def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
         f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
         table=table.location,
     )
+
+
+def _with_operation(
+    batches: Iterable[pa.RecordBatch], operations: Operations, table: str
+) -> Iterator[pa.RecordBatch]:
+    """The same, each with the column that says what its rows do."""
+    for batch in batches:
+        operations.only(batch.schema.names.count(operations.column), table)
+        yield batch
 
 
 def _completed(

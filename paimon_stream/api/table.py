@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,13 @@ from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-from paimon_stream.options import MERGE_SCHEMA, PARTITION_DEFAULT_NAME, check_sink_options
+from paimon_stream.options import (
+    MERGE_SCHEMA,
+    OPERATION_COLUMN,
+    OPERATION_MAPPING,
+    PARTITION_DEFAULT_NAME,
+    check_sink_options,
+)
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
@@ -259,7 +266,14 @@ class PaimonTable:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def append(self, df: Rows, *, merge_schema: str | None = None) -> CommitReport:
+    def append(
+        self,
+        df: Rows,
+        *,
+        merge_schema: str | None = None,
+        operation_column: str | None = None,
+        operation_mapping: str | None = None,
+    ) -> CommitReport:
         """Appends the rows of a DataFrame of Spark's (not a streaming one), or of a `pyarrow.Table`,
         `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
 
@@ -267,13 +281,21 @@ class PaimonTable:
         the rows are there twice. In a table with a primary key each row replaces the one of its key, or is
         merged into it; among those given the last one counts. The table's newest schema and options hold.
         `merge_schema`, for a DataFrame, is `off`, `add` or `widen`, as `paimon-stream.merge-schema`.
+        `operation_column`, for a table with a primary key, is a column of the rows, not of the table, that
+        says what each row does, as `paimon-stream.operation-column`; `operation_mapping`, such as
+        `"new=+I,gone=-D"`, says what its values mean.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedTable`, `UnsupportedFeature`, `StorageError`,
         `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed; a
         `SequenceConflict` where others wrote to buckets of a table with a primary key meanwhile, each time.
         `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.
         """
-        return append_rows(self._newest(merge_schema), df)
+        options = {
+            MERGE_SCHEMA.key: merge_schema,
+            OPERATION_COLUMN.key: operation_column,
+            OPERATION_MAPPING.key: operation_mapping,
+        }
+        return append_rows(self._newest(options), df)
 
     def overwrite(
         self,
@@ -297,7 +319,7 @@ class PaimonTable:
 
         Raises `InvalidOption` for both, `OutsidePartition` for rows of other partitions, and as `append`.
         """
-        return overwrite_rows(self._newest(merge_schema), df, partition, dynamic)
+        return overwrite_rows(self._newest({MERGE_SCHEMA.key: merge_schema}), df, partition, dynamic)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table, as one snapshot. Raises as `append`."""
@@ -308,8 +330,9 @@ class PaimonTable:
         snapshot. Raises `InvalidOption` where none is named, and as `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
 
-    def _newest(self, merge_schema: str | None = None) -> Table:
-        asked = {} if merge_schema is None else {MERGE_SCHEMA.key: merge_schema}
+    def _newest(self, options: Mapping[str, str | None] = MappingProxyType({})) -> Table:
+        """As it is now, with options for what is to be done."""
+        asked = {key: value for key, value in options.items() if value is not None}
         check_sink_options(asked)
         return load_table(self._storage, asked)
 

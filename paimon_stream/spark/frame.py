@@ -17,6 +17,7 @@ from paimon_stream.spark.schema_fit import fit_rows
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
+from paimon_stream.write.row_kinds import Operations
 
 __all__ = ["overwrites_dynamically", "write_frame"]
 
@@ -47,8 +48,9 @@ def write_frame(
         )
     sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     whole = _completed(frame, table.schema, fixed, case_sensitive=sensitive)
-    table, rows = fit_rows(whole, table, partial(evolve, table))
-    return table, run_write_job(rows, table, first_sequence=first_sequence)
+    operations = Operations.of(table.options)
+    table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
+    return table, run_write_job(rows, table, first_sequence=first_sequence, operations=operations)
 
 
 def _completed(

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
-from paimon_stream.errors import IncompatibleSchema, InvalidOption, UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA, OPERATION_COLUMN, ROWKIND_FIELD
+from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.named import named
@@ -69,26 +69,10 @@ def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tup
     if beside is None:
         return frame, None
     fold = fold_of(_case_sensitive(frame))
-    wanted, location = fold(beside.column), table.location
-    if not table.schema.primary_keys:
-        wrong = f"needs a primary key, and {location} has none: its rows are never replaced. Leave it out"
-    elif any(fold(name) == wanted for name in table.schema.field_names):
-        wrong = f"is a column of {location}. Set the table's option 'rowkind.field' for one that is stored"
-    elif table.options.is_set(ROWKIND_FIELD):
-        wrong = f"contradicts 'rowkind.field' of {location}, which says where the kinds are. Leave it out"
-    else:
-        named = [name for name in frame.columns if fold(name) == wanted]
-        if len(named) == 1:
-            return frame.drop(named[0]), named[0]
-        raise IncompatibleSchema(
-            f"{location}: {OPERATION_COLUMN.key} is {beside.column!r}, but the rows have {len(named)} such "
-            "columns. Nothing was written. Select it with the table's columns.",
-            table=location,
-            column=beside.column,
-        )
-    raise InvalidOption(
-        f"{OPERATION_COLUMN.key} = {beside.column!r} {wrong}.", option=OPERATION_COLUMN.key, table=location
-    )
+    beside.check(table.schema, table.options, table.location, fold)
+    same = [name for name in frame.columns if fold(name) == fold(beside.column)]
+    beside.only(len(same), table.location)
+    return frame.drop(same[0]), same[0]
 
 
 def _aligned(frame: DataFrame, schema: TableSchema, location: str) -> Alignment:

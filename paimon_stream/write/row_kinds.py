@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import BadRowKind, InvalidOption
+from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.merge.spec import FIRST_ROW, PARTIAL_UPDATE, MergeSpec
+from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from paimon_stream.options import (
     IGNORE_UPDATE_BEFORE,
     OPERATION_COLUMN,
@@ -35,6 +36,10 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
 _SHOWN: Final = 3
+_ONE_WAY: Final = (
+    "max", "min", "first_value", "first_non_null_value", "bool_and", "bool_or", "listagg",
+)  # fmt: skip
+"""Aggregate functions without a way back."""
 
 Kinds = npt.NDArray[np.int8]
 
@@ -69,6 +74,33 @@ class Operations:
         kinds = _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
         return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
+    def check(
+        self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
+    ) -> None:
+        """Raises `InvalidOption` where that table has no use for such a column. `fold` makes names that are
+        the same one text."""
+        if not schema.primary_keys:
+            wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
+        elif fold(self.column) in map(fold, schema.field_names):
+            wrong = f"is a column of {table}. Set the table's option 'rowkind.field' for one that is stored"
+        elif options.is_set(ROWKIND_FIELD):
+            wrong = f"contradicts 'rowkind.field' of {table}, which says where the kinds are. Leave it out"
+        else:
+            return
+        raise InvalidOption(
+            f"{OPERATION_COLUMN.key} = {self.column!r} {wrong}.", option=OPERATION_COLUMN.key, table=table
+        )
+
+    def only(self, found: int, table: str) -> None:
+        """Raises `IncompatibleSchema` unless the rows have one such column."""
+        if found != 1:
+            raise IncompatibleSchema(
+                f"{table}: {OPERATION_COLUMN.key} is {self.column!r}, but the rows have {found} such "
+                "columns. Nothing was written. Select it with the table's columns.",
+                table=table,
+                column=self.column,
+            )
+
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str) -> Kinds:
     """The kinds that the tokens of a column stand for. Raises `BadRowKind` for NULL and unknown ones."""
@@ -92,28 +124,26 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
     """What a table makes of row kinds. `field` is the column of `rowkind.field`, None where there is none;
-    `refusal` says why deletes cannot be merged, "" where they can."""
+    `refused` are kinds that readers could not merge (R6.5), and `refusal` says why."""
 
     table: str
     field: str | None
     ignore_delete: bool
     ignore_update_before: bool
-    refusal: str
+    refused: tuple[int, ...] = ()
+    refusal: str = ""
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> KindRules:
         """The rules of that table."""
         field = options.value(ROWKIND_FIELD) if options.is_set(ROWKIND_FIELD) else None
-        refusal = ""
-        if merge.engine == FIRST_ROW:
-            refusal = "first-row keeps the first row of a key for good"
-        elif merge.engine == PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
-            refusal = "partial-update cannot take back what a row has set"
+        refused, refusal = _refused(merge)
         return cls(
             table=merge.table,
             field=field,
             ignore_delete=merge.ignore_delete,
             ignore_update_before=options.value(IGNORE_UPDATE_BEFORE),
+            refused=refused,
             refusal=refusal,
         )
 
@@ -125,21 +155,38 @@ class KindRules:
         return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds) -> npt.NDArray[np.bool_]:
-        """Which rows the table takes in. Raises `BadRowKind` for deletes that readers could not merge
-        (R6.5)."""
+        """Which rows the table takes in. Raises `BadRowKind` for those that readers could not merge."""
         dropped = np.zeros(len(kinds), bool)
         if self.ignore_delete:
             dropped |= (kinds == DELETE) | (kinds == UPDATE_BEFORE)
         if self.ignore_update_before:
             dropped |= kinds == UPDATE_BEFORE
-        if self.refusal:
-            taking = int(((kinds == DELETE) | (kinds == UPDATE_BEFORE))[~dropped].sum())
+        if self.refused:
+            taking = int(np.isin(kinds[~dropped], self.refused).sum())
             if taking:
+                names = ", ".join(name for name, kind in _TOKENS.items() if kind in self.refused)
                 raise BadRowKind(
-                    f"{taking:,} of {len(kinds):,} rows for {self.table} delete or take back (-D, -U), which "
-                    f"the table cannot merge: {self.refusal}. Set ignore-delete, or another option of the "
-                    "merge engine that says what a delete means.",
+                    f"{taking:,} of {len(kinds):,} rows for {self.table} delete or take back ({names}), and "
+                    f"the table cannot merge that: {self.refusal}. Set ignore-delete, or another option of "
+                    "the merge engine that says what a delete means.",
                     table=self.table,
                     count=taking,
                 )
         return ~dropped
+
+
+def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
+    """The kinds that the merge engine fails on, always, where a key has more rows; and why."""
+    both = (UPDATE_BEFORE, DELETE)
+    if merge.engine == FIRST_ROW:
+        return both, "first-row keeps the first row of a key for good"
+    if merge.engine == PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
+        return both, "partial-update cannot take back what a row has set"
+    if merge.engine == AGGREGATION:
+        for name, rule in merge.rules.items():
+            if rule.function in _ONE_WAY and not rule.ignore_retract:
+                why = f"{rule.function} of column {name!r} takes no value back"
+                if merge.remove_on_delete:
+                    return (UPDATE_BEFORE,), why
+                return both, f"{why} (fields.{name}.ignore-retract = true lets the column be)"
+    return (), ""

@@ -1,0 +1,195 @@
+"""What rows do to their keys: by a column that is stored, by one that is not, and what a table leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from paimon_stream import PaimonTable
+from paimon_stream.errors import (
+    BadRowKind,
+    IncompatibleSchema,
+    InvalidOption,
+    NullPrimaryKey,
+    PaimonStreamError,
+)
+
+NUMBERS = count()
+AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"}
+
+
+def made(*keys: str, **options: str) -> PaimonTable:
+    columns = [("id", "BIGINT NOT NULL"), ("v", "STRING"), ("kind", "STRING")]
+    location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
+    return PaimonTable.create(
+        location, columns, primary_keys=keys or ("id",), options={"bucket": "2", **options}
+    )
+
+
+def rows(*given: tuple[int | None, str, str | None], name: str = "op") -> pa.Table:
+    ids, values, operations = zip(*given, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": values, name: pa.array(operations, pa.string())})
+
+
+def found(table: PaimonTable) -> dict[int, str]:
+    merged = table.to_arrow(columns=["id", "v"]).to_pylist()
+    assert len({row["id"] for row in merged}) == len(merged)
+    return {row["id"]: row["v"] for row in merged}
+
+
+@pytest.mark.parametrize(
+    ("insert", "update", "delete"),
+    [("c", "u", "d"), ("r", "u", "d"), ("I", "U", "D"), ("+I", "+U", "-D"), ("insert", "UPDATE", "delete")],
+)
+def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(
+    insert: str, update: str, delete: str
+) -> None:
+    table = made()
+    first = rows((1, "a", insert), (2, "b", insert), (3, "c", insert), (3, "c", delete))
+    table.append(first, operation_column="op")
+    then = rows((1, "a2", update), (2, "b", delete), (4, "d", delete), (5, "e", update))
+    table.append(then.to_reader(), operation_column="op")
+    assert found(table) == {1: "a2", 5: "e"}
+    assert "op" not in table.schema.field_names
+
+
+def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -> None:
+    table = made()
+    given = rows((1, "a", "new"), (2, "b", "new"), (1, "a", "gone"))
+    table.append(given, operation_column="op", operation_mapping="new=+I, gone=-D")
+    assert found(table) == {2: "b"}
+    with pytest.raises(BadRowKind, match=r"1 of 1 rows it is 'c', which is none of new, gone"):
+        table.append(rows((3, "c", "c")), operation_column="op", operation_mapping="new=+I,gone=-D")
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "told"),
+    [
+        ({"operation_column": "nope"}, IncompatibleSchema, "0 such columns"),
+        ({"operation_column": "v"}, InvalidOption, "rowkind.field"),
+        ({"operation_mapping": "c=+I"}, InvalidOption, "nothing to map"),
+        ({"operation_column": "op", "operation_mapping": "c=insert"}, InvalidOption, "c=.I,u=.U,d=-D"),
+        ({}, IncompatibleSchema, "'op'"),
+    ],
+)
+def test_an_operation_column_that_makes_no_sense_changes_nothing(
+    asked: dict[str, str], error: type[PaimonStreamError], told: str
+) -> None:
+    table = made()
+    with pytest.raises(error, match=told):
+        table.append(rows((1, "a", "c")), **asked)
+    assert not _everything(table)
+
+
+def test_only_tables_whose_rows_are_replaced_have_a_use_for_it() -> None:
+    location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
+    table = PaimonTable.create(location, [("id", "BIGINT"), ("v", "STRING")])
+    with pytest.raises(InvalidOption, match="needs a primary key"):
+        table.append(rows((1, "a", "c")), operation_column="op")
+    with pytest.raises(InvalidOption, match="contradicts 'rowkind"):
+        made(**{"rowkind.field": "kind"}).append(rows((1, "a", "c")), operation_column="op")
+
+
+def test_a_stored_column_says_it_and_is_stored() -> None:
+    table = made(**{"rowkind.field": "kind"})
+    table.append(rows((1, "a", "+I"), (2, "b", "+I"), (3, "c", "+I"), name="kind"))
+    table.append(rows((1, "a", "-U"), (1, "A", "+U"), (2, "b", "-D"), (3, "c", "-U"), name="kind"))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "v": "A", "kind": "+U"}]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "beside"])
+def test_unknown_operations_and_none_are_named_and_counted(stored: bool) -> None:
+    options = {"rowkind.field": "kind"} if stored else {}
+    name = "kind" if stored else "op"
+    table = made(**options)
+    given = rows((1, "a", "+I"), (2, "b", "x"), (3, "c", None), (4, "d", "x"), name=name)
+    with pytest.raises(BadRowKind) as told:
+        table.append(given, operation_column=None if stored else "op")
+    assert f"{name!r}" in str(told.value) and "in 3 of 4 rows it is 'x', None" in str(told.value)
+    assert told.value.context["count"] == 3
+    assert not _everything(table)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, {}),
+        ({"ignore-delete": "true"}, {1: "a", 2: "b", 3: "c"}),
+        ({"ignore-update-before": "true"}, {3: "c"}),
+        ({"ignore-delete": "true", "ignore-update-before": "true"}, {1: "a", 2: "b", 3: "c"}),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_deletes_and_old_values_are_left_out_where_the_table_says_so(
+    options: Mapping[str, str], left: Mapping[int, str], together: bool
+) -> None:
+    table = made(**options)
+    first = [(1, "a", "+I"), (2, "b", "+I"), (3, "c", "+I")]
+    then = [(1, "a", "-D"), (2, "b", "-D"), (3, "c", "-U")]
+    for part in [first + then] if together else [first, then]:
+        table.append(rows(*part), operation_column="op")
+    assert found(table) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        ({"merge-engine": "partial-update"}, "-D", "partial-update cannot take back"),
+        ({"merge-engine": "partial-update"}, "-U", "partial-update cannot take back"),
+        ({"merge-engine": "first-row", "write-only": "true"}, "-D", "first row"),
+        (AGGREGATED, "-D", r"max of column 'v' takes no value back \(fields.v.ignore-retract"),
+        (AGGREGATED, "-U", "max of column 'v'"),
+        ({**AGGREGATED, "aggregation.remove-record-on-delete": "true"}, "-U", r"take back \(-U\)"),
+    ],
+    ids=repr,
+)
+def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
+    options: Mapping[str, str], kind: str, told: str
+) -> None:
+    table = made(**options)
+    with pytest.raises(BadRowKind, match=told) as raised:
+        table.append(rows((1, "a", "+I"), (2, "a", kind)), operation_column="op")
+    assert raised.value.context["count"] == 1
+    assert not _everything(table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**AGGREGATED, "aggregation.remove-record-on-delete": "true"},
+        {**AGGREGATED, "fields.v.ignore-retract": "true"},
+        {**AGGREGATED, "ignore-delete": "true"},
+        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+        {"merge-engine": "partial-update", "fields.v.sequence-group": "kind"},
+    ],
+    ids=repr,
+)
+def test_deletes_that_readers_can_merge_are_taken(options: Mapping[str, str]) -> None:
+    table = made(**options)
+    for _ in range(2):
+        table.append(rows((1, "a", "+I"), (2, "b", "+I")), operation_column="op")
+        table.append(rows((1, "a", "-D")), operation_column="op")
+    assert found(table)[2] == "b"
+
+
+@pytest.mark.parametrize("key", ["id", "kind"])
+def test_nulls_in_a_key_are_counted_and_nothing_is_written(key: str) -> None:
+    table = made("kind", "id")
+    given: Sequence[Any] = [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
+    broken = [(None, *row[1:]) if key == "id" else (*row[:2], None) for row in given[:2]]
+    with pytest.raises(NullPrimaryKey) as told:
+        table.append(rows(*broken, *given, name="kind"))
+    assert f"Column {key!r}" in str(told.value) and "2 of 5 rows" in str(told.value)
+    assert not _everything(table)
+
+
+def _everything(table: PaimonTable) -> list[str]:
+    """Snapshots and data files, live or not."""
+    names = [name for name in table._storage.list_folders("") if name.startswith("bucket-")]
+    files = [stat.path for name in names for stat in table._storage.list_files(name)]
+    return files + [f"snapshot {one.id}" for one in table.snapshots()]
