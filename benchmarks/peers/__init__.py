@@ -1,0 +1,1 @@
+"""What `benchmarks/streams.py` measures and by what: data, loads, systems, their processes."""

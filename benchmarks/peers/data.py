@@ -1,0 +1,130 @@
+"""The files that the streams read, with a fixed seed, and what a table must hold after them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .loads import Load
+
+__all__ = ["Sums", "expected", "make_data", "sums_of"]
+
+SEED = 20_260_101
+REGIONS = 5
+_NAMES = 1_000
+_CENTS = pa.decimal128(12, 2)
+_START = 1_767_225_600_000_000  # 2026-01-01, in microseconds
+
+Sums = dict[str, int]
+"""Rows, and the sums of ids, quantities and cents."""
+
+
+def make_data(load: Load, folder: Path) -> Path:
+    """Writes the load's files and returns their folder; those of an earlier load of the same key serve."""
+    place = folder / ("keyed" if load.keyed else "append")
+    place = place.with_name("-".join([place.name, *map(str, load.data_key[1:])]))
+    if (place.parent / f"{place.name}.json").exists():
+        return place
+    place.mkdir(parents=True)
+    random = np.random.default_rng(SEED)
+    sums = _keyed(load, place, random) if load.keyed else _append(load, place, random)
+    (place.parent / f"{place.name}.json").write_text(json.dumps(sums))
+    return place
+
+
+def expected(place: Path) -> Sums:
+    """What a table must hold after all files of a folder."""
+    sums: Sums = json.loads((place.parent / f"{place.name}.json").read_text())
+    return sums
+
+
+def sums_of(table: pa.Table) -> Sums:
+    """The sums of rows in Arrow, columns `id`, `quantity` and `amount`."""
+    amount = pc.sum(table["amount"]).as_py()
+    return {
+        "rows": table.num_rows,
+        "id": pc.sum(table["id"]).as_py(),
+        "quantity": pc.sum(table["quantity"]).as_py(),
+        "cents": int(amount * 100),
+    }
+
+
+def _append(load: Load, place: Path, random: np.random.Generator) -> Sums:
+    sums: Sums = {}
+    files = load.batches * load.files_per_batch
+    count = load.rows_per_batch // load.files_per_batch
+    for number in range(files):
+        rows = _rows(np.arange(number * count, (number + 1) * count), random)
+        for name, value in sums_of(rows).items():
+            sums[name] = sums.get(name, 0) + value
+        _write(rows, place, number)
+    return sums
+
+
+def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
+    """A batch has each key once. Half of its keys, after the first batch, are in the table already."""
+    count, half = load.rows_per_batch, load.rows_per_batch // 2
+    known = 0
+    quantities = np.zeros(load.rows, np.int64)
+    cents = np.zeros(load.rows, np.int64)
+    per_file = count // load.files_per_batch
+    for batch in range(load.batches):
+        fresh = count if batch == 0 else count - half
+        old = random.choice(known, half, replace=False) if known else np.empty(0, np.int64)
+        keys = np.concatenate([old, np.arange(known, known + fresh)])
+        random.shuffle(keys)
+        known += fresh
+        rows = _rows(keys, random)
+        quantities[keys] = rows["quantity"].to_numpy()
+        # The low half of a decimal of 16 bytes.
+        cents[keys] = np.frombuffer(rows["amount"].chunk(0).buffers()[1], np.int64)[::2]
+        for part in range(load.files_per_batch):
+            _write(rows.slice(part * per_file, per_file), place, batch * load.files_per_batch + part)
+    return {
+        "rows": known,
+        "id": known * (known - 1) // 2,
+        "quantity": int(quantities.sum()),
+        "cents": int(cents.sum()),
+    }
+
+
+def _rows(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
+    count = len(ids)
+    names = pa.array([f"customer{number:04d}" for number in range(_NAMES)])
+    regions = pa.array([f"region{number}" for number in range(REGIONS)])
+    cents = pa.array(random.integers(0, 10**7, count)).cast(pa.decimal128(19, 0))
+    # A decimal's bytes are those of its cents: 16 each, whatever its scale.
+    amount = pa.Array.from_buffers(_CENTS, count, cents.buffers())
+    times = _START + ids * 1_000_000 + random.integers(0, 1_000_000, count)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "name": names.take(pa.array(random.integers(0, _NAMES, count))),
+            "amount": amount,
+            "price": random.random(count) * 100,
+            "at": pa.array(times).cast(pa.timestamp("us", "UTC")),
+            "quantity": pa.array(random.integers(1, 50, count), pa.int32()),
+            "note": _texts(count, random),
+            "region": regions.take(pa.array(random.integers(0, REGIONS, count))),
+        }
+    )
+
+
+def _texts(count: int, random: np.random.Generator) -> pa.Array:
+    """Texts of 40 characters, no two the same."""
+    letters = np.frombuffer(random.bytes(count * 20).hex().encode(), np.uint8)
+    offsets = np.arange(count + 1, dtype=np.int32) * 40
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
+
+
+def _write(rows: pa.Table, place: Path, number: int) -> None:
+    """Spark takes files by their time, so each has one of its own."""
+    path = place / f"part-{number:05d}.parquet"
+    pq.write_table(rows, path, compression="snappy")
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))

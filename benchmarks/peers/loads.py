@@ -1,0 +1,131 @@
+"""The loads, and the goals that are set for ours."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["COLUMNS", "DDL", "LOADS", "Goal", "Load", "load_from"]
+
+COLUMNS = (
+    ("id", "bigint"),
+    ("name", "string"),
+    ("amount", "decimal(12,2)"),
+    ("price", "double"),
+    ("at", "timestamp"),
+    ("quantity", "int"),
+    ("note", "string"),
+    ("region", "string"),
+)
+DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """`figure` of ours, divided by that of `peer` (or, with `minus`, less it), is at most `limit`.
+
+    `peer_load` takes the peer's figure from another load of the same run."""
+
+    text: str
+    figure: str
+    peer: str
+    limit: float
+    minus: bool = False
+    peer_load: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One stream: `batches` micro-batches of `files_per_batch` files each."""
+
+    name: str
+    title: str
+    batches: int = 10
+    rows_per_batch: int = 200_000
+    files_per_batch: int = 2
+    partitioned: bool = False
+    buckets: int = 0
+    keyed: bool = False
+    without: tuple[str, ...] = ()
+    goals: tuple[Goal, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Of the whole stream."""
+        return self.batches * self.rows_per_batch
+
+    @property
+    def data_key(self) -> tuple[object, ...]:
+        """Loads of the same key read the same files."""
+        return (self.keyed, self.batches, self.rows_per_batch, self.files_per_batch)
+
+    def as_json(self) -> dict[str, Any]:
+        """What a child process needs."""
+        return {**asdict(self), "goals": ()}
+
+
+def load_from(fields: dict[str, Any]) -> Load:
+    """The inverse of `as_json`."""
+    return Load(**fields)
+
+
+_CPU, _WALL = "cpu", "wall"
+
+LOADS: dict[str, Load] = {
+    load.name: load
+    for load in (
+        Load(
+            name="L1",
+            title="append, unpartitioned",
+            goals=(
+                Goal(text="CPU ≤ 0.85 × Spark parquet", figure=_CPU, peer="parquet", limit=0.85),
+                Goal(text="wall ≤ Spark parquet", figure=_WALL, peer="parquet", limit=1.0),
+            ),
+        ),
+        Load(
+            name="L2",
+            title="append, 5 partitions",
+            partitioned=True,
+            goals=(
+                Goal(text="CPU ≤ 0.9 × Spark parquet", figure=_CPU, peer="parquet", limit=0.9),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+            ),
+        ),
+        Load(
+            name="L3",
+            title="append, 8 buckets",
+            buckets=8,
+            without=("parquet", "delta"),
+            goals=(
+                Goal(text="CPU ≤ 0.55 × the jar", figure=_CPU, peer="jar", limit=0.55),
+                Goal(text="CPU ≤ 1.1 × our own L1", figure=_CPU, peer="ours", limit=1.1, peer_load="L1"),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+            ),
+        ),
+        Load(
+            name="L4",
+            title="upserts by primary key, half of them updates, 4 buckets",
+            rows_per_batch=100_000,
+            files_per_batch=1,
+            buckets=4,
+            keyed=True,
+            without=("parquet",),
+            goals=(
+                Goal(text="CPU ≤ 0.8 × the jar", figure=_CPU, peer="jar", limit=0.8),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+            ),
+        ),
+        Load(
+            name="L5",
+            title="tiny batches",
+            batches=200,
+            rows_per_batch=1_000,
+            files_per_batch=1,
+            goals=(
+                Goal(text="p50 ≤ noop + 30 ms", figure="p50", peer="noop", limit=30, minus=True),
+                Goal(text="early: p50 ≤ noop + 30 ms", figure="first", peer="noop", limit=30, minus=True),
+                Goal(text="late: p50 ≤ noop + 30 ms", figure="last", peer="noop", limit=30, minus=True),
+            ),
+        ),
+    )
+}  # fmt: skip

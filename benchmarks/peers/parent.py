@@ -1,0 +1,158 @@
+"""The parent's end of a system's process: starts it, asks it, ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from .jars import jars_for
+from .loads import Load
+from .processes import Memory, kill_session
+
+__all__ = ["Died", "Peer"]
+
+HERE = Path(__file__).resolve().parent.parent
+_START_LIMIT = 240.0
+
+
+class Died(RuntimeError):
+    """A system that has failed, ended or taken too long; the text says why."""
+
+
+class Peer:
+    """One system in a process, a JVM and a session of its own.
+
+    `python` is the interpreter it runs by. Raises `Died`, or `Unavailable` where its jar cannot be had.
+    """
+
+    def __init__(self, name: str, folder: Path, *, python: str, memory: str, limit: float) -> None:
+        self.name, self.folder, self.limit = name, folder, limit
+        self.runs = 0
+        jars = map(str, jars_for(name.partition("+")[0], spark_version(python)))
+        tree = name.partition("@")[2] or str(HERE.parent)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([tree, str(HERE)]),
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+            "PYTHONHASHSEED": "0",
+            "TMPDIR": str(folder),
+            "TZ": "UTC",
+        }
+        self._log = (folder / "log").open("wb")
+        self._process = subprocess.Popen(
+            [python, "-m", "peers.child", name, str(folder), memory, *jars],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+            text=True,
+        )
+        self._answers: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            self.ready = self._answer(_START_LIMIT)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, load: Load, source: Path, *, memory: bool = False) -> dict[str, Any]:
+        """Runs the stream once, into a new table; the answer has the table's name and place."""
+        self.runs += 1
+        table = f"t{self.runs}"
+        order = {
+            "do": "run",
+            "load": load.as_json(),
+            "source": str(source),
+            "table": table,
+            "checkpoint": str(self.folder / "checkpoints" / table),
+        }
+        if memory:
+            with Memory(self._process.pid) as watch:
+                answer = self._ask(order)
+            answer["memory"] = watch.peaks
+        else:
+            answer = self._ask(order)
+        answer["table"] = table
+        return answer
+
+    def sums(self, table: str) -> dict[str, int] | None:
+        """What Spark reads in the table; None if that is another's task."""
+        sums: dict[str, int] | None = self._ask({"do": "check", "table": table}).get("sums")
+        return sums
+
+    def place(self, table: str) -> Path:
+        """The folder of a Paimon table."""
+        return self.folder / "warehouse" / "db.db" / table
+
+    def drop(self, table: str) -> None:
+        """Removes a table's files and its checkpoint."""
+        for folder in (self.place(table), self.folder / "warehouse" / "db" / table):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder / "checkpoints" / table, ignore_errors=True)
+
+    def close(self) -> None:
+        """Ends the process and all that it has started."""
+        kill_session(self._process.pid)
+        self._process.wait()
+        self._log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Died(f"its process has ended: {self._last_words()}") from error
+        return self._answer(self.limit)
+
+    def _answer(self, limit: float) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=limit)
+        except queue.Empty:
+            raise Died(f"no answer within {limit:.0f} s") from None
+        if line is None:
+            raise Died(f"its process has ended: {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Died(answer["error"])
+        return answer
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put(None)
+
+    def _last_words(self) -> str:
+        lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
+        return " | ".join(lines[-3:])[-600:] or "it said nothing"
+
+
+_VERSIONS: dict[str, str] = {}
+
+
+def spark_version(python: str) -> str:
+    """The pyspark that an interpreter has."""
+    if python not in _VERSIONS:
+        command = [python, "-c", "import importlib.metadata as m; print(m.version('pyspark'))"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise Died(f"the interpreter has no pyspark: {done.stderr.strip().splitlines()[-1:]}")
+        _VERSIONS[python] = done.stdout.strip()
+    return _VERSIONS[python]
+
+
+def own_python() -> str:
+    """The interpreter of this process, which serves where none is named."""
+    return sys.executable

@@ -1,0 +1,103 @@
+"""CPU seconds and memory of a session of processes, read from /proc; and the end of them all.
+
+A measured system is a process that leads a session of its own: its JVM and its Python workers belong to it,
+also those that change their process group. The times of children that have ended are in their parents'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Memory", "cpu_seconds", "kill_session", "members"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process: its id, its name, and the ticks of CPU that it and its ended children took."""
+
+    pid: int
+    name: str
+    ticks: int
+
+
+def members(session: int) -> list[Member]:
+    """The processes of a session, those included that have ended and were not waited for."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = Path(entry.path, "stat").read_text(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        head, _, tail = text.rpartition(")")
+        fields = tail.split()
+        if int(fields[3]) == session:
+            ticks = sum(map(int, fields[11:15]))
+            found.append(Member(int(entry.name), head.partition("(")[2], ticks))
+    return found
+
+
+def cpu_seconds(session: int) -> float:
+    """User and system time of a session so far, ended children included."""
+    return sum(member.ticks for member in members(session)) / _TICKS
+
+
+def kill_session(session: int) -> None:
+    """Ends all of a session, at once."""
+    for member in members(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member.pid, signal.SIGKILL)
+
+
+@dataclass
+class Memory:
+    """The peaks of a session's memory in MiB, by driver, JVM and Python workers; pages that processes share
+    count in proportion (PSS). `with Memory(session):` looks every 0.2 seconds."""
+
+    session: int
+    peaks: dict[str, float] = field(default_factory=dict)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Memory:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.2):
+            self._look()
+
+    def _look(self) -> None:
+        now: dict[str, float] = {}
+        for member in members(self.session):
+            size = _proportional_size(member.pid)
+            if size is not None:
+                name = "driver" if member.pid == self.session else "workers"
+                name = "jvm" if member.name == "java" else name
+                now[name] = now.get(name, 0.0) + size
+        now["together"] = sum(now.values())
+        for name, size in now.items():
+            self.peaks[name] = max(self.peaks.get(name, 0.0), size)
+
+
+def _proportional_size(pid: int) -> float | None:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return None
+    line = next((one for one in rollup.splitlines() if one.startswith("Pss:")), None)
+    return None if line is None else int(line.split()[1]) / 1024

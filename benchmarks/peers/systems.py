@@ -1,0 +1,248 @@
+"""The systems: how each makes a table, writes a stream into it, reads it back. Runs in their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .loads import DDL, Load
+
+__all__ = ["System", "data_files", "make_system"]
+
+
+class System:
+    """Spark's noop, and what the others have in common. `folder` is the warehouse of all its tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf: dict[str, str] = {}
+
+    def location(self, table: str) -> Path:
+        """Where the files of a table are."""
+        return self.folder / "db.db" / table
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        """Makes an empty table, before the clock starts."""
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        """Starts the query, over all files that are there."""
+        writer = stream.writeStream.foreachBatch(_to_noop)
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    def read(self, spark: Any, table: str) -> Any:
+        """The table as a DataFrame; None if it is read elsewhere, or is nowhere."""
+        return None
+
+
+def _to_noop(df: Any, batch: int) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+class SparkParquet(System):
+    """Spark's own sink of files."""
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        writer = stream.writeStream.format("parquet").option("path", str(self.location(table)))
+        if load.partitioned:
+            writer = writer.partitionBy("region")
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    def read(self, spark: Any, table: str) -> Any:
+        return spark.read.parquet(str(self.location(table)))
+
+
+class Ours(System):
+    """`PaimonSink`. `options` are given to the sink."""
+
+    def __init__(self, folder: Path, options: dict[str, str]) -> None:
+        super().__init__(folder)
+        self.options = options
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        _create_paimon(spark, self.location(table), load)
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        from paimon_stream import PaimonSink
+
+        sink = PaimonSink(str(self.location(table)), options=self.options)
+        return sink.start(stream, checkpoint=checkpoint, trigger={"availableNow": True})
+
+
+class Pypaimon(System):
+    """Batches collected as Arrow on the driver and written there by pypaimon."""
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        _create_paimon(spark, self.location(table), load)
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        import pyarrow as pa
+        from pypaimon import CatalogFactory
+
+        opened = CatalogFactory.create({"warehouse": str(self.folder)}).get_table(f"db.{table}")
+        builder = opened.new_stream_write_builder()
+
+        def write(df: Any, batch: int) -> None:
+            rows = df.toArrow() if hasattr(df, "toArrow") else pa.Table.from_batches(df._collect_as_arrow())
+            writer, commit = builder.new_write(), builder.new_commit()
+            writer.write_arrow(rows.cast(writer.table_pyarrow_schema))
+            commit.commit(writer.prepare_commit(batch), batch)
+            writer.close()
+            commit.close()
+
+        trigger = stream.writeStream.foreachBatch(write).trigger(availableNow=True)
+        return trigger.option("checkpointLocation", checkpoint).start()
+
+
+def _create_paimon(spark: Any, location: Path, load: Load) -> None:
+    from paimon_stream import PaimonTable
+
+    options = {"file.format": "parquet", "file.compression.zstd-level": "1"}
+    if load.buckets:
+        options["bucket"] = str(load.buckets)
+    if load.keyed:
+        options["write-only"] = "true"
+    elif load.buckets:
+        options["bucket-key"] = "id"
+    PaimonTable.create(
+        str(location),
+        schema=spark.createDataFrame([], DDL).schema,
+        partition_keys=["region"] if load.partitioned else [],
+        primary_keys=["id"] if load.keyed else [],
+        options=options,
+    )
+
+
+class PaimonJar(System):
+    """Paimon's own sink for Spark. It writes only, as ours: no compaction beside the stream."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.conf = {
+            "spark.sql.catalog.paimon": "org.apache.paimon.spark.SparkCatalog",
+            "spark.sql.catalog.paimon.warehouse": str(folder),
+            "spark.sql.extensions": "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions",
+        }
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        properties = {
+            "file.format": "parquet",
+            "file.compression": "zstd",
+            "file.compression.zstd-level": "1",
+            "write-only": "true",
+            "bucket": str(load.buckets or -1),
+        }
+        if load.keyed:
+            properties["primary-key"] = "id"
+        elif load.buckets:
+            properties["bucket-key"] = "id"
+        text = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
+        partitioned = "PARTITIONED BY (region)" if load.partitioned else ""
+        spark.sql("CREATE DATABASE IF NOT EXISTS paimon.db")
+        spark.sql(f"CREATE TABLE paimon.db.{table} ({DDL}) {partitioned} TBLPROPERTIES ({text})")
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        writer = stream.writeStream.format("paimon").option("checkpointLocation", checkpoint)
+        return writer.trigger(availableNow=True).start(str(self.location(table)))
+
+    def read(self, spark: Any, table: str) -> Any:
+        return spark.table(f"paimon.db.{table}")
+
+
+class Iceberg(System):
+    """Iceberg's sink, each task writing all its partitions; upserts by MERGE, merged when read."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.conf = {
+            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.ice.type": "hadoop",
+            "spark.sql.catalog.ice.warehouse": str(folder),
+            "spark.sql.catalog.ice.cache-enabled": "false",
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        }
+
+    def location(self, table: str) -> Path:
+        return self.folder / "db" / table
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        by = "region" if load.partitioned else f"bucket({load.buckets}, id)" if load.buckets else ""
+        properties = {
+            "format-version": "2",
+            "write.parquet.compression-codec": "zstd",
+            "write.parquet.compression-level": "1",
+            "write.distribution-mode": "none",
+            "write.merge.mode": "merge-on-read",
+        }
+        text = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
+        partitioned = f"PARTITIONED BY ({by})" if by else ""
+        spark.sql(f"CREATE TABLE ice.db.{table} ({DDL}) USING iceberg {partitioned} TBLPROPERTIES ({text})")
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        if load.keyed:
+            return writer.foreachBatch(_merge_into(f"ice.db.{table}")).start()
+        return writer.format("iceberg").option("fanout-enabled", "true").toTable(f"ice.db.{table}")
+
+    def read(self, spark: Any, table: str) -> Any:
+        return spark.table(f"ice.db.{table}")
+
+
+class Delta(System):
+    """Delta's sink; upserts by MERGE."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.conf = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+
+    def create(self, spark: Any, table: str, load: Load) -> None:
+        partitioned = "PARTITIONED BY (region)" if load.partitioned else ""
+        spark.sql(f"CREATE TABLE delta.`{self.location(table)}` ({DDL}) USING delta {partitioned}")
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        if load.keyed:
+            return writer.foreachBatch(_merge_into(f"delta.`{self.location(table)}`")).start()
+        return writer.format("delta").start(str(self.location(table)))
+
+    def read(self, spark: Any, table: str) -> Any:
+        return spark.read.format("delta").load(str(self.location(table)))
+
+
+def _merge_into(table: str) -> Callable[[Any, int], None]:
+    def merge(df: Any, batch: int) -> None:
+        df.createOrReplaceTempView("batch")
+        df.sparkSession.sql(
+            f"MERGE INTO {table} t USING batch s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return merge
+
+
+_MADE_OF_A_FOLDER: dict[str, Callable[[Path], System]] = {
+    "noop": System,
+    "parquet": SparkParquet,
+    "pypaimon": Pypaimon,
+    "jar": PaimonJar,
+    "iceberg": Iceberg,
+    "delta": Delta,
+}
+
+
+def make_system(name: str, folder: Path) -> System:
+    """A system by its name: `ours` may be followed by `+option=value` and by `@checkout`."""
+    plain, *options = name.partition("@")[0].split("+")
+    if plain == "ours":
+        return Ours(folder, dict(option.split("=", 1) for option in options))
+    return _MADE_OF_A_FOLDER[plain](folder)
+
+
+def data_files(location: Path) -> Iterator[Path]:
+    """The files of rows in a table's folder, whichever system made them."""
+    for path in location.rglob("*.parquet"):
+        if not {"_delta_log", "metadata", "manifest"} & set(path.relative_to(location).parts):
+            yield path
