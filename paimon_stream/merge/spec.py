@@ -12,7 +12,8 @@ from typing import Final
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField
+from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
 from paimon_stream.options import Options
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "KIND",
     "PARTIAL_UPDATE",
     "SEQUENCE",
-    "ColumnRule",
     "MergeSpec",
     "SequenceGroup",
 ]
@@ -38,29 +38,8 @@ PARTIAL_UPDATE: Final = "partial-update"
 AGGREGATION: Final = "aggregation"
 FIRST_ROW: Final = "first-row"
 
-_FUNCTIONS: Final = (
-    "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
-    "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
-)  # fmt: skip
 _LAST_NON_NULL: Final = "last_non_null_value"
-_NUMERIC: Final = {
-    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
-    TypeRoot.DECIMAL,
-}  # fmt: skip
 _FIELDS: Final = "fields."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnRule:
-    """What a column becomes: `function` is one of Java's names, or `key`, or `non_null` (each value that is
-    not NULL replaces the one before), or `of_group` (the value of the row that the sequence group takes).
-    `group` is the position of its sequence group, None for none."""
-
-    function: str
-    ignore_retract: bool = False
-    distinct: bool = False
-    delimiter: str = ","
-    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,16 +208,16 @@ class _Reading:
 
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
         function = function.strip()
-        if function not in _FUNCTIONS:
+        if function not in FUNCTIONS:
             raise UnsupportedFeature(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
-                f"this release does not have. It has {', '.join(_FUNCTIONS)}. Use an engine on the JVM, or "
+                f"this release does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or "
                 "change the function.",
                 table=self._table,
                 column=column.name,
                 function=function,
             )
-        if not _fits(function, column.type):
+        if not fits(function, column.type):
             raise InvalidOption(
                 f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function "
                 f"{function!r} does not take. Change the function or the type.",
@@ -320,20 +299,3 @@ class _Reading:
                 member_of[name] = len(groups)
             groups.append(SequenceGroup(ordering=ordering))
         return groups, member_of
-
-
-def _fits(function: str, type_: DataType) -> bool:
-    match function:
-        case "sum" | "product":
-            return type_.root in _NUMERIC
-        case "max" | "min":
-            return not type_.is_nested and type_.root is not TypeRoot.BOOLEAN
-        case "bool_and" | "bool_or":
-            return type_.root is TypeRoot.BOOLEAN
-        case "listagg":
-            return type_.root is TypeRoot.VARCHAR and type_.precision == MAX_LENGTH
-        case "collect":
-            return type_.root is TypeRoot.ARRAY
-        case "merge_map":
-            return type_.root is TypeRoot.MAP
-    return True

@@ -1,0 +1,70 @@
+"""The aggregate functions of this release: names, types they take, whether they take a value back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import InvalidData
+from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
+
+__all__ = ["FUNCTIONS", "TAKES_BACK", "ColumnRule", "cannot_retract", "fits"]
+
+FUNCTIONS: Final = (
+    "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
+    "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
+)  # fmt: skip
+"""Java's names."""
+
+TAKES_BACK: Final = frozenset(
+    {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"}
+    | {"merge_map"}
+)
+"""Functions that have something to do for a -U or -D; the others refuse it."""
+
+_NUMERIC: Final = {
+    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
+    TypeRoot.DECIMAL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRule:
+    """What a column becomes: `function` is one of Java's names, or `key`, or `non_null` (each value that is
+    not NULL replaces the one before), or `of_group` (the value of the row that the sequence group takes).
+    `group` is the position of its sequence group, None for none."""
+
+    function: str
+    ignore_retract: bool = False
+    distinct: bool = False
+    delimiter: str = ","
+    group: int | None = None
+
+
+def fits(function: str, type_: DataType) -> bool:
+    """Whether the function takes values of that type."""
+    match function:
+        case "sum" | "product":
+            return type_.root in _NUMERIC
+        case "max" | "min":
+            return not type_.is_nested and type_.root is not TypeRoot.BOOLEAN
+        case "bool_and" | "bool_or":
+            return type_.root is TypeRoot.BOOLEAN
+        case "listagg":
+            return type_.root is TypeRoot.VARCHAR and type_.precision == MAX_LENGTH
+        case "collect":
+            return type_.root is TypeRoot.ARRAY
+        case "merge_map":
+            return type_.root is TypeRoot.MAP
+    return True
+
+
+def cannot_retract(table: str, column: str, function: str) -> InvalidData:
+    """The error of a -U or -D row whose column cannot be taken back."""
+    return InvalidData(
+        f"{table} has -U or -D rows, and column {column!r} is aggregated by {function!r}, which cannot take "
+        f"a value back. Filter them out, or set fields.{column}.ignore-retract or ignore-delete to true.",
+        table=table,
+        column=column,
+        function=function,
+    )

@@ -1,0 +1,251 @@
+"""listagg, collect and merge_map: texts, lists and maps of all keys at a time, element by element.
+
+Elements are numbered so that equal ones have equal numbers; then what becomes of an element depends on the
+rows of its key that hold an equal one, and on nothing else. A list gives an element back from the front, and
+no more than it has: of what was put in, the last are left, as many as stand above the lowest point that the
+running difference of put in and taken back ever had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
+from paimon_stream.merge.steps import BACK, OLDER, Steps
+
+__all__ = ["collected", "equals", "joined", "maps_merged"]
+
+
+# -- texts ------------------------------------------------------------------------------------------
+
+
+def joined(column: pa.Array, steps: Steps, delimiter: str, *, distinct: bool) -> pa.Array:
+    """Texts with the delimiter between; empty ones are left out, unless there is nothing else. With
+    `distinct` the first text stays as it is, and of the others the parts that are not there yet."""
+    steps = steps.since_set
+    runs, wanted = steps.runs, steps.valid(column)
+    some = np.logical_or.reduceat(wanted, runs.starts)
+    length = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    places = _in_order(steps, wanted & (length > 0)[runs.order])
+    texts, owner = column.take(pa.array(runs.order[places])), runs.run_of[places]
+    if distinct:
+        texts, owner = _parts(texts, owner, delimiter)
+    offsets = _offsets(owner, len(some))
+    lists = pa.ListArray.from_arrays(offsets, texts)
+    made = pc.binary_join(lists, delimiter).cast(column.type)
+    return made if some.all() else pc.if_else(pa.array(some), made, pa.scalar(None, column.type))
+
+
+def _in_order(steps: Steps, wanted: Flags) -> Ints:
+    """The places wanted; of each key the older ones in front, the last of them first."""
+    places = np.flatnonzero(wanted)
+    older = steps.does[places] == OLDER
+    if not older.any():
+        return places
+    order = np.lexsort((np.where(older, -places, places), ~older, steps.runs.run_of[places]))
+    return places[order]
+
+
+def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
+    """Of each owner its first text, and the parts of the others that were not there before."""
+    lists = pc.split_pattern(texts, delimiter)
+    parts, bounds = lists.values, lists.offsets.to_numpy(zero_copy_only=False)
+    row = np.repeat(np.arange(len(texts)), np.diff(bounds))
+    first = np.zeros(len(texts), np.bool_)
+    if len(texts):
+        first[run_starts([owner])] = True
+    length = pc.binary_length(parts).to_numpy(zero_copy_only=False)
+    kept = _first_of_each(equals(parts), owner[row])
+    kept = kept[~first[row[kept]] & (length[kept] > 0)]
+    whole = np.flatnonzero(first)
+    at = np.concatenate((whole, row[kept]))
+    order = np.argsort(at, kind="stable")
+    both = pa.concat_arrays([texts.take(pa.array(whole)), parts.take(pa.array(kept))])
+    return both.take(pa.array(order)), owner[at[order]]
+
+
+# -- lists and maps ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Elements of a column in the order of their rows: where each is among all elements, the key it belongs
+    to, the place of its row along the order."""
+
+    at: Ints
+    owner: Ints
+    place: Ints
+
+    def select(self, wanted: Flags) -> _Elements:
+        return _Elements(self.at[wanted], self.owner[wanted], self.place[wanted])
+
+
+def _elements(column: pa.Array, steps: Steps, wanted: Flags) -> _Elements:
+    places = np.flatnonzero(wanted)
+    rows = steps.runs.order[places]
+    bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = np.diff(bounds)[rows]
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    at = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
+    place = np.repeat(places, counts)
+    return _Elements(at, steps.runs.run_of[place], place)
+
+
+def collected(column: pa.Array, steps: Steps, *, distinct: bool) -> pa.Array:
+    """All elements of a key's lists, one list after the other; with `distinct` each once."""
+    steps = steps.since_set
+    wanted = steps.valid(column)
+    found = _elements(column, steps, wanted)
+    some = np.logical_or.reduceat(wanted & ~steps.backs, steps.runs.starts)
+    if not distinct and not steps.backs.any():
+        return _lists(column, found, some)
+    numbers = equals(column.values)
+    if not distinct:
+        return _lists(column, found.select(_left(found, numbers, steps)), some)
+    begin = steps.runs.first(steps.adds)
+    # What a SET holds may have equal elements; the first row that adds takes them together.
+    early = (begin < 0)[found.owner] | (found.place < begin[found.owner])
+    stays = ~early
+    stays[early] = _left(found.select(early), numbers, steps)
+    found = found.select(stays)
+    adding = begin[found.owner] >= 0
+    stays = ~adding
+    stays[adding] = _left_once(found.select(adding), numbers, steps)
+    return _lists(column, found.select(stays), some)
+
+
+def _left(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
+    """Which elements are there in the end, where equal ones are held side by side."""
+    kept = steps.does[found.place] != BACK
+    if kept.all() or not len(kept):
+        return kept
+    order, starts = _same(numbers[found.at], found.owner)
+    sizes = np.diff(np.append(starts, len(order)))
+    puts = kept[order]
+    height = np.cumsum(np.where(puts, 1, -1))
+    height -= np.repeat(height[starts] - np.where(puts[starts], 1, -1), sizes)
+    lowest = np.minimum(np.minimum.reduceat(height, starts), 0)
+    put = np.cumsum(puts)
+    total = put[starts + sizes - 1]
+    left = height[starts + sizes - 1] - lowest
+    stays = puts & (put > np.repeat(total - left, sizes))
+    made = np.empty(len(order), np.bool_)
+    made[order] = stays
+    return made
+
+
+def _left_once(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
+    """Which elements are there in the end, where of equal ones the first is held."""
+    made = np.zeros(len(found.at), np.bool_)
+    if not len(made):
+        return made
+    order, starts = _same(numbers[found.at], found.owner)
+    at, _ = _since_back(steps.does[found.place[order]], starts)
+    made[order[at[at >= 0]]] = True
+    return made
+
+
+def maps_merged(column: pa.Array, steps: Steps) -> pa.Array:
+    """The entries of a key's maps; of entries with the same key the last, at the place of the first. An older
+    row's entry counts where there is none."""
+    steps = steps.since_set
+    wanted = steps.valid(column)
+    some = np.logical_or.reduceat(wanted & ~steps.backs, steps.runs.starts)
+    found = _elements(column, steps, wanted)
+    if not len(found.at):
+        return _lists(column, found, some)
+    order, starts = _same(equals(column.keys)[found.at], found.owner)
+    does = steps.does[found.place[order]]
+    first, live = _since_back(does, starts)
+    newer = live & (does != OLDER)
+    last = np.maximum.reduceat(np.where(newer, np.arange(len(order)), -1), starts)
+    chosen = np.where(last < 0, first, last)
+    there = chosen >= 0
+    chosen, first = order[chosen[there]], order[first[there]]
+    chosen = chosen[np.argsort(first, kind="stable")]
+    return _lists(column, _Elements(found.at[chosen], found.owner[chosen], found.place[chosen]), some)
+
+
+def _since_back(does: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
+    """Of each run its first place behind its last BACK, -1 if there is none; and all such places."""
+    places, back = np.arange(len(does)), does == BACK
+    ends = np.append(starts[1:], len(does))
+    begin = starts
+    live = ~back
+    if back.any():
+        begin = np.maximum(np.maximum.reduceat(np.where(back, places + 1, 0), starts), starts)
+        live = places >= np.repeat(begin, ends - starts)
+    return np.where(begin < ends, begin, -1), live
+
+
+def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
+    """Elements in an order that has equal ones of one owner together, as they came, and where such runs
+    begin."""
+    order = np.lexsort((numbers, owner))
+    return order, run_starts([owner[order], numbers[order]])
+
+
+def _first_of_each(numbers: Ints, owner: Ints) -> Ints:
+    order, starts = _same(numbers, owner)
+    kept: Ints = np.sort(order[starts])
+    return kept
+
+
+def _lists(column: pa.Array, found: _Elements, some: Flags) -> pa.Array:
+    """Lists, or maps, of these elements of the column, in the column's type; NULL where there are not
+    `some`."""
+    offsets = _offsets(found.owner, len(some))
+    at = pa.array(found.at)
+    if pa.types.is_map(column.type):
+        child = pa.StructArray.from_arrays(
+            [column.keys.take(at), column.items.take(at)],
+            fields=[column.type.key_field, column.type.item_field],
+        )
+    else:
+        child = column.values.take(at)
+    bits = None if some.all() else pa.array(some).buffers()[1]
+    nones = int((~some).sum())
+    return pa.Array.from_buffers(column.type, len(some), [bits, offsets.buffers()[1]], nones, 0, [child])
+
+
+def _offsets(owner: Ints, owners: int) -> pa.Array:
+    counts = np.bincount(owner, minlength=owners)
+    return pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
+
+
+# -- equality ---------------------------------------------------------------------------------------
+
+
+def equals(values: pa.Array) -> Ints:
+    """Numbers that are equal where the values are; NULL equals NULL."""
+    type_ = values.type
+    if pa.types.is_struct(type_):
+        words = np.stack([equals(values.field(position)) for position in range(type_.num_fields)], 1)
+        words[values.is_null().to_numpy(zero_copy_only=False)] = -1
+        return _numbered(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
+    if pa.types.is_nested(type_):
+        inner = [values.keys, values.items] if pa.types.is_map(type_) else [values.values]
+        words = np.stack([equals(one) for one in inner], 1)
+        bounds = values.offsets.to_numpy(zero_copy_only=False) * len(inner)
+        return _numbered(words.ravel(), bounds, nulls(values))
+    if pa.types.is_floating(type_):
+        values = pa.array(ranks(values), mask=nulls(values))
+    encoded = values.dictionary_encode(null_encoding="encode")
+    made: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return made
+
+
+def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
+    """Numbers of runs of words, which begin and end at `bounds`."""
+    offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
+    data = pa.py_buffer(np.ascontiguousarray(words))
+    bits = None if null is None else pa.array(~null).buffers()[1]
+    bytes_ = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, [bits, offsets, data])
+    return equals(bytes_)
