@@ -7,7 +7,7 @@ from typing import Any
 
 from .loads import Goal, Load
 
-__all__ = ["figures_of", "goals_of", "table_of"]
+__all__ = ["cold_figures_of", "cold_table_of", "figures_of", "goals_of", "table_of"]
 
 Rounds = list[dict[str, Any]]
 Figures = dict[str, Any]
@@ -18,7 +18,7 @@ def figures_of(load: Load, rounds: Rounds, warm_up: dict[str, Any]) -> Figures:
     """Medians over the rounds; of batches' times, the median of the rounds' percentiles."""
 
     def middle(name: str) -> float:
-        return statistics.median(one[name] for one in rounds)
+        return float(statistics.median(one[name] for one in rounds))
 
     def of_batches(percent: float, start: int, end: int | None) -> float:
         return statistics.median(_percentile(one["batch_ms"][start:end], percent) for one in rounds)
@@ -98,3 +98,21 @@ def _goal_line(goal: dict[str, Any]) -> str:
         return f"goal: {goal['system']}: {goal['text']}: the peer is not in this run"
     verdict = "met" if goal["met"] else "NOT met"
     return f"goal: {goal['system']}: {goal['text']}: {goal['value']:.2f}: {verdict}"
+
+
+def cold_figures_of(rounds: Rounds) -> Figures:
+    """Medians of the seconds until a session is up, and from the query's start to its first commit."""
+    names = ("session_s", "first_s", "cpu")
+    return {name: statistics.median(one[name] for one in rounds) for name in names}
+
+
+def cold_table_of(load: Load, result: dict[str, Any]) -> str:
+    """The result of starts as text."""
+    lines = [
+        f"{load.name}: {load.title}; {load.rows_per_batch:,} rows; medians of {result['rounds']}",
+        f"{'':<12}{'session up s':>14}{'start to first commit s':>25}{'its CPU s':>11}",
+    ]
+    for name, one in result["systems"].items():
+        lines.append(f"{name:<12}{one['session_s']:>14.1f}{one['first_s']:>25.2f}{one['cpu']:>11.1f}")
+    lines += [f"{name:<12}not measured: {why}" for name, why in result["missing"].items()]
+    return "\n".join(lines)

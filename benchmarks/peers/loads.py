@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["COLUMNS", "DDL", "LOADS", "Goal", "Load", "load_from"]
+__all__ = ["COLD", "COLUMNS", "DDL", "LOADS", "Goal", "Load", "load_from"]
 
 COLUMNS = (
     ("id", "bigint"),
@@ -88,7 +88,7 @@ LOADS: dict[str, Load] = {
             partitioned=True,
             goals=(
                 Goal(text="CPU ≤ 0.9 × Spark parquet", figure=_CPU, peer="parquet", limit=0.9),
-                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=0.99),
             ),
         ),
         Load(
@@ -99,7 +99,7 @@ LOADS: dict[str, Load] = {
             goals=(
                 Goal(text="CPU ≤ 0.55 × the jar", figure=_CPU, peer="jar", limit=0.55),
                 Goal(text="CPU ≤ 1.1 × our own L1", figure=_CPU, peer="ours", limit=1.1, peer_load="L1"),
-                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=0.99),
             ),
         ),
         Load(
@@ -112,7 +112,7 @@ LOADS: dict[str, Load] = {
             without=("parquet",),
             goals=(
                 Goal(text="CPU ≤ 0.8 × the jar", figure=_CPU, peer="jar", limit=0.8),
-                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=1.0),
+                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=0.99),
             ),
         ),
         Load(
@@ -129,3 +129,5 @@ LOADS: dict[str, Load] = {
         ),
     )
 }  # fmt: skip
+
+COLD = Load(name="cold", title="the first batch of a new process, append, unpartitioned", batches=1)

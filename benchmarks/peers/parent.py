@@ -7,7 +7,6 @@ import os
 import queue
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ class Died(RuntimeError):
 
 
 class Peer:
-    """One system in a process, a JVM and a session of its own.
+    """One system in a process, a JVM and a session of its own: `wait` for it before the first run.
 
     `python` is the interpreter it runs by. Raises `Died`, or `Unavailable` where its jar cannot be had.
     """
@@ -59,11 +58,11 @@ class Peer:
         )
         self._answers: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        try:
-            self.ready = self._answer(_START_LIMIT)
-        except BaseException:
-            self.close()
-            raise
+        self.ready: dict[str, Any] = {}
+
+    def wait(self) -> None:
+        """Until the session is up."""
+        self.ready = self._answer(_START_LIMIT)
 
     def run(self, load: Load, source: Path, *, memory: bool = False) -> dict[str, Any]:
         """Runs the stream once, into a new table; the answer has the table's name and place."""
@@ -151,8 +150,3 @@ def spark_version(python: str) -> str:
             raise Died(f"the interpreter has no pyspark: {done.stderr.strip().splitlines()[-1:]}")
         _VERSIONS[python] = done.stdout.strip()
     return _VERSIONS[python]
-
-
-def own_python() -> str:
-    """The interpreter of this process, which serves where none is named."""
-    return sys.executable

@@ -1,0 +1,26 @@
+"""What figures depend on, and nothing that tells whose machine it is."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from typing import Any
+
+__all__ = ["machine", "today"]
+
+
+def machine() -> dict[str, Any]:
+    """Cores, memory in GiB, the kind of system, and Python's version."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def today() -> str:
+    """The date, as 2026-01-31."""
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()

@@ -1,0 +1,208 @@
+"""docs/performance.md, from the results of the benchmarks.
+
+    python benchmarks/performance.py build/bench/*.json > docs/performance.md
+
+Takes what `benchmarks/streams.py --json` writes, and files of rows, as other benchmarks write them:
+{"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name:
+number}, "goal", "met", "note"}]}. What no script can tell, the method and what a profile shows, is in
+benchmarks/performance.txt, in Markdown, and is added at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SECTIONS = {
+    "commits": "Commits",
+    "growth": "As a table grows",
+    "replay": "A batch that is run again",
+    "memory": "Memory",
+}
+NAMES = {
+    "noop": "noop",
+    "parquet": "Spark's Parquet sink",
+    "ours": "**ours**",
+    "iceberg": "Iceberg's sink",
+    "delta": "Delta's sink",
+    "jar": "Paimon's sink for Spark 3.5, 0.9.0",
+    "pypaimon": "pypaimon on the driver",
+    "java": "Java Paimon",
+}
+HEAD = """# Performance
+
+Made by `make bench` and `benchmarks/performance.py`; what is not a figure is in `benchmarks/performance.txt`.
+All figures of a table are from one run on one machine: compare them with one another, not with other pages.
+"""
+
+
+def main() -> None:
+    """Prints the page."""
+    found = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
+    streams = [one for one in found if one["kind"] == "streams"]
+    rows = [one for one in found if one["kind"] == "rows"]
+    parts = [HEAD, conditions(found), goals(streams, rows)]
+    parts += [stream for one in streams for stream in stream_parts(one)]
+    known = [name for name in SECTIONS if any(one["section"] == name for one in rows)]
+    for section in [*known, *sorted({one["section"] for one in rows} - SECTIONS.keys())]:
+        parts.append(f"## {SECTIONS.get(section, section.capitalize())}\n")
+        parts += [rows_part(one) for one in rows if one["section"] == section]
+    parts.append((HERE / "performance.txt").read_text())
+    print("\n".join(part.rstrip("\n") + "\n" for part in parts if part).rstrip("\n"))
+
+
+def conditions(found: list[dict[str, Any]]) -> str:
+    """When, where and with what."""
+    dates = sorted({one["date"] for one in found})
+    lines = []
+    for one in found:
+        machine = one["machine"]
+        line = f"{machine['cores']} cores, {machine['memory_gib']} GiB of memory, {machine['system']}"
+        lines += [line] if line not in lines else []
+    versions: dict[str, set[str]] = {}
+    for one in found:
+        for system in one.get("versions", {}).values():
+            for name, version in system.items():
+                versions.setdefault(name, set()).add(version)
+    with_what = ", ".join(f"{name} {' and '.join(sorted(all_))}" for name, all_ in versions.items())
+    return f"Measured {' and '.join(dates)}; {'; '.join(lines)}; {with_what}.\n"
+
+
+def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    """Every goal, and whether it is met."""
+    lines = []
+    for run in streams:
+        for name, load in run["loads"].items():
+            for goal in load["goals"]:
+                if goal["system"] == "ours" and goal["value"] is not None:
+                    where = f"{name}, Spark {spark_of(run)}, {size_of(load)}"
+                    lines.append([where, goal["text"], f"{goal['value']:.2f}", met(goal["met"])])
+    for one in rows:
+        for row in one["rows"]:
+            if row.get("goal"):
+                value = f"{number(row['systems']['ours'])} {row['unit']}"
+                lines.append([row["name"], row["goal"], value, met(row.get("met"))])
+    if not lines:
+        return ""
+    return "## Goals\n\n" + table(["what", "goal", "found", ""], lines)
+
+
+def met(value: bool | None) -> str:
+    """A verdict."""
+    return {True: "met", False: "**not met**", None: ""}[value]
+
+
+def spark_of(run: dict[str, Any]) -> str:
+    """The version of Spark of most systems."""
+    versions = [one["pyspark"] for one in run["versions"].values()]
+    return max(set(versions), key=versions.count) if versions else "?"
+
+
+def size_of(load: dict[str, Any]) -> str:
+    """Such as 10 × 200,000."""
+    return f"{load['batches']} × {load['rows_per_batch']:,}"
+
+
+def stream_parts(run: dict[str, Any]) -> list[str]:
+    """The tables of one run of streams."""
+    parts = [f"## Streams on Spark {spark_of(run)}\n"]
+    for name, load in run["loads"].items():
+        if name == "cold":
+            parts.append(cold_part(load))
+            continue
+        parts.append(f"### {name}: {load['title']}, {size_of(load)} rows\n\n{cost_table(load)}")
+        parts.append(files_table(load))
+        parts += [f"{title(system)}: not in this table: {why}.\n" for system, why in load["missing"].items()]
+    return parts
+
+
+def cost_table(load: dict[str, Any]) -> str:
+    """CPU, wall clock and batches."""
+    systems = load["systems"]
+    ours, noop = systems.get("ours"), systems.get("noop")
+    heads = ["", "CPU s", "least – most", "ours ÷ it", "wall s", "ours ÷ it", "batch p50 ms", "p95"]
+    heads += ["p50 over noop", "21st–40th", "last 20"] if load["batches"] >= 100 else []
+    lines = []
+    for name, one in systems.items():
+        line = [title(name), f"{one['cpu']:.2f}", "{:.1f} – {:.1f}".format(*one["cpu_range"])]
+        line += [ratio(ours, one, "cpu"), f"{one['wall']:.2f}", ratio(ours, one, "wall")]
+        line += [f"{one['p50']:.0f}", f"{one['p95']:.0f}"]
+        if load["batches"] >= 100:
+            over = "" if noop is None else f"{one['p50'] - noop['p50']:+.0f}"
+            line += [over, f"{one['first']:.0f}", f"{one['last']:.0f}"]
+        lines.append(line)
+    return table(heads, lines) + f"\nMedians of {load['rounds']} rounds.\n"
+
+
+def files_table(load: dict[str, Any]) -> str:
+    """Files and memory."""
+    heads = ["", "files a batch", "KB a file", "MB in all", "peak MiB, driver", "JVM", "Python workers"]
+    lines = []
+    for name, one in load["systems"].items():
+        size = f"{one['bytes'] / one['files'] / 1e3:,.0f}" if one["files"] else ""
+        memory = [f"{one['memory'].get(what, 0):,.0f}" for what in ("driver", "jvm", "workers")]
+        line = [title(name), f"{one['files'] / load['batches']:.1f}", size, f"{one['bytes'] / 1e6:,.1f}"]
+        lines.append(line + memory)
+    return table(heads, lines)
+
+
+def cold_part(load: dict[str, Any]) -> str:
+    """The first batch of a process."""
+    noop = load["systems"].get("noop")
+    lines = []
+    for name, one in load["systems"].items():
+        over = "" if noop is None else f"{one['first_s'] - noop['first_s']:+.2f}"
+        lines.append(
+            [title(name), f"{one['session_s']:.1f}", f"{one['first_s']:.2f}", over, f"{one['cpu']:.1f}"]
+        )
+    heads = ["", "session up, s", "start to first commit, s", "over noop", "CPU s of that"]
+    about = f"### Start-up: {load['title']}, {load['rows_per_batch']:,} rows\n\n"
+    return about + table(heads, lines) + f"\nMedians of {load['rounds']} new processes each.\n"
+
+
+def rows_part(one: dict[str, Any]) -> str:
+    """The table of another benchmark."""
+    names = list(dict.fromkeys(name for row in one["rows"] for name in row["systems"]))
+    peers = [name for name in names if name != "ours"]
+    heads = ["", "unit", *map(title, names), *(f"ours ÷ {NAMES.get(name, name)}" for name in peers)]
+    notes = any(row.get("note") for row in one["rows"])
+    lines = []
+    for row in one["rows"]:
+        values = row["systems"]
+        line = [row["name"], row["unit"], *(number(values.get(name)) for name in names)]
+        for name in peers:
+            both = values.get("ours") is not None and values.get(name)
+            line.append(f"{values['ours'] / values[name]:.2f}" if both else "")
+        lines.append(line + ([row.get("note", "")] if notes else []))
+    note = f"\n{one['note']}\n" if one.get("note") else ""
+    return f"### {one['title']}\n\n" + table(heads + ([""] if notes else []), lines) + note
+
+
+def title(name: str) -> str:
+    """A system's name for readers."""
+    return NAMES.get(name, name)
+
+
+def ratio(ours: dict[str, Any] | None, one: dict[str, Any], figure: str) -> str:
+    """Ours divided by another's."""
+    return "" if ours is None or one is ours or not one[figure] else f"{ours[figure] / one[figure]:.2f}"
+
+
+def number(value: float | None) -> str:
+    """With as many digits as tell something."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def table(heads: list[str], lines: list[list[str]]) -> str:
+    """In Markdown; figures to the right."""
+    rule = ["---"] + ["--:"] * (len(heads) - 1)
+    return "".join("| " + " | ".join(line) + " |\n" for line in [heads, rule, *lines])
+
+
+if __name__ == "__main__":
+    main()
