@@ -6,7 +6,9 @@
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java, simulations
 #   make test-spark35 the streaming tests on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
-#   make lint types layers examples bench clean
+#   make bench        ours beside its peers: streams, commits, replays; ROUNDS=5 for figures to keep
+#   make bench-parts  the benchmarks of single parts
+#   make lint types layers examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
 # JOBS=2 processes; TESTS=… picks some.
@@ -14,7 +16,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-spark35 test-lowest lint format types layers examples bench clean java jar
+.PHONY: help demo test test-long test-spark35 test-lowest lint format types layers examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -28,6 +30,11 @@ JAVA = $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv/bin
 TESTS ?=
 JOBS ?= 2
+ROUNDS ?= 1
+LOADS35 ?= L1,L2,L3,L4
+RESULTS ?= build/bench
+WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py performance.py)
+PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
@@ -56,6 +63,10 @@ help:
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml
 	$(call venv,.venv-readers,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0' 'pypaimon-rust==0.4.0',3.10 or later,PYTHON)
+
+# pypaimon and Spark 3.5 together, for the benchmarks.
+.venv-bench35/.ready: pyproject.toml
+	$(call venv,.venv-bench35,$(PYTHON35),--only-binary pyarrow 'pypaimon==2.1.0' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
 
 comma := ,
 
@@ -102,11 +113,24 @@ examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/flights.py
 	$(VENV)/python examples/cdc.py
 
-bench: java .venv/.ready
-	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/python $$script || exit 1; done
+# A benchmark that fails does not keep the others from running.
+bench: java .venv/.ready .venv-spark35/.ready .venv-bench35/.ready jar
+	@mkdir -p $(RESULTS); failed=; \
+	run() { name=$$1; shift; echo "== $$name"; $(VENV)/python benchmarks/$$name.py "$$@" || failed="$$failed $$name"; }; \
+	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
+	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/2-streams-spark35.json \
+	  --systems noop,parquet,ours,iceberg,delta,jar,pypaimon --loads $(LOADS35) \
+	  --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python; \
+	run replay --rounds $(ROUNDS) --json $(RESULTS)/5-replay.json; \
+	$(VENV)/python benchmarks/performance.py $(RESULTS)/*.json > $(RESULTS)/performance.md; \
+	echo "The figures are in $(RESULTS), as a page in $(RESULTS)/performance.md."; \
+	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
+
+bench-parts: java .venv/.ready jar
+	@for script in $(PARTS); do echo "== $$script"; $(VENV)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark35 .venv-lowest .venv-readers demo-data build dist *.egg-info
+	rm -rf .venv .venv-spark35 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis metastore_db spark-warehouse derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
