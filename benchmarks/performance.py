@@ -68,7 +68,7 @@ def conditions(found: list[dict[str, Any]]) -> str:
             for name, version in system.items():
                 versions.setdefault(name, set()).add(version)
     with_what = ", ".join(f"{name} {' and '.join(sorted(all_))}" for name, all_ in versions.items())
-    return f"Measured {' and '.join(dates)}; {'; '.join(lines)}; {with_what}.\n"
+    return f"Measured {' and '.join(dates)}; {'; '.join([*lines, *([with_what] if with_what else [])])}.\n"
 
 
 def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
@@ -167,7 +167,9 @@ def rows_part(one: dict[str, Any]) -> str:
     """The table of another benchmark."""
     names = list(dict.fromkeys(name for row in one["rows"] for name in row["systems"]))
     peers = [name for name in names if name != "ours"]
-    heads = ["", "unit", *map(title, names), *(f"ours ÷ {NAMES.get(name, name)}" for name in peers)]
+    plain = {"ours": title("ours"), "java": title("java")}
+    heads = ["", "unit", *(plain.get(name, name) for name in names)]
+    heads += [f"ours ÷ {plain.get(name, name)}" for name in peers]
     notes = any(row.get("note") for row in one["rows"])
     lines = []
     for row in one["rows"]:

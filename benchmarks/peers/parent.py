@@ -37,7 +37,7 @@ class Peer:
         jars = map(str, jars_for(name.partition("+")[0], spark_version(python)))
         tree = name.partition("@")[2] or str(HERE.parent)
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
             "PYTHONPATH": os.pathsep.join([tree, str(HERE)]),
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,

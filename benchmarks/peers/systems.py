@@ -196,6 +196,8 @@ class Delta(System):
         self.conf = {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # Its own default, 50, is for clusters.
+            "spark.databricks.delta.snapshotPartitions": "2",
         }
 
     def create(self, spark: Any, table: str, load: Load) -> None:
