@@ -71,7 +71,7 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     query = system.start(stream, table, load, order["checkpoint"])
     query.awaitTermination()
     wall, cpu = time.perf_counter() - wall, cpu_seconds(session) - cpu
-    batches = [one for one in map(_progress, query.recentProgress) if one["numInputRows"]]
+    batches = [one for one in map(_progress, query.recentProgress) if "addBatch" in one["durationMs"]]
     sizes = [path.stat().st_size for path in data_files(system.location(table))]
     first = batches[0]
     return {

@@ -153,10 +153,12 @@ class Run:
     def _check(self, peer: Peer, load: Load, source: Path, answer: dict[str, Any], java: bool) -> str:
         """Compares what the table holds with what it must hold; says who has read it."""
         want = expected(source)
-        if answer["rows"] != load.rows or len(answer["batch_ms"]) != load.batches:
-            raise Died(f"{answer['rows']} rows in {len(answer['batch_ms'])} batches, not {load.rows}")
+        if len(answer["batch_ms"]) != load.batches:
+            raise Died(f"{len(answer['batch_ms'])} batches, not {load.batches}")
         plain = peer.name.partition("@")[0].split("+")[0]
         if plain == "noop":
+            if answer["rows"] != load.rows:
+                raise Died(f"{answer['rows']} rows, not {load.rows}")
             return "nothing to read; Spark counted the rows"
         if plain in ("ours", "pypaimon"):
             place = peer.place(answer["table"])
