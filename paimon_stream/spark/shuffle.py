@@ -1,7 +1,10 @@
 """Rows moved so that each bucket is in one task, where that is wanted.
 
 Tables with primary keys need all rows of a bucket in one task, sorted by key and, within a key, in the
-order the DataFrame has them, for that order decides which row is the newest. Append tables need no shuffle:
+order the DataFrame has them, for that order decides which row is the newest. Where the rows fit into the
+memory of tasks they are packed into few records before Spark moves them, and sorted by who writes them
+(`gather_parcels`): Spark's own way, row by row, costs several times as much, most of all in the first
+batches. Append tables need no shuffle:
 it costs more than all else together, and rows of a bucket may be in any number of files (spark.md §3); with
 `paimon-stream.shuffle = bucket` each bucket of a batch becomes one file, or a few large ones. Buckets without
 partitions are spread evenly over the tasks: Spark's own hash of a bucket number would leave tasks idle.
@@ -16,6 +19,7 @@ from functools import cache
 from typing import Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
@@ -29,8 +33,10 @@ from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.named import named
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.parcels import PARCELS, pack
+from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_buckets", "gather_keys", "shuffled"]
+__all__ = ["check_shuffle", "gather_buckets", "gather_keys", "gather_parcels", "shuffled"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
@@ -99,6 +105,43 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     return placed.drop(_BUCKET, _ORDER), by_key
 
 
+def gather_parcels(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The rows of a table with a primary key as parcels (write/parcels.py), which have the columns of the
+    DataFrame: all of a (partition, bucket) in one partition, in the order they had.
+
+    Spark moves and sorts the parcels, which are few, instead of rows. They come out in no order of keys, so
+    whoever writes them sorts, with as much memory as he has.
+    """
+    count = _most_tasks(frame, spec)
+    pack = _Pack(spec=spec, homes=_keys_of_tasks(count))
+    parcels = frame.mapInArrow(pack, PARCELS).repartition(count, F.col("home"))
+    return parcels.sortWithinPartitions("task", "number")
+
+
+def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
+    """How many tasks are worth their start."""
+    buckets: int = table.options.value(BUCKET)
+    most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
+    if table.schema.partition_keys and not is_connect(frame):
+        # More tasks than that only cost their start; the number of partitions in the rows is not known.
+        cores = frame.sparkSession.sparkContext.defaultParallelism
+        return min(most, max(buckets, _TASKS_PER_CORE * cores))
+    return most if table.schema.partition_keys else min(buckets, most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pack:
+    """Packs rows in Python beside an executor."""
+
+    spec: WriteSpec
+    homes: tuple[int, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        return pack(self.spec, batches, homes=self.homes, task=context.partitionId())
+
+
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
     """The bucket as an expression; or, where there is none, as a further column that Python computes."""
     buckets = table.options.value(BUCKET)
@@ -114,18 +157,12 @@ def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
 
 
 def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:
-    buckets = table.options.value(BUCKET)
-    most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
+    count = _most_tasks(frame, table)
     if not table.schema.partition_keys:
-        count = min(buckets, most)
         homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
         return frame.repartition(count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1)))
-    if not is_connect(frame):
-        # More tasks than that only cost their start; the number of partitions in the rows is not known.
-        cores = frame.sparkSession.sparkContext.defaultParallelism
-        most = min(most, max(buckets, _TASKS_PER_CORE * cores))
     names = (named(name) for name in table.schema.partition_keys)
-    return frame.repartition(most, *names, bucket)
+    return frame.repartition(count, *names, bucket)
 
 
 @cache

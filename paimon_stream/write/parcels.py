@@ -1,0 +1,174 @@
+"""Rows on their way to the task of their bucket, many in one record: what Spark moves is few rows of bytes.
+
+A task that has rows packs them by where they have to go, a task that writes them unpacks them. In between
+are records of five columns: `home` (where to), `task` and `number` (their order: by task, then by number),
+`piece` (bytes) and `ends`: the pieces of a home, in order, are one Arrow stream after the other, and `ends`
+is set at the last piece of each. Rows of a home come out in the order of tasks and, of a task, in the order
+it had them.
+
+Rows that cannot be told a home, for their values are wrong, go to the first one as they are: whoever writes
+them finds out again, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.murmur import hash_bytes
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.write.columns import ColumnPlan
+from paimon_stream.write.routing import Group, Router
+from paimon_stream.write.task import WriteSpec
+
+__all__ = ["PARCELS", "pack", "unpack"]
+
+Homes = npt.NDArray[np.int32]
+
+PARCELS: Final = "home int, task int, number int, ends boolean, piece binary"
+"""The columns of parcels, as Spark declares them."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("home", pa.int32()), ("task", pa.int32()), ("number", pa.int32()), ("ends", pa.bool_()),
+        ("piece", pa.binary()),
+    ]
+)  # fmt: skip
+_HELD_BYTES: Final = 32 * 2**20
+_PIECE_BYTES: Final = 16 * 2**10
+"""Spark hands on up to 10,000 records at once, on Spark 3.5 whatever their size."""
+
+
+def pack(
+    spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, homes: Sequence[int], task: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task as parcels. All rows of a (partition, bucket) get the same one of `homes`; those
+    of a table without partitions are spread evenly. Holds tens of MB at most, besides one batch."""
+    packer = _Packer(spec, homes, task)
+    for batch in batches:
+        packer.add(batch)
+        if packer.bytes >= _HELD_BYTES:
+            yield packer.packed()
+    if packer.bytes:
+        yield packer.packed()
+
+
+def unpack(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of the parcels of one home, which come in order."""
+    begun: list[pa.Buffer] = []
+    for batch in parcels:
+        pieces = batch.column("piece")
+        width = np.int64 if pa.types.is_large_binary(pieces.type) else np.int32
+        _, places, data = pieces.buffers()
+        bounds = np.frombuffer(places, width, pieces.offset + len(pieces) + 1)[pieces.offset :]
+        start = int(bounds[0])
+        for last in np.flatnonzero(batch.column("ends").to_numpy(zero_copy_only=False)):
+            stop = int(bounds[last + 1])
+            begun.append(data.slice(start, stop - start))
+            whole = begun[0] if len(begun) == 1 else pa.py_buffer(b"".join(begun))
+            begun, start = [], stop
+            yield from pa.ipc.open_stream(whole)
+        if start < bounds[-1]:
+            begun.append(data.slice(start, int(bounds[-1]) - start))
+    if begun:
+        raise PaimonStreamError(
+            "The last rows of a task did not come whole. Nothing was published. Restart the query; if it "
+            "happens again, report it."
+        )
+
+
+class _Packer:
+    """Rows that wait to be packed. `bytes` is what they take, at least 1 where there are any."""
+
+    def __init__(self, spec: WriteSpec, homes: Sequence[int], task: int) -> None:
+        schema, table = spec.schema, spec.storage.location
+        names = dict.fromkeys((*schema.partition_keys, *schema.bucket_keys))
+        self.bytes = 0
+        self._names = list(names)
+        self._plan = _plan_of(schema, self._names, table)
+        self._router = Router(schema, spec.options, table)
+        self._homes = np.array(homes, np.int32)
+        self._task = task
+        self._home_of: list[int] = []
+        self._waiting: list[pa.RecordBatch] = []
+        self._places: list[Homes] = []
+        self._number = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows in."""
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._places.append(self._placed(batch))
+            self.bytes += max(1, batch.nbytes)
+
+    def _placed(self, batch: pa.RecordBatch) -> Homes:
+        """For each row a position in `homes`."""
+        try:
+            numbers = self._router.assign(self._plan.conform(batch.select(self._names)))
+        except PaimonStreamError:
+            return np.zeros(batch.num_rows, np.int32)
+        for group in self._router.groups[len(self._home_of) :]:
+            self._home_of.append(_home(group, len(self._homes)))
+        if isinstance(numbers, int):
+            return np.full(batch.num_rows, self._home_of[numbers], np.int32)
+        found: Homes = np.array(self._home_of, np.int32)[numbers]
+        return found
+
+    def packed(self) -> pa.RecordBatch:
+        """Everything that waits, as parcels."""
+        rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
+        places = np.concatenate(self._places)
+        self._waiting, self._places, self.bytes = [], [], 0
+        counts = np.bincount(places, minlength=len(self._homes))
+        if np.count_nonzero(counts) > 1:
+            few = len(self._homes) <= 2**16
+            rows = rows.take(pa.array(np.argsort(places.astype(np.uint16) if few else places, kind="stable")))
+        stream = pa.BufferOutputStream()
+        bounds, homes, ends, row = [0], [], [], 0
+        for place in np.flatnonzero(counts).tolist():
+            with pa.ipc.new_stream(stream, rows.schema) as writer:
+                writer.write_batch(rows.slice(row, int(counts[place])))
+            row += int(counts[place])
+            cuts = [*range(bounds[-1] + _PIECE_BYTES, stream.tell(), _PIECE_BYTES), stream.tell()]
+            bounds += cuts
+            homes += [int(self._homes[place])] * len(cuts)
+            ends += [False] * (len(cuts) - 1) + [True]
+        return self._records(stream.getvalue(), bounds, homes, ends)
+
+    def _records(
+        self, data: pa.Buffer, bounds: list[int], homes: list[int], ends: list[bool]
+    ) -> pa.RecordBatch:
+        first = self._number
+        self._number += len(homes)
+        places = pa.py_buffer(np.array(bounds, np.int32).tobytes())
+        columns = [
+            pa.array(homes, pa.int32()),
+            pa.array(np.full(len(homes), self._task, np.int32)),
+            pa.array(np.arange(first, self._number, dtype=np.int32)),
+            pa.array(ends, pa.bool_()),
+            pa.Array.from_buffers(pa.binary(), len(homes), [None, places, data]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPlan:
+    """Those columns as the table has them, in that order."""
+    whole = ColumnPlan.of(schema, table)
+    kept = [schema.field_names.index(name) for name in names]
+    return replace(
+        whole,
+        fields=tuple(whole.fields[at] for at in kept),
+        arrow=pa.schema([whole.arrow.field(at) for at in kept]),
+        defaults=tuple(whole.defaults[at] for at in kept),
+    )
+
+
+def _home(group: Group, homes: int) -> int:
+    """Buckets one after the other, beginning for each partition elsewhere."""
+    return (hash_bytes(group.partition) + group.bucket) % homes
