@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, Inexact
 from random import Random
 from typing import Any
 
@@ -158,7 +160,9 @@ class Refused(Exception):
 Stored = tuple[int, int, Row]
 """A row as files hold it: sequence number, kind (0 +I, 1 -U, 2 +U, 3 -D), values."""
 
-_NUMBERS = {"t": 8, "i": 32, "l": 64}
+_NUMBERS = {"TINYINT": 8, "INT": 32, "BIGINT": 64}
+WIDE = Context(prec=200)
+"""Decimals without rounding."""
 
 
 def model(options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]) -> list[Stored]:
@@ -264,6 +268,23 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
     return sequence, 3 if deleted or not inserted else 0, held
 
 
+def fold_steps(options: Mapping[str, str], name: str, type_: str, steps: list[tuple[str, Any]]) -> Any:
+    """What a column becomes by values that are set, added, added as older ones or taken back, one by one.
+    Raises `Refused`."""
+    fold, held = _Fold(options, name, type_, None), None
+    for what, value in steps:
+        match what:
+            case "set":
+                held = value
+            case "add":
+                held = fold.add(held, value)
+            case "older":
+                held = fold.add_older(held, value)
+            case "back":
+                held = fold.retract(held, value)
+    return held
+
+
 class _Fold:
     """A field aggregator of Java, or all of them."""
 
@@ -296,9 +317,9 @@ class _Fold:
             return new if held is None else held
         match self.function:
             case "sum":
-                return self.fit(held + new)
+                return self.fit(WIDE.add(held, new) if isinstance(held, Decimal) else held + new)
             case "product":
-                return self.fit(held * new)
+                return self.fit(WIDE.multiply(held, new) if isinstance(held, Decimal) else held * new)
             case "max" | "bool_or":
                 return max(held, new)
             case "min" | "bool_and":
@@ -329,13 +350,10 @@ class _Fold:
             case "last_non_null_value":
                 return held if new is None else None
             case "sum":
-                return held if new is None else self.fit(-new if held is None else held - new)
+                minus = WIDE.minus(new) if isinstance(new, Decimal) else new if new is None else -new
+                return held if new is None else self.fit(minus) if held is None else self.add(held, minus)
             case "product":
-                if held is None or new is None:
-                    return held
-                if not new:
-                    raise Refused
-                return self.fit(int(abs(held) // abs(new)) * (1 if (held < 0) == (new < 0) else -1))
+                return held if held is None or new is None else self.divide(held, new)
             case "collect" if held is not None:
                 gone, kept = list(new or []), []
                 for one in held:
@@ -350,12 +368,30 @@ class _Fold:
                 return None
         raise Refused
 
+    def divide(self, held: Any, new: Any) -> Any:
+        if isinstance(held, float):
+            if new:
+                return held / new
+            same = math.copysign(1, held) == math.copysign(1, new)
+            return math.nan if not held or math.isnan(held) else math.inf if same else -math.inf
+        if not new:
+            raise Refused
+        if isinstance(held, Decimal):
+            try:
+                return self.fit(Context(prec=200, traps=[Inexact]).divide(held, new))
+            except Inexact:
+                raise Refused from None
+        return self.fit(int(abs(held) // abs(new)) * (1 if (held < 0) == (new < 0) else -1))
+
     def fit(self, value: Any) -> Any:
         """In the column's type, as Java computes there."""
-        if self.name in _NUMBERS:
-            half = 1 << _NUMBERS[self.name] - 1
+        if self.type in _NUMBERS:
+            half = 1 << _NUMBERS[self.type] - 1
             return (value + half) % (2 * half) - half
         if isinstance(value, Decimal):
-            value = value.quantize(Decimal("0.01"), ROUND_HALF_UP, Context(prec=100))
-            return value if abs(value) < 10**18 else None
+            precision, scale = map(int, re.findall(r"\d+", self.type))
+            value = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, WIDE)
+            unscaled = int(value.scaleb(scale, WIDE))
+            long = precision <= 18 and self.function == "sum" and -(2**63) <= unscaled < 2**63
+            return value if long or abs(unscaled) < 10**precision else None
         return value

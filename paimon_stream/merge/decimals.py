@@ -8,7 +8,7 @@ only keys in which one does are taken number by number: each restart depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
+from decimal import Context, Decimal
 from math import gcd
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from paimon_stream.merge.steps import BACK, SET, Steps
 __all__ = ["decimal_products", "decimal_sums"]
 
 _COMPACT: Final = 18
+_WIDE: Final = Context(prec=50)
 _LONG: Final = 2**63
 _LOW: Final = 0xFFFFFFFF
 _WEIGHTS: Final = np.array([1.0, 2.0**32, 2.0**64, 2.0**96])
@@ -78,7 +79,7 @@ def _restarted(values: Iterable[int], lowest: int, highest: int) -> int | None:
 
 
 def _too_large(table: str, name: str, type_: pa.DataType, unscaled: int) -> NumericOverflow:
-    value = Decimal(unscaled).scaleb(-type_.scale)
+    value = Decimal(unscaled).scaleb(-type_.scale, _WIDE)
     return NumericOverflow(
         f"Column {name!r} of {table} sums up to {value}, which is more than {type_} holds. Widen the "
         "column's type.",
@@ -125,7 +126,7 @@ def _quotient(held: int, value: int, scale: int, wrong: Callable[[Any, Any], Inv
     """The size of the quotient, which has to have an end."""
     rest = value and abs(value) // gcd(held, value)
     if not rest or 10**128 % rest:
-        raise wrong(Decimal(held).scaleb(-scale), Decimal(value).scaleb(-scale))
+        raise wrong(Decimal(held).scaleb(-scale, _WIDE), Decimal(value).scaleb(-scale, _WIDE))
     made: int = (2 * abs(held) * 10**scale + abs(value)) // (2 * abs(value))
     return made
 

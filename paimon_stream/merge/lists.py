@@ -123,7 +123,7 @@ def collected(column: pa.Array, steps: Steps, *, distinct: bool) -> pa.Array:
 
 def _left(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
     """Which elements are there in the end, where equal ones are held side by side."""
-    kept = steps.does[found.place] != BACK
+    kept: Flags = steps.does[found.place] != BACK
     if kept.all() or not len(kept):
         return kept
     order, starts = _same(numbers[found.at], found.owner)

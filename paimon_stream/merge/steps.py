@@ -70,8 +70,10 @@ class Steps:
     def valid(self, column: pa.Array) -> Flags:
         """Along the order, where a value that is not NULL is set, added or taken back."""
         null = nulls(column)
-        counts = self.does != NOTHING
-        return counts if null is None else counts & ~null[self.runs.order]
+        counts: Flags = self.does != NOTHING
+        if null is not None:
+            counts &= ~null[self.runs.order]
+        return counts
 
     def previous(self, wanted: Flags) -> Ints:
         """Along the order, the last place of the same key before this one where `wanted` holds, or -1."""
