@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -95,23 +96,40 @@ class Model:
 
 @dataclass
 class BySequence(Model):
-    """The row with the highest `s` of each key, the later of equal ones; NULL is below all."""
+    """The row with the highest values in `fields` of each key, the lowest where these are `descending`, the
+    later of equal ones. NULL is behind all."""
 
-    deleted: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    fields: ClassVar[Sequence[str]] = ("s",)
+    descending: ClassVar[bool] = False
+    deleted: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
-        held = self.rows[key]["s"] if key in self.rows else self.deleted.get(key)
-        if _rank(row["s"]) < _rank(held):
+        held = self.rows.get(key) or self.deleted.get(key)
+        if held is not None and self.place(row) < self.place(held):
             return
         self.rows.pop(key, None)
         self.deleted.pop(key, None)
-        if kind in ("+I", "+U"):
-            self.rows[key] = row
-        else:
-            self.deleted[key] = row["s"]
+        (self.rows if kind in ("+I", "+U") else self.deleted)[key] = row
+
+    def place(self, row: dict[str, Any]) -> list[tuple[bool, int]]:
+        """What orders the rows of a key."""
+        ranks = [_rank(row[name]) for name in self.fields]
+        return [(there, -value) for there, value in ranks] if self.descending else ranks
 
     def compacted(self) -> None:
         self.deleted.clear()
+
+
+class ByTwo(BySequence):
+    """As `sequence.field` = s,n."""
+
+    fields = ("s", "n")
+
+
+class Descending(ByTwo):
+    """The same, the lowest values first."""
+
+    descending = True
 
 
 def _rank(value: int | None) -> tuple[bool, int]:
@@ -142,19 +160,52 @@ class Partial(Model):
             held.update({name: value for name, value in row.items() if value is not None})
 
 
+@dataclass
+class SumsInGroups(Model):
+    """`n` summed up over all rows with an `s`, of which the highest stays; the last `v` that is not NULL. A
+    row that is the only one of its key is what it is."""
+
+    alone: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
+        if key not in self.rows:
+            self.alone.add(key)
+            self.rows[key] = row
+            return
+        if key in self.alone:
+            self.alone.remove(key)
+            first = self.rows[key]
+            self.rows[key] = {**dict.fromkeys(row), **dict(zip(self.keys, key, strict=True))}
+            self._fold(self.rows[key], first)
+        self._fold(self.rows[key], row)
+
+    def _fold(self, held: dict[str, Any], row: dict[str, Any]) -> None:
+        held["v"] = held["v"] if row["v"] is None else row["v"]
+        if row["s"] is not None:
+            held["s"] = max(held["s"], row["s"], key=_rank)
+            held["n"] = held["n"] if row["n"] is None else (held["n"] or 0) + row["n"]
+
+
 @dataclass(frozen=True)
 class Engine:
-    """A table's options, what must come of the changes, and whether a delete may stand for any key."""
+    """A table's options, what must come of the changes, which kinds there are, and whether a delete may stand
+    for any key. With `once` Java's own writer goes wrong where a batch has a key twice."""
 
     options: Mapping[str, str]
     model: type[Model]
     free_deletes: bool = True
+    kinds: Sequence[str] = ("+I", "+I", "+U", "-U", "-D")
+    once: bool = False
 
 
 COLUMNS = [("v", "STRING"), ("k", "INT NOT NULL"), ("n", "BIGINT"), ("s", "INT")]
 ENGINES: Mapping[str, Engine] = {
     "deduplicate": Engine({}, Model),
     "by sequence": Engine({"sequence.field": "s"}, BySequence),
+    "by two": Engine({"sequence.field": "s,n"}, ByTwo),
+    "descending": Engine(
+        {"sequence.field": "s,n", "sequence.field.sort-order": "descending"}, Descending, once=True
+    ),
     "aggregation": Engine(
         {
             "merge-engine": "aggregation",
@@ -168,17 +219,34 @@ ENGINES: Mapping[str, Engine] = {
         free_deletes=False,
     ),
     "partial-update": Engine({"merge-engine": "partial-update", "ignore-delete": "true"}, Partial),
+    "sums in groups": Engine(
+        {
+            "merge-engine": "partial-update",
+            "fields.s.sequence-group": "n",
+            "fields.n.aggregate-function": "sum",
+        },
+        SumsInGroups,
+        kinds=("+I", "+U"),
+    ),
 }
 
 
-def some_changes(random: Random, engine: Engine, model: Model, count: int, keys: int) -> list[Change]:
-    """Random changes of keys 0 to `keys`, late sequence values among them. Where `engine` adds up, only keys
-    that are there are taken back."""
+def some_changes(
+    random: Random,
+    engine: Engine,
+    model: Model,
+    count: int,
+    keys: int,
+    more: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> list[Change]:
+    """Random changes of keys 0 to `keys`, late sequence values among them; `more` are further columns of the
+    key and their values. Where `engine` adds up, only keys that are there are taken back."""
     made: list[Change] = []
-    there = {key[-1] for key in model.rows}
+    there = set(model.rows)
     for _ in range(count):
-        key = random.randrange(keys)
-        kind = random.choice(["+I", "+U", "+I", "-D", "-U"])
+        row = {"k": random.randrange(keys), **{name: random.choice(some) for name, some in more.items()}}
+        key = tuple(row[name] for name in model.keys)
+        kind = random.choice(engine.kinds)
         if kind in ("-D", "-U") and not engine.free_deletes and key not in there:
             kind = "+I"
         there.add(key)
@@ -187,5 +255,5 @@ def some_changes(random: Random, engine: Engine, model: Model, count: int, keys:
             "n": random.choice([None, 1, 5, -7, 2**40]),
             "s": random.choice([None, *range(6)]),
         }
-        made.append((kind, {"k": key, **values}))
+        made.append((kind, {**row, **values}))
     return made

@@ -132,8 +132,10 @@ def test_changelog_files_hold_every_change(java: Any, tmp_path: Path) -> None:
     twins.check()
     ours, theirs = (java.snapshots(path)[-1] for path in (twins.ours, twins.theirs))
     assert ours["changelogRecordCount"] == theirs["changelogRecordCount"] == 5
-    found = [java.read_delta(path, 1) for path in (twins.ours, twins.theirs)]
-    assert found[0] == found[1]
+    for read in (java.read_delta, java.read_changes):
+        found = [read(path, 1) for path in (twins.ours, twins.theirs)]
+        assert found[0] == found[1]
+    assert [kind for kind, _ in found[0]] == ["+I", "-D", "+I", "-U", "+U"]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def streams(draw: st.DrawFn, rows: int = 30) -> Stream:
             "s": st.none() | st.integers(0, 5),
         }
     )
-    kinds = st.sampled_from(["+I", "+I", "+U", "-U", "-D"])
+    kinds = st.sampled_from(engine.kinds)
     batches = draw(st.lists(st.lists(st.tuples(kinds, change), max_size=rows), min_size=1, max_size=4))
     stream = Stream(
         engine=engine,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from pyspark.sql import functions
 from paimon_stream import PaimonTable, errors
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.sequence import MAX_SEQUENCE
+from tests.keyedkit import COLUMNS as CHANGED
+from tests.keyedkit import ENGINES, some_changes
 from tests.spark.kit import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
@@ -36,7 +39,7 @@ def changes(job: Job, *rows: tuple[int | None, str], operations: str = "") -> No
 
 
 def tuples(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in rows)
+    return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
 def merged(job: Job, java: Any) -> list[tuple[Any, ...]]:
@@ -81,6 +84,25 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
     assert job.identifiers() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED])
+def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
+    job: Job, java: Any, phase: Phase
+) -> None:
+    """Spark replays the batch with the state it had before it; the table gets each result once."""
+    columns = [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")]
+    job.create(columns, primary_keys=["day"], options={"bucket": "2"})
+    job.add_files(3)
+    results = job.stream().groupBy("day")
+    frame = results.agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
+    stopped = job.sink(mode="update", observer=FailAt(phase, 1))
+    job.run_failing(stopped, frame=frame, output_mode="update")
+    job.run(job.sink(mode="update"), frame=frame, output_mode="update")
+    job.forget_last_batch()
+    job.run(job.sink(mode="update"), frame=frame, output_mode="update")
+    assert merged(job, java) == [("d0", 9, 16), ("d1", 9, 17)]
+    assert job.identifiers() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.PUBLISHED])
 def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Phase) -> None:
     keyed(job, [("id", "BIGINT NOT NULL"), ("count", "BIGINT")], **SUMS)
@@ -105,6 +127,30 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
     assert merged(job, java) == [("d0", 6), ("d1", 6)]
     text = job.run_failing(frame=frame, output_mode="complete", checkpoint=job.root / "other")
     seen_by_user(text, errors.UnsupportedFeature, "the sink upserts", "mode='complete'")
+
+
+@pytest.mark.parametrize("engine", ["by two", "sums in groups"])
+def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(job: Job, java: Any, engine: str) -> None:
+    """Composite keys in partitions, keys that change several times in a batch, values that come late."""
+    chosen, random, keys = ENGINES[engine], Random(engine), ["p", "g", "k"]
+    more = {"p": ["a", "b", "ü/="], "g": range(3)}
+    columns = [("p", "STRING NOT NULL"), ("g", "INT NOT NULL"), *CHANGED]
+    options = {"bucket": "2", "bucket-key": "g", **chosen.options}
+    job.create(columns, primary_keys=keys, partition_keys=["p"], options=options)
+    job.schema = "op string, p string, g int, v string, k int, n bigint, s int"
+    model = chosen.model(keys=keys)
+    letters = {"+I": "c", "+U": "u", "-U": "-U", "-D": "d"}
+    for number in range(4):
+        batch = some_changes(random, chosen, model, 60, keys=4, more=more)
+        model.take(batch)
+        rows = [{"op": letters[kind], **row} for kind, row in batch]
+        schema = [(name, pa.string() if name in ("op", "p", "v") else pa.int32()) for name in rows[0]]
+        fields = pa.schema([(name, pa.int64() if name == "n" else type_) for name, type_ in schema])
+        job.write_source(number, pa.Table.from_pylist(rows, fields))
+    job.run(job.sink(options=OPERATIONS))
+    names = [name for name, _ in columns]
+    wanted = [{name: row[name] for name in names} for row in model.found()]
+    assert sorted(map(repr, merged(job, java))) == sorted(repr(tuple(row.values())) for row in wanted)
 
 
 KEYS: dict[str, tuple[str, list[Any]]] = {
@@ -147,7 +193,7 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     types = ", ".join(f"{name} {sql}" for name, (sql, _) in zip(names, KEYS.values(), strict=True))
     frame = job.spark.createDataFrame(rows, f"{types}, n int, p string, v int").coalesce(1)
     table.append(frame)
-    table.append(frame.limit(30))
+    job.sink(commit_user="me")(frame.limit(30), 0)  # rows of streams go another way
     newest: dict[Any, int] = {}
     for *key, value in [*rows, *rows[:30]]:
         newest[repr(key if bucket_key == "k" else [*key[: len(names)], *key[-2:]])] = value
@@ -155,6 +201,14 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     assert found == sorted(newest.values())
     assert sorted(row["v"] for row in java.read(job.table)) == found
     assert len(table.files()) <= 2 * 2 * 3  # a bucket of a batch is one file
+
+
+def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: Any) -> None:
+    keyed(job)
+    frame = job.spark.range(0, 4000, 1, 5).selectExpr("id * 7 % 40 as id", "cast(id as string) as day")
+    job.sink(commit_user="me")(frame, 0)
+    assert merged(job, java) == sorted((last * 7 % 40, str(last)) for last in range(3960, 4000))
+    assert len(job.data_files()) == 2
 
 
 def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(job: Job, java: Any) -> None:
@@ -209,6 +263,7 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
         ({"merge-engine": "first-row"}, errors.UnsupportedFeature, "invisible"),
         ({"changelog-producer": "lookup"}, errors.UnsupportedFeature, "changelog"),
+        ({"changelog-producer": "full-compaction"}, errors.UnsupportedFeature, "changelog"),
         (
             {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
             errors.UnsupportedFeature,
@@ -229,18 +284,67 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     assert {str(path) for path in job.table.rglob("*")} == before
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told", "kept"),
+    [
+        ("deletion-vectors.enabled", "true", "invisible", "b"),
+        ("merge-engine", "first-row", "invisible", "a"),
+        ("changelog-producer", "lookup", "changelog", "b"),
+        ("changelog-producer", "full-compaction", "changelog", "b"),
+    ],
+)
 def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_once(
-    job: Job, java: Any, caplog: pytest.LogCaptureFixture
+    job: Job, java: Any, caplog: pytest.LogCaptureFixture, option: str, value: str, told: str, kept: str
 ) -> None:
-    keyed(job, **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    keyed(job, **{option: value, "write-only": "true"})
     changes(job, (1, "a"))
     changes(job, (1, "b"))
     with caplog.at_level(logging.WARNING, "paimon_stream"):
         job.run()
-    assert len([one for one in caplog.records if "invisible" in one.getMessage()]) == 1
-    assert java.read(job.table) == []
+    said = [one.getMessage() for one in caplog.records if told in one.getMessage()]
+    assert len(said) == 1 and f"{option} = {value}" in said[0] and "write-only" in said[0]
+    if told == "changelog":
+        assert java.read_changes(job.table, 1) == []
+        assert merged(job, java) == [(1, kept)]
+    else:
+        assert java.read(job.table) == []
     java.compact(job.table, full=True)
-    assert tuples(java.read(job.table)) == [(1, "b")]
+    assert tuples(java.read(job.table)) == [(1, kept)]
+    if told == "changelog":
+        assert java.read_changes(job.table, 1) == [("+I", {"id": 1, "day": kept})]
+
+
+def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(job: Job, java: Any) -> None:
+    columns = [*COLUMNS, ("kind", "STRING")]
+    keyed(job, columns, **{"rowkind.field": "kind", "changelog-producer": "input"})
+    job.schema = "id bigint, day string, kind string"
+    batches = [
+        [(1, "a", "+I"), (2, "b", "+I"), (1, "a", "-U"), (1, "c", "+U")],
+        [(2, "b", "-D"), (3, "d", "+I"), (3, "d", "-D"), (1, "c", "-U"), (1, "e", "+U")],
+    ]
+    for number, rows in enumerate(batches):
+        ids, days, kinds = zip(*rows, strict=True)
+        job.write_source(number, pa.table({"id": ids, "day": days, "kind": kinds}))
+    job.run()
+    assert merged(job, java) == [(1, "e", "+U")]
+    assert [one["changelogRecordCount"] for one in java.snapshots(job.table)] == [4, 5]
+    for first in (1, 2):
+        found = [(*row.values(),) for _, row in java.read_changes(job.table, first)]
+        wanted = [row for rows in batches[first - 1 :] for row in rows]
+        assert sorted(found) == sorted(wanted)
+        for key in (1, 2, 3):  # what happened to one key comes in order
+            assert [row for row in found if row[0] == key] == [row for row in wanted if row[0] == key]
+
+
+def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> None:
+    keyed(job, bucket="1", **{"changelog-producer": "lookup", "write-only": "true"})
+    changes(job, (1, "a"), (2, "b"), operations="cc")
+    changes(job, (1, "c"), (2, "b"), operations="ud")
+    job.run(job.sink(options=OPERATIONS))
+    java.write(job.table, [{"id": 3, "day": "java"}], commit_identifier=1)
+    java.compact(job.table, full=True)
+    wanted = [("+I", {"id": 1, "day": "c"}), ("+I", {"id": 3, "day": "java"})]
+    assert sorted(java.read_changes(job.table, 1), key=repr) == wanted
 
 
 # -- other writers --------------------------------------------------------------------------------
@@ -277,6 +381,31 @@ def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: J
     assert len(job.data_files()) == 1  # ours were removed
     job.run(job.sink(options=fail))
     assert merged(job, java) == [(1, "ours")]
+    ignore = {"paimon-stream.on-sequence-conflict": "ignore"}
+    changes(job, (1, "late"), (2, "late"))
+    written: list[Any] = []
+
+    def java_writes_again(messages: Any) -> None:
+        written.extend(messages)
+        java.write(job.table, [{"id": 1, "day": "faster"}], commit_identifier=2)
+
+    job.run(job.sink(before_commit=java_writes_again, options=ignore))
+    assert len(written) == 1
+    assert merged(job, java) == [(1, "faster"), (2, "late")]  # of equal numbers the older file has the row
+
+
+def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, java: Any) -> None:
+    keyed(job, bucket="1", **{"sequence.field": "day"})
+    changes(job, (1, "b"), (2, "b"))
+    asked: list[int] = []
+
+    def java_writes(_: Any) -> None:
+        asked.append(1)
+        java.write(job.table, [{"id": 1, "day": "c"}, {"id": 2, "day": "a"}], commit_identifier=1)
+
+    job.run(job.sink(before_commit=java_writes))
+    assert asked == [1]
+    assert merged(job, java) == [(1, "c"), (2, "b")]
 
 
 def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(job: Job, java: Any) -> None:
@@ -300,6 +429,11 @@ def test_appends_of_a_dataframe_and_of_arrow_rows_upsert(job: Job, java: Any) ->
     table.append(pa.table({"id": [1, 2, 1], "day": ["a", "b", "c"]}))
     table.append(job.spark.range(2, 4).selectExpr("id", "'spark' as day"))
     assert merged(job, java) == [(1, "c"), (2, "spark"), (3, "spark")]
+    some = job.spark.createDataFrame([("gone", 2, None), ("kept", 4, "new")], "OP string, id int, day string")
+    table.append(some, operation_column="op", operation_mapping="gone=-D,kept=+U")
+    assert merged(job, java) == [(1, "c"), (3, "spark"), (4, "new")]
+    with pytest.raises(errors.BadRowKind, match="'gone'"):
+        table.append(some, operation_column="op")
     table.overwrite(job.spark.range(7, 8).selectExpr("id", "'new' as day"))
     assert merged(job, java) == [(7, "new")]
     with pytest.raises(errors.NullPrimaryKey):
