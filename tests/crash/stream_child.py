@@ -1,6 +1,6 @@
 """A streaming job in a process of its own, which stops dead where it is told to.
 
-    python stream_child.py <source> <table> <checkpoint> <where> [<batch> [<schema>]]
+    python stream_child.py <source> <table> <checkpoint> <where> [<batch> [<schema> [<mode>]]]
 
 `where` is a phase of the batch ("judged", "published", …), or
   worker        in a Python worker, after it has written part of the batch's rows
@@ -10,7 +10,8 @@
   never         runs to the end
 It kills the whole process group with SIGKILL, or, with the prefix "pause:", stops itself with SIGSTOP
 at that phase until somebody continues it. The batch's files are JSON lines with `id` and `day`, or with the
-columns of the schema, in Spark's DDL.
+columns of the schema, in Spark's DDL. In the modes update and complete the job counts the rows of each
+`id` and sums up their `n`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from paimon_stream import PaimonSink
 from paimon_stream.commit.observer import Phase
@@ -94,6 +95,7 @@ def main(
     where: str,
     batch: str = "-1",
     schema: str = "id bigint, day string",
+    mode: str = "append",
 ) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
@@ -106,12 +108,15 @@ def main(
     )
     spark.sparkContext.setLogLevel("ERROR")
     stop_at = StopAt(where, int(batch))
-    sink = PaimonSink(table, checkpoint=checkpoint, observer=stop_at)
+    sink = PaimonSink(table, mode=mode, checkpoint=checkpoint, observer=stop_at)
     armed = [False]
     install_audit_hook(where, armed)
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(source)
+    if mode != "append":
+        stream = stream.groupBy("id").agg(functions.count("*").alias("rows"), functions.sum("n").alias("n"))
     query = (
-        stream.writeStream.foreachBatch(ArmedSink(sink, where, int(batch), armed))
+        stream.writeStream.outputMode(mode)
+        .foreachBatch(ArmedSink(sink, where, int(batch), armed))
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

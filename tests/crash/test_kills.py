@@ -33,6 +33,7 @@ class Job:
 
     root: Path
     columns: str = "id bigint, day string"
+    mode: str = "append"
 
     @property
     def table(self) -> Path:
@@ -53,7 +54,7 @@ class Job:
     def start(self, where: str, batch: int = -1, checkpoint: str = "checkpoint") -> subprocess.Popen[str]:
         paths = [str(self.root / "source"), str(self.table), str(self.root / checkpoint)]
         return subprocess.Popen(
-            [sys.executable, str(CHILD), *paths, where, str(batch), self.columns],
+            [sys.executable, str(CHILD), *paths, where, str(batch), self.columns, self.mode],
             start_new_session=True,
             text=True,
             stdout=subprocess.PIPE,
@@ -165,6 +166,14 @@ def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path,
     assert (job.table / "snapshot" / "LATEST").read_text() == "4"
 
 
+def add_numbers(job: Job, number: int) -> None:
+    """A file of rows of seven ids, all with the same `n`."""
+    path = job.root / "source" / f"{number:04d}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f'{{"id": {i % 7}, "n": {10**number}}}\n' for i in range(ROWS_PER_FILE)))
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
 def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) -> None:
     """A table that adds up shows every row that is written twice. After one kill another writer is faster."""
     job = Job(tmp_path, "id bigint, n bigint")
@@ -179,7 +188,6 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
             "write-only": "true",
         },
     )
-    (tmp_path / "source").mkdir()
     sums: Counter[int] = Counter()
 
     def check(*batches: int) -> None:
@@ -191,9 +199,7 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
             assert {row["id"]: row["n"] for row in found} == sums
 
     for number in range(4):
-        path = tmp_path / "source" / f"{number:04d}.json"
-        path.write_text("".join(f'{{"id": {i % 7}, "n": {10**number}}}\n' for i in range(ROWS_PER_FILE)))
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        add_numbers(job, number)
 
     job.run("journaled", 0)
     prepared = files_on_disk(job)
@@ -211,3 +217,39 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
     check(3)
     identifiers = [one.commit_identifier for one in PaimonTable.load(str(job.table)).snapshots()]
     assert identifiers == [0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("mode", "before"), [("update", "staged"), ("complete", "journaled")])
+def test_results_of_an_aggregation_are_those_of_all_batches_whenever_it_was_killed(
+    tmp_path: Path, java: Any, mode: str, before: str
+) -> None:
+    """Killed before and after it publishes. What another writer adds meanwhile is replaced in complete mode,
+    and stays in update mode."""
+    job = Job(tmp_path, "id bigint, n bigint", mode)
+    columns = [("id", "BIGINT NOT NULL"), ("rows", "BIGINT"), ("n", "BIGINT")]
+    PaimonTable.create(str(job.table), columns, primary_keys=["id"], options={"bucket": "2"})
+    for number in range(4):
+        add_numbers(job, number)
+
+    def check(batches: int, *others: int) -> None:
+        """The table has the results of so many batches, and those rows of others."""
+        rows = [len(range(i, ROWS_PER_FILE, 7)) for i in range(7)]
+        total = sum(10**number for number in range(batches))
+        wanted = {i: (batches * count, total * count) for i, count in enumerate(rows)}
+        wanted |= dict.fromkeys(others, (0, 0))
+        table = PaimonTable.load(str(job.table))
+        for found in (java.read(job.table), table.to_arrow().to_pylist()):
+            assert {row["id"]: (row["rows"], row["n"]) for row in found} == wanted
+
+    job.run(before, 1)
+    check(1)
+    java.write(job.table, [{"id": 99, "rows": 0, "n": 0}], commit_identifier=1)
+    check(1, 99)
+    others = [99] if mode == "update" else []
+    job.run("published", 2)
+    check(3, *others)
+    job.run("never")
+    check(4, *others)
+    snapshots = PaimonTable.load(str(job.table)).snapshots()
+    ours = {one.commit_identifier for one in snapshots if one.commit_user != "java-oracle"}
+    assert ours == {0, 1, 2, 3}
