@@ -31,6 +31,7 @@ VENV := .venv/bin
 TESTS ?=
 JOBS ?= 2
 ROUNDS ?= 1
+SNAPSHOTS ?= 3000
 LOADS35 ?= L1,L2,L3,L4
 RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py performance.py)
@@ -114,13 +115,15 @@ examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/cdc.py
 
 # A benchmark that fails does not keep the others from running.
-bench: java .venv/.ready .venv-spark35/.ready .venv-bench35/.ready jar
+bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-bench35/.ready jar
 	@mkdir -p $(RESULTS); failed=; \
 	run() { name=$$1; shift; echo "== $$name"; $(VENV)/python benchmarks/$$name.py "$$@" || failed="$$failed $$name"; }; \
 	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
 	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/2-streams-spark35.json \
 	  --systems noop,parquet,ours,iceberg,delta,jar,pypaimon --loads $(LOADS35) \
 	  --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python; \
+	run commits --rounds $(ROUNDS) --row-rounds 1 --json $(RESULTS)/3-commits.json; \
+	run growth --snapshots $(SNAPSHOTS) --marks 200,1000,3000,10000 --json $(RESULTS)/4-growth.json; \
 	run replay --rounds $(ROUNDS) --json $(RESULTS)/5-replay.json; \
 	$(VENV)/python benchmarks/performance.py $(RESULTS)/*.json > $(RESULTS)/performance.md; \
 	echo "The figures are in $(RESULTS), as a page in $(RESULTS)/performance.md."; \

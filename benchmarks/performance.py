@@ -4,18 +4,25 @@
 
 Takes what `benchmarks/streams.py --json` writes, and files of rows, as other benchmarks write them:
 {"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name:
-number}, "goal", "met", "note"}]}. What no script can tell, the method and what a profile shows, is in
-benchmarks/performance.txt, in Markdown, and is added at the end.
+number}, "goal", "met", "note"}]}; or its rows alone, of the section that the file is named for. Instead of
+a number there may be an object of several. What no script can tell, the method and what a profile shows, is
+in benchmarks/performance.txt, in Markdown, and is added at the end.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+
+from peers.machine import machine  # noqa: E402
+
 SECTIONS = {
     "commits": "Commits",
     "growth": "As a table grows",
@@ -41,7 +48,7 @@ All figures of a table are from one run on one machine: compare them with one an
 
 def main() -> None:
     """Prints the page."""
-    found = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
+    found = [read(Path(name)) for name in sys.argv[1:]]
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
     parts = [HEAD, conditions(found), goals(streams, rows)]
@@ -52,6 +59,23 @@ def main() -> None:
         parts += [rows_part(one) for one in rows if one["section"] == section]
     parts.append((HERE / "performance.txt").read_text())
     print("\n".join(part.rstrip("\n") + "\n" for part in parts if part).rstrip("\n"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A result; of rows alone, with what they do not say of themselves."""
+    found = json.loads(path.read_text())
+    if isinstance(found, dict):
+        return found
+    section = path.stem.lstrip("0123456789-")
+    date = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc).date()
+    return {
+        "kind": "rows",
+        "section": section,
+        "title": "",
+        "date": date.isoformat(),
+        "machine": machine(),
+        "rows": found,
+    }
 
 
 def conditions(found: list[dict[str, Any]]) -> str:
@@ -82,12 +106,31 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
                     lines.append([where, goal["text"], f"{goal['value']:.2f}", met(goal["met"])])
     for one in rows:
         for row in one["rows"]:
-            if row.get("goal"):
-                value = f"{number(row['systems']['ours'])} {row['unit']}"
-                lines.append([row["name"], row["goal"], value, met(row.get("met"))])
+            verdict = judged(row)
+            if verdict is not None:
+                found = ", ".join(number(value) for value in judged_values(row))
+                lines.append([row["name"], row["goal"], f"{found} {row['unit']}", met(verdict)])
     if not lines:
         return ""
     return "## Goals\n\n" + table(["what", "goal", "found", ""], lines)
+
+
+def judged(row: dict[str, Any]) -> bool | None:
+    """Whether a row's goal, such as "≤ 12 ms", is met; None where it has none of that kind."""
+    limit = re.match(r"(?:≤|<=)?\s*([0-9.]+)", row.get("goal", ""))
+    if row.get("met") is not None or limit is None:
+        return row.get("met")
+    values = row["systems"]["ours"]
+    spread = "p99" in row["goal"] and values["p99"] > 5 * values["p50"]
+    return not spread and max(judged_values(row)) <= float(limit.group(1))
+
+
+def judged_values(row: dict[str, Any]) -> list[float]:
+    """The figures of ours that a goal is about."""
+    values = row["systems"]["ours"]
+    if not isinstance(values, dict):
+        return [values]
+    return [value for name, value in values.items() if name.startswith("p50 of")] or [*values.values()][:1]
 
 
 def met(value: bool | None) -> str:
@@ -164,23 +207,62 @@ def cold_part(load: dict[str, Any]) -> str:
 
 
 def rows_part(one: dict[str, Any]) -> str:
-    """The table of another benchmark."""
-    names = list(dict.fromkeys(name for row in one["rows"] for name in row["systems"]))
+    """The tables of another benchmark: one for the rows that have a number for each system, one for each
+    row that has several, and one with a column for each where ours is alone with them."""
+    about = [f"### {one['title']}\n"] if one["title"] else []
+    rows = one["rows"]
+    several = [row for row in rows if isinstance(row["systems"].get("ours"), dict)]
+    plain = [row for row in rows if row not in several]
+    alone = [row for row in several if len(row["systems"]) == 1]
+    parts = [numbers_table(plain)] if plain else []
+    parts += [columns_table(alone)] if alone else []
+    for row in several:
+        if row not in alone:
+            names = dict.fromkeys(name for values in row["systems"].values() for name in values)
+            lines = [
+                {
+                    "name": name,
+                    "unit": row["unit"],
+                    "systems": {system: values.get(name) for system, values in row["systems"].items()},
+                }
+                for name in names
+            ]
+            note = f"\n{row['note']}\n" if row.get("note") else ""
+            parts.append(f"### {row['name'].capitalize()}\n\n{numbers_table(lines)}{note}")
+    parts += [f"{one['note']}\n"] if one.get("note") else []
+    return "\n".join(about + parts)
+
+
+def numbers_table(rows: list[dict[str, Any]]) -> str:
+    """A line for each row, a column for each system, and ratios."""
+    names = list(dict.fromkeys(name for row in rows for name in row["systems"]))
     peers = [name for name in names if name != "ours"]
     plain = {"ours": title("ours"), "java": title("java")}
+    notes = any(row.get("note") for row in rows)
     heads = ["", "unit", *(plain.get(name, name) for name in names)]
-    heads += [f"ours ÷ {plain.get(name, name)}" for name in peers]
-    notes = any(row.get("note") for row in one["rows"])
+    heads += [f"ours ÷ {plain.get(name, name)}" for name in peers] + ([""] if notes else [])
     lines = []
-    for row in one["rows"]:
+    for row in rows:
         values = row["systems"]
         line = [row["name"], row["unit"], *(number(values.get(name)) for name in names)]
         for name in peers:
             both = values.get("ours") is not None and values.get(name)
             line.append(f"{values['ours'] / values[name]:.2f}" if both else "")
         lines.append(line + ([row.get("note", "")] if notes else []))
-    note = f"\n{one['note']}\n" if one.get("note") else ""
-    return f"### {one['title']}\n\n" + table(heads + ([""] if notes else []), lines) + note
+    return table(heads, lines)
+
+
+def columns_table(rows: list[dict[str, Any]]) -> str:
+    """A line for each row, a column for each of its numbers, and the last divided by the first."""
+    names = list(dict.fromkeys(name for row in rows for name in row["systems"]["ours"]))
+    lines = []
+    for row in rows:
+        values = row["systems"]["ours"]
+        first, last = values.get(names[0]), values.get(names[-1])
+        line = [row["name"], *(number(values.get(name)) for name in names)]
+        lines.append([*line, f"{last / first:.2f}" if first and last is not None else ""])
+    heads = [f"{int(name):,}" if name.isdigit() else name for name in names]
+    return table(["", *heads, "last ÷ first"], lines)
 
 
 def title(name: str) -> str:
