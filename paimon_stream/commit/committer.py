@@ -75,6 +75,12 @@ __all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Sup
 
 _LOG = logging.getLogger(__name__)
 
+_SWIFT_MILLIS: Final = 1000
+"""An attempt that took no longer from reading its base is confirmed without listing all snapshots."""
+
+_LISTED_EVERY: Final = 256
+"""After so many commits the snapshots are listed all the same, to see how far expiry has come."""
+
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
 
@@ -116,6 +122,7 @@ class Committer:
         self._digest = self._schemas.first_digest()
         self._own: Base | None = None
         self._floor: int | None = None
+        self._unlisted = 0
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: its written half as one snapshot, then its compact half as another.
@@ -193,6 +200,7 @@ class Committer:
     def _read_base(self, run: Run) -> Snapshot | None:
         """The latest snapshot, of the table and in the lineage that this commit is for."""
         with run.timed("base"):
+            run.begun_millis = self._runtime.clock.now_millis()
             if not self._same_table():
                 raise self._table_replaced(run)
             latest = self._snapshots.latest()
@@ -298,8 +306,18 @@ class Committer:
         self._observer.reached(Phase.PUBLISHED, run.request.identifier)
         with run.timed("confirm"):
             return self._publisher.confirm(
-                staged, run.patience, self._floor or staged.base.id, doubted=placed.doubted
+                staged,
+                run.patience,
+                self._floor or staged.base.id,
+                doubted=placed.doubted,
+                swift=self._is_swift(run),
             )
+
+    def _is_swift(self, run: Run) -> bool:
+        """Whether so little time has passed that a look at the neighbours is enough."""
+        self._unlisted = (self._unlisted + 1) % _LISTED_EVERY
+        passed = self._runtime.clock.now_millis() - run.begun_millis
+        return self._unlisted > 0 and 0 <= passed <= _SWIFT_MILLIS
 
     def _finish(self, run: Run, staged: Staged, landed: Landed) -> Published:
         """The snapshot is part of the table: remembers it, and points readers to it."""

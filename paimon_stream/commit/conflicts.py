@@ -94,10 +94,11 @@ def check_bucket_counts(
         return
     known = {partition: count for partition, count in present.items() if count > 0}
     for entry in entries:
-        if entry.total_buckets <= 0:
+        total = entry.total_buckets
+        if total <= 0:
             continue
-        expected = known.setdefault(entry.partition, entry.total_buckets)
-        if entry.total_buckets != expected:
+        expected = known.setdefault(entry.partition, total)
+        if total != expected:
             name = scene.partition_name(entry.partition)
             place = f"partition {name!r}" if name else "the table"
             raise BucketCountChanged(
@@ -112,14 +113,17 @@ def check_bucket_counts(
             )
 
 
-def check_each_file_once(scene: Scene, entries: Iterable[ManifestEntry]) -> None:
+def check_each_file_once(scene: Scene, entries: Collection[ManifestEntry]) -> None:
     """Check 3: the commit speaks of each file once. Raises `DeletedFiles`."""
+    if len({entry.file.file_name for entry in entries}) == len(entries):
+        return
     seen: set[FileIdentity] = set()
     twice: list[FileIdentity] = []
     for entry in entries:
-        if entry.identity in seen:
-            twice.append(entry.identity)
-        seen.add(entry.identity)
+        identity = entry.identity
+        if identity in seen:
+            twice.append(identity)
+        seen.add(identity)
     _refuse(
         scene,
         twice,

@@ -8,8 +8,10 @@ were there before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Final
 
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.format.entries import (
@@ -22,6 +24,11 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 
 __all__ = ["NO_CHANGES", "Changes", "Halves", "IndexChange", "collect", "renumber"]
+
+_BESIDE_NEW_FILES: Final = attrgetter(
+    "deleted_files", "changelog_files", "new_index_files", "deleted_index_files", "compact_before",
+    "compact_after", "compact_changelog_files", "compact_new_index_files", "compact_deleted_index_files",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,8 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Halves:
     append, compact = _Half(table_buckets), _Half(table_buckets)
     for message in messages:
         append.files(message, FileKind.ADD, message.new_files)
+        if not any(_BESIDE_NEW_FILES(message)):
+            continue
         append.files(message, FileKind.DELETE, message.deleted_files)
         append.changes_log(message, message.changelog_files)
         append.indexes(message, FileKind.ADD, message.new_index_files)
@@ -128,16 +137,18 @@ class _Half:
 
     def _made(
         self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]
-    ) -> Iterator[ManifestEntry]:
+    ) -> list[ManifestEntry]:
         total = self._table_buckets if message.total_buckets is None else message.total_buckets
-        for file in files:
-            yield ManifestEntry(
+        return [
+            ManifestEntry(
                 kind=kind,
                 partition=message.partition,
                 bucket=message.bucket,
                 total_buckets=total,
                 file=file,
             )
+            for file in files
+        ]
 
     def done(self) -> Changes:
         return Changes(
@@ -161,6 +172,13 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
         first = following.get(where, -1) + 1
         last = first + file.max_sequence_number - file.min_sequence_number
         following[where] = last
-        numbered = replace(file, min_sequence_number=first, max_sequence_number=last)
-        entries.append(replace(entry, file=numbered))
+        entries.append(
+            ManifestEntry(
+                kind=entry.kind,
+                partition=entry.partition,
+                bucket=entry.bucket,
+                total_buckets=entry.total_buckets,
+                file=file.numbered(first, last),
+            )
+        )
     return replace(changes, entries=tuple(entries))

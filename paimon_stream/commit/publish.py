@@ -11,6 +11,11 @@ Exactly once, step 5):
 - None above, some below: K-1 is there with the nonce we staged on, else void. (A rollback took it.)
 - None above, none below: fine. (An expirer may have taken K-1 already.)
 
+A folder with very many snapshots is not listed for that in each commit. While K-1 is there with the nonce
+we staged on, no expiry has come to K+1, for it takes the oldest first; then K+1 alone tells whether there is
+any above. That leaves a rollback to K-1 itself amid other commits, so an attempt that was not *swift* looks
+at all ids.
+
 Invariants: `Landed` is answered only for a commit that is part of the table; `Lost` only for one that is
 not, and `proven` says that it can never become part of it, so that its metadata may go. Everything else
 is `CommitUnknown`, and then nothing was deleted.
@@ -117,15 +122,20 @@ class Publisher:
 
     # -- the check after it -----------------------------------------------------------------------
 
-    def confirm(self, staged: Staged, patience: Patience, floor: int, *, doubted: bool = False) -> Confirmed:
+    def confirm(
+        self, staged: Staged, patience: Patience, floor: int, *, doubted: bool = False, swift: bool = False
+    ) -> Confirmed:
         """Decides whether the snapshot that was put is part of the table, and removes it where it is void.
 
         `floor` is the lowest id of the unbroken run that ended with the base. `doubted`: an earlier put may
-        have taken effect already. Raises `CommitUnknown` where it cannot be told.
+        have taken effect already; `swift`: the base was read just now. Raises `CommitUnknown` where it
+        cannot be told.
         """
         why: Exception | None = None
-        for _ in range(_ROUNDS):
+        for look in range(_ROUNDS):
             try:
+                if swift and look == 0 and not doubted and self._is_next(staged):
+                    return Landed(floor=floor)
                 found = self._look(staged, floor, doubted=doubted)
             except (NotFound, CorruptMetadata) as vanished:
                 why = vanished  # a snapshot or list that expired under our eyes: look again
@@ -141,6 +151,14 @@ class Publisher:
             if found is not None:
                 return found
         raise self._unknown(staged, why) from why
+
+    def _is_next(self, staged: Staged) -> bool:
+        """Whether our bytes lie right above the snapshot they were staged on, with none right above them."""
+        K, base = staged.snapshot.id, staged.base.snapshot
+        if base is None or not self._same_table() or self._snapshots.raw(K) != staged.content:
+            return False
+        below = self._snapshots.find(K - 1)
+        return below is not None and below.nonce == base.nonce and not self._snapshots.exists(K + 1)
 
     def _look(self, staged: Staged, floor: int, *, doubted: bool) -> Confirmed | None:
         """One look around K; None for a view that changed meanwhile."""

@@ -19,9 +19,9 @@ __all__ = ["Run"]
 class Run:
     """What one commit of one snapshot remembers from attempt to attempt. Mutable, and of one thread.
 
-    `seen` is the latest snapshot that was searched; `merged` the merge of an earlier attempt; `nonces` are
-    those of all attempts; `outstanding` says that the outcome of a put is open; `unproven` are attempts that
-    were lost without a proof.
+    `seen` is the latest snapshot that was searched; `begun_millis` is when the attempt read its base;
+    `merged` the merge of an earlier attempt; `nonces` are those of all attempts; `outstanding` says that the
+    outcome of a put is open; `unproven` are attempts that were lost without a proof.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Run:
         self.names = names
         self.seen = request.seen
         self.attempts = 0
+        self.begun_millis = 0
         self.merged: Merged | None = None
         self.nonces: set[str] = set()
         self.outstanding = False

@@ -27,7 +27,9 @@ __all__ = [
     "encode_block",
     "encode_file",
     "encode_header",
+    "decompress",
     "open_file",
+    "packed_blocks_of",
     "read_file",
     "zigzag",
 ]
@@ -157,6 +159,21 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
     return _open(_Cursor(data, path))
 
 
+def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
+    """The schema and the codec of a file whose bytes are here, and its blocks, compressed as they are.
+
+    Raises `CorruptMetadata` for what is not a whole Avro file.
+    """
+    cursor = _Cursor(data, path)
+    schema, codec, sync = _opened(cursor)
+    return schema, codec, list(_packed(cursor, sync))
+
+
+def decompress(codec: str, data: bytes, path: str) -> bytes:
+    """The plain bytes of a block. Raises `CorruptMetadata`, `UnsupportedFeature` for an unknown codec."""
+    return _decompress(codec, data, _Cursor(data, path))
+
+
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a file, and its blocks, decompressed one at a time. `source` is an Arrow file.
 
@@ -166,26 +183,36 @@ def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
 
 
 def _open(cursor: _Cursor) -> tuple[str, Iterator[AvroBlock]]:
+    schema, codec, sync = _opened(cursor)
+    return schema, _blocks(cursor, codec, sync)
+
+
+def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
+    """Schema, codec and sync marker."""
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
     sync = cursor.take(_SYNC_SIZE)
     codec = header.get(b"avro.codec", b"null").decode("utf-8", "replace")
     try:
-        schema = header[b"avro.schema"].decode()
+        return header[b"avro.schema"].decode(), codec, sync
     except (KeyError, UnicodeDecodeError):
         raise cursor.corrupt("its header holds no schema") from None
-    return schema, _blocks(cursor, codec, sync)
 
 
 def _blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+    for block in _packed(cursor, sync):
+        yield AvroBlock(block.records, _decompress(codec, block.data, cursor))
+
+
+def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
     while not cursor.at_end:
         count, packed = cursor.long(), cursor.take(cursor.long())
         if cursor.take(_SYNC_SIZE) != sync:
             raise cursor.corrupt(f"the block that ends at byte {cursor.position} is damaged")
         if count < 0:
             raise cursor.corrupt(f"a block claims {count} records")
-        yield AvroBlock(count, _decompress(codec, packed, cursor))
+        yield AvroBlock(count, packed)
 
 
 class _Cursor:

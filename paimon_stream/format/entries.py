@@ -83,6 +83,31 @@ class DataFileMeta:
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
 
+    def numbered(self, first: int, last: int) -> DataFileMeta:
+        """The same file with other sequence numbers. Several times as quick as `dataclasses.replace`."""
+        return DataFileMeta(
+            file_name=self.file_name,
+            file_size=self.file_size,
+            row_count=self.row_count,
+            min_key=self.min_key,
+            max_key=self.max_key,
+            key_stats=self.key_stats,
+            value_stats=self.value_stats,
+            min_sequence_number=first,
+            max_sequence_number=last,
+            schema_id=self.schema_id,
+            level=self.level,
+            extra_files=self.extra_files,
+            creation_time=self.creation_time,
+            delete_row_count=self.delete_row_count,
+            embedded_file_index=self.embedded_file_index,
+            file_source=self.file_source,
+            value_stats_cols=self.value_stats_cols,
+            external_path=self.external_path,
+            first_row_id=self.first_row_id,
+            write_cols=self.write_cols,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionRange:

@@ -3,9 +3,9 @@
 Files carry exactly the schemas that Java writes. Reading resolves fields by name against the schema in
 the file: unknown fields are skipped, nullable fields that are not there read as None.
 
-Writing does not go through fastavro. Its schema never changes, so each record is joined from ready-made
-pieces, which is several times faster than a generic writer that looks for the branch of every union
-(`benchmarks/manifest.py`); 10,000 entries are what one batch of a large table may bring.
+Writing does not go through fastavro: `format/entry_columns.py` makes the records of many entries at once,
+`format/manifest_records.py` one by one (`benchmarks/manifest.py`); 10,000 entries are what one batch of a
+large table may bring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from paimon_stream.format.avro_file import (
     Compressor,
     compressor,
     encode_file,
-    zigzag,
 )
 from paimon_stream.format.avro_records import corrupt, read_records, read_rows
 from paimon_stream.format.entries import (
@@ -32,6 +31,8 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
+from paimon_stream.format.entry_columns import entries_bytes
+from paimon_stream.format.manifest_records import RECORD_VERSION, meta_bytes
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-VERSION: Final = 2
 ENTRIES_PER_BLOCK: Final = 1000
 """Entries in one Avro block. Java looks at a manifest's size after every 1000 entries, so a manifest can
 only end where a block does."""
@@ -59,111 +59,10 @@ _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 
 # -- writing --------------------------------------------------------------------------------------
 
-_SMALL: Final = tuple(zigzag(number) for number in range(4096))
-_NULL: Final = zigzag(0)
-_VALUE: Final = zigzag(1)
-_END: Final = zigzag(0)
-
-
-def _long(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 4096 else zigzag(number)
-
-
-def _bytes(data: bytes) -> bytes:
-    return _long(len(data)) + data
-
-
-def _text(text: str) -> bytes:
-    return _bytes(text.encode())
-
-
-def _texts(texts: Sequence[str]) -> bytes:
-    if not texts:
-        return _END
-    return b"".join((_long(len(texts)), *map(_text, texts), _END))
-
-
-def _optional_long(number: int | None) -> bytes:
-    return _NULL if number is None else _VALUE + _long(number)
-
-
-def _optional_bytes(data: bytes | None) -> bytes:
-    return _NULL if data is None else _VALUE + _bytes(data)
-
-
-def _optional_text(text: str | None) -> bytes:
-    return _NULL if text is None else _VALUE + _text(text)
-
-
-def _optional_texts(texts: Sequence[str] | None) -> bytes:
-    return _NULL if texts is None else _VALUE + _texts(texts)
-
-
-def _stats_bytes(stats: SimpleStats) -> bytes:
-    counts = stats.null_counts
-    if counts:
-        nulls = b"".join((_VALUE, _long(len(counts)), *map(_optional_long, counts), _END))
-    else:
-        nulls = _VALUE + _END
-    return _bytes(stats.min_values) + _bytes(stats.max_values) + nulls
-
-
-def _entry_bytes(entry: ManifestEntry) -> bytes:
-    file = entry.file
-    return b"".join(
-        (
-            _SMALL[VERSION],
-            _SMALL[entry.kind],
-            _bytes(entry.partition),
-            _long(entry.bucket),
-            _long(entry.total_buckets),
-            _text(file.file_name),
-            _long(file.file_size),
-            _long(file.row_count),
-            _bytes(file.min_key),
-            _bytes(file.max_key),
-            _stats_bytes(file.key_stats),
-            _stats_bytes(file.value_stats),
-            _long(file.min_sequence_number),
-            _long(file.max_sequence_number),
-            _long(file.schema_id),
-            _long(file.level),
-            _texts(file.extra_files),
-            _optional_long(file.creation_time),
-            _optional_long(file.delete_row_count),
-            _optional_bytes(file.embedded_file_index),
-            _optional_long(file.file_source),
-            _optional_texts(file.value_stats_cols),
-            _optional_text(file.external_path),
-            _optional_long(file.first_row_id),
-            _optional_texts(file.write_cols),
-        )
-    )
-
-
-def _meta_bytes(meta: ManifestFileMeta) -> bytes:
-    return b"".join(
-        (
-            _SMALL[VERSION],
-            _text(meta.file_name),
-            _long(meta.file_size),
-            _long(meta.num_added_files),
-            _long(meta.num_deleted_files),
-            _stats_bytes(meta.partition_stats),
-            _long(meta.schema_id),
-            _optional_long(meta.min_bucket),
-            _optional_long(meta.max_bucket),
-            _optional_long(meta.min_level),
-            _optional_long(meta.max_level),
-            _optional_long(meta.min_row_id),
-            _optional_long(meta.max_row_id),
-        )
-    )
-
 
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroBlock:
     """One compressed block of these entries, for `manifest_of_blocks`."""
-    return AvroBlock(len(entries), codec.compress(b"".join(map(_entry_bytes, entries))))
+    return AvroBlock(len(entries), codec.compress(entries_bytes(entries)))
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
@@ -184,7 +83,7 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str,
     """A whole manifest list; without manifests an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
     blocks = [
-        AvroBlock(len(some), codec.compress(b"".join(map(_meta_bytes, some)))) for some in _chunks(metas)
+        AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in _chunks(metas)
     ]
     return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
 
@@ -252,7 +151,9 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
-    return _entries(data, path, read_rows(data, path, MANIFEST_SCHEMA, VERSION, _PATHS, steady=_STEADY))
+    return _entries(
+        data, path, read_rows(data, path, MANIFEST_SCHEMA, RECORD_VERSION, _PATHS, steady=_STEADY)
+    )
 
 
 def decode_entries_of(
@@ -265,7 +166,7 @@ def decode_entries_of(
         data,
         path,
         MANIFEST_SCHEMA,
-        VERSION,
+        RECORD_VERSION,
         _PATHS,
         steady=_STEADY,
         pick="_PARTITION",
@@ -286,7 +187,7 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
 def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (`_FILE._LEVEL`) of each entry, in order, a block at a time. Raises as
     `decode_manifest`, while rows are taken."""
-    return read_rows(data, path, MANIFEST_SCHEMA, VERSION, paths, steady=_STEADY)
+    return read_rows(data, path, MANIFEST_SCHEMA, RECORD_VERSION, paths, steady=_STEADY)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
@@ -295,7 +196,7 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     try:
-        return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, VERSION)]
+        return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
 

@@ -205,9 +205,9 @@ class PartitionStatsBuilder:
     types: Sequence[DataType]
     _entries: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, partition: bytes) -> None:
-        """Counts one entry of that partition, a serialized row."""
-        self._entries[partition] = self._entries.get(partition, 0) + 1
+    def add(self, partition: bytes, count: int = 1) -> None:
+        """Counts so many entries of that partition, a serialized row."""
+        self._entries[partition] = self._entries.get(partition, 0) + count
 
     def build(self) -> SimpleStats:
         """The statistics of all entries added. Raises `FormatError` for a partition that is no row."""

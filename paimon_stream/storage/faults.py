@@ -161,6 +161,10 @@ class FaultyStorage:
         """As the inner storage."""
         return self._run("list_files", folder, lambda: self.inner.list_files(folder, prefix))
 
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        """As the inner storage; counted as a `list_files`."""
+        return self._run("list_files", folder, lambda: self.inner.list_names(folder, prefix))
+
     def list_folders(self, folder: str) -> list[str]:
         """As the inner storage."""
         return self._run("list_folders", folder, lambda: self.inner.list_folders(folder))

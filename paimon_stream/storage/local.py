@@ -13,6 +13,7 @@ import errno
 import io
 import operator
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _PATH: Final = operator.attrgetter("path")
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
+_SYNCED_TOGETHER: Final = 4
 
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
@@ -101,11 +103,15 @@ class LocalStorage:
             _sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """As `write` for each, but their folders are synced once, after the last."""
+        """As `write` for each, but the files are synced side by side, and their folders once, at the end."""
         paths = [self._full(path) for path, _ in files]
         with contextlib.ExitStack() as open_ones:
-            for full, (_, data) in zip(paths, files, strict=True):
-                temporary = open_ones.enter_context(self._temporary(full, data))
+            temporaries = [
+                open_ones.enter_context(self._temporary(full, data, synced=False))
+                for full, (_, data) in zip(paths, files, strict=True)
+            ]
+            _sync_files(temporaries, paths)
+            for temporary, full in zip(temporaries, paths, strict=True):
                 with _writing(full):
                     os.replace(temporary, full)
         for full in {os.path.dirname(full): full for full in paths}.values():
@@ -146,6 +152,18 @@ class LocalStorage:
                 with _reading(entry.path):
                     raise
         return sorted(found, key=_PATH)  # of one folder, so by name
+
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        """The names of the files that `list_files` finds, sorted."""
+        found = []
+        for entry in self._entries(folder, prefix):
+            try:
+                if entry.is_file():
+                    found.append(entry.name)
+            except OSError:
+                with _reading(entry.path):
+                    raise
+        return sorted(found)
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), without those that begin
@@ -358,6 +376,35 @@ def _sync(folder: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_files(temporaries: Sequence[str], targets: Sequence[str]) -> None:
+    """Syncs files that are to get these names, some at a time: a disk that is busy commits its journal once
+    for all of them. Threads of the moment, since a pool would not survive a fork."""
+    failed: list[tuple[str, OSError]] = []
+
+    def sync(temporary: str, target: str) -> None:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as why:
+            failed.append((target, why))
+
+    files = list(zip(temporaries, targets, strict=True))
+    for start in range(0, len(files), _SYNCED_TOGETHER):
+        first, *others = files[start : start + _SYNCED_TOGETHER]
+        threads = [threading.Thread(target=sync, args=one) for one in others]
+        for thread in threads:
+            thread.start()
+        sync(*first)
+        for thread in threads:
+            thread.join()
+    if failed:
+        target, why = failed[0]
+        raise _translated(why, target, "write") from why
 
 
 def _sync_folder_of(full: str) -> None:

@@ -149,6 +149,10 @@ class MemoryStorage:
             if name.startswith(prefix) and (hidden or not name.startswith("."))
         ]
 
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        """The names of the files that `list_files` finds, sorted."""
+        return [file.name for file in self.list_files(folder, prefix)]
+
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root) that hold a file at any
         depth, without those that begin with a dot."""

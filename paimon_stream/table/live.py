@@ -220,12 +220,14 @@ def _absorb(
     for entry in entries:
         if entry.kind is not FileKind.ADD:
             continue
-        buckets = sequences[entry.partition]
+        partition, bucket = entry.partition, entry.bucket
+        buckets = sequences[partition]
         highest = entry.file.max_sequence_number
-        buckets[entry.bucket] = max(highest, buckets.get(entry.bucket, -1))
+        if highest > buckets.get(bucket, -1):
+            buckets[bucket] = highest
         if entry.total_buckets <= 0:
             continue  # no fixed buckets
-        total = totals.setdefault(entry.partition, entry.total_buckets)
+        total = totals.setdefault(partition, entry.total_buckets)
         if total != entry.total_buckets:
             raise BucketCountChanged(
                 f"A partition has files for {total} and for {entry.total_buckets} buckets (file "

@@ -1,17 +1,25 @@
 """Joining whole manifests as bytes, nothing decoded.
 
 Avro stores records one after the other, so the plain blocks of two files with the same schema can stand
-in one block. What the manifest list has to say of the result follows from what it said of the parts. It
-is many times as quick as decoding the entries and encoding them again, and gives the same records.
+in one block, and a block that is large enough is copied as it is, compressed. What the manifest list has to
+say of the result follows from what it said of the parts. It is many times as quick as decoding the entries
+and encoding them again, and gives the same records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from paimon_stream.errors import NotFound
-from paimon_stream.format.avro_file import AvroBlock, compressor, read_file
+from paimon_stream.format.avro_file import (
+    AvroBlock,
+    Compressor,
+    compressor,
+    decompress,
+    packed_blocks_of,
+    read_file,
+)
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import partition_stats
@@ -53,11 +61,11 @@ class ManifestJoiner:
         """
         written: list[ManifestFileMeta] = []
         parts: list[ManifestFileMeta] = []
-        blocks = _Blocks(self._codec.compress)
+        blocks = _Blocks(self._codec)
         for meta in metas:
-            part, plain = self._read(meta)
+            part, codec, made = self._read(meta)
             parts.append(part)
-            blocks.add(plain)
+            blocks.add(codec, made, meta.file_name)
             if blocks.size >= self._target_size:
                 written.append(self._write(parts, blocks.take(), names.manifest()))
                 parts = []
@@ -65,8 +73,8 @@ class ManifestJoiner:
             written.append(self._write(parts, blocks.take(), names.manifest()))
         return tuple(written)
 
-    def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, Sequence[AvroBlock]]:
-        """What is known of a manifest, and its plain blocks."""
+    def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, str, Sequence[AvroBlock]]:
+        """What is known of a manifest, and its blocks, compressed by that codec."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             try:
@@ -74,13 +82,13 @@ class ManifestJoiner:
             except NotFound:
                 data = b""
             if len(data) == meta.file_size:
-                file = read_file(data, f"{self._storage.location}/{path}")
-                stored = sum(block.records for block in file.blocks)
-                if file.schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:
-                    return meta, file.blocks
+                schema, codec, blocks = packed_blocks_of(data, f"{self._storage.location}/{path}")
+                stored = sum(block.records for block in blocks)
+                if schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:
+                    return meta, codec, blocks
         # Whatever is out of the ordinary is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
-        return self._describe(meta, entries), (encode_entries(entries, _PLAIN),)
+        return self._describe(meta, entries), _PLAIN.codec, (encode_entries(entries, _PLAIN),)
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether a list says of this manifest all that must be said of what it is joined into."""
@@ -143,16 +151,21 @@ class ManifestJoiner:
 class _Blocks:
     """Compressed blocks of at least a thousand entries, but for the last one."""
 
-    def __init__(self, compress: Callable[[bytes], bytes]) -> None:
+    def __init__(self, compressor: Compressor) -> None:
         self.size = 0
-        self._compress = compress
+        self._compressor = compressor
         self._made: list[AvroBlock] = []
         self._waiting: list[bytes] = []
         self._records = 0
 
-    def add(self, plain: Iterable[AvroBlock]) -> None:
-        for block in plain:
-            self._waiting.append(block.data)
+    def add(self, codec: str, blocks: Iterable[AvroBlock], name: str) -> None:
+        """Takes the blocks of the manifest of that name, compressed by that codec."""
+        same = codec == self._compressor.codec
+        for block in blocks:
+            if same and not self._records and block.records >= ENTRIES_PER_BLOCK:
+                self._keep(block)
+                continue
+            self._waiting.append(decompress(codec, block.data, name))
             self._records += block.records
             if self._records >= ENTRIES_PER_BLOCK:
                 self._close()
@@ -165,10 +178,12 @@ class _Blocks:
         return taken
 
     def _close(self) -> None:
-        data = self._compress(b"".join(self._waiting))
-        self._made.append(AvroBlock(self._records, data))
-        self.size += len(data)
+        self._keep(AvroBlock(self._records, self._compressor.compress(b"".join(self._waiting))))
         self._waiting, self._records = [], 0
+
+    def _keep(self, block: AvroBlock) -> None:
+        self._made.append(block)
+        self.size += len(block.data)
 
 
 def _least(numbers: Iterable[int | None]) -> int | None:

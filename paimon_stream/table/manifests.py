@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound
@@ -37,6 +39,7 @@ from paimon_stream.table.partition_filter import PartitionFilter
 
 __all__ = ["ManifestStore", "ManifestWriter"]
 
+_PARTITION: Final = attrgetter("partition")
 _GONE: Final = (
     "is missing, although a snapshot names it: the snapshot expired while it was read, or something deleted "
     "files of the table. Try again; if it stays missing, roll the table back to a snapshot that is whole."
@@ -207,15 +210,20 @@ class _Tally:
         self.max_row_id: int | None = None
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
-        added = sum(entry.kind is FileKind.ADD for entry in entries)
+        files = [entry.file for entry in entries]
+        added = [entry.kind for entry in entries].count(FileKind.ADD)
         self.added += added
         self.deleted += len(entries) - added
-        self.schema_ids.update(entry.file.schema_id for entry in entries)
-        self.buckets.update(entry.bucket for entry in entries)
-        self.levels.update(entry.file.level for entry in entries)
-        for entry in entries:
-            self.partitions.add(entry.partition)
-            self._add_row_ids(entry.file)
+        self.schema_ids.update({file.schema_id for file in files})
+        self.buckets.update({entry.bucket for entry in entries})
+        self.levels.update({file.level for file in files})
+        for partition, count in Counter(map(_PARTITION, entries)).items():
+            self.partitions.add(partition, count)
+        if [file.first_row_id for file in files].count(None) == len(files):
+            self.some_without_row_id = True
+            return
+        for file in files:
+            self._add_row_ids(file)
 
     def _add_row_ids(self, file: DataFileMeta) -> None:
         first = file.first_row_id

@@ -51,13 +51,13 @@ class SnapshotStore:
 
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
-        names = (stat.name for stat in self._storage.list_files(SNAPSHOT_FOLDER, _PREFIX))
+        names = self._storage.list_names(SNAPSHOT_FOLDER, _PREFIX)
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest_id(self) -> int | None:
         """The id of the newest snapshot, None in an empty table (semantics.md R2.1)."""
         hint = self._hint(LATEST_HINT)
-        if hint is not None and self._exists(hint) and not self._exists(hint + 1):
+        if hint is not None and self.exists(hint) and not self.exists(hint + 1):
             return hint
         ids = self.ids()
         return ids[-1] if ids else None
@@ -70,7 +70,7 @@ class SnapshotStore:
         hint = self._hint(LATEST_HINT)
         if hint is not None:
             hinted = self.find(hint)
-            if hinted is not None and not self._exists(hint + 1):
+            if hinted is not None and not self.exists(hint + 1):
                 return hinted
         for _ in range(_LATEST_ATTEMPTS):
             ids = self.ids()
@@ -88,7 +88,7 @@ class SnapshotStore:
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that exists, None in an empty table."""
         hint = self._hint(EARLIEST_HINT)
-        if hint is not None and self._exists(hint):
+        if hint is not None and self.exists(hint):
             return hint
         ids = self.ids()
         return ids[0] if ids else None
@@ -136,6 +136,14 @@ class SnapshotStore:
         except NotFound:
             return None
 
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether there is such a file."""
+        try:
+            self._storage.stat(snapshot_path(snapshot_id))
+        except NotFound:
+            return False
+        return True
+
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from that id downwards, until the first that is missing."""
         for snapshot_id in range(from_id, 0, -1):
@@ -173,14 +181,14 @@ class SnapshotStore:
         It is not synced: the next snapshot's put syncs the folder, so that a machine that stops leaves a hint
         one behind at most, or an empty one, and readers see through both (R2.1).
         """
-        if not self._exists(snapshot_id) or self._exists(snapshot_id + 1):
+        if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
         present = self._hint(LATEST_HINT)
-        if present is not None and present > snapshot_id and self._exists(present):
+        if present is not None and present > snapshot_id and self.exists(present):
             return False
         for _ in range(_HINT_ATTEMPTS):
             self._storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
-            if self._exists(snapshot_id) and not self._exists(snapshot_id + 1):
+            if self.exists(snapshot_id) and not self.exists(snapshot_id + 1):
                 break
             ids = self.ids()
             if not ids:
@@ -199,13 +207,6 @@ class SnapshotStore:
         return True
 
     # -- within -----------------------------------------------------------------------------------
-
-    def _exists(self, snapshot_id: int) -> bool:
-        try:
-            self._storage.stat(snapshot_path(snapshot_id))
-        except NotFound:
-            return False
-        return True
 
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None for whatever is wrong with it, for it is only a hint."""

@@ -179,15 +179,30 @@ def test_a_replace_syncs_file_then_name(storage: LocalStorage, calls: list[str])
     assert calls == ["fsync TEMP", "replace TEMP table/f/a", "fsync table/f"]
 
 
-def test_files_written_together_are_synced_each_and_their_folders_once_at_the_end(
+def test_files_written_together_are_synced_before_they_have_names_and_their_folders_once_at_the_end(
     storage: LocalStorage, calls: list[str]
 ) -> None:
     storage.write("f/old", b"")
     calls.clear()
     storage.write_all([("f/a", b"1"), ("f/b", b"2")])
     assert calls == [
-        "fsync TEMP", "replace TEMP table/f/a", "fsync TEMP", "replace TEMP table/f/b", "fsync table/f",
+        "fsync TEMP", "fsync TEMP", "replace TEMP table/f/a", "replace TEMP table/f/b", "fsync table/f",
     ]  # fmt: skip
+
+
+def test_none_of_the_files_has_its_name_where_one_cannot_be_synced(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("f/other", b"")
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(Unavailable) as raised:
+        storage.write_all([(f"f/{n}", b"1") for n in range(6)])
+    assert raised.value.context["path"].startswith(f"{storage.root}/f/")
+    assert os.listdir(f"{storage.root}/f") == ["other"]
 
 
 def test_a_hint_is_replaced_without_syncs(storage: LocalStorage, calls: list[str]) -> None:
@@ -412,6 +427,7 @@ def test_every_other_error_of_the_system_is_a_storage_error(
         lambda: storage.open_output("f/b").__enter__(),
         lambda: storage.delete("f/a"),
         lambda: storage.list_files("f"),
+        lambda: storage.list_names("f"),
     ):
         with pytest.raises(StorageError) as raised:
             call()

@@ -188,6 +188,7 @@ def test_a_path_that_leaves_the_root_is_refused(storage: Storage, path: str) -> 
     ]
     if path:
         calls += [lambda: storage.list_files(path), lambda: storage.list_folders(path)]
+        calls.append(lambda: storage.list_names(path))
     for call in calls:
         with pytest.raises(InvalidOption, match="leave the table's folder"):
             call()
@@ -217,6 +218,9 @@ def test_files_are_listed_by_name_and_prefix(storage: Storage) -> None:
     assert [file.name for file in storage.list_files("snapshot")] == [
         "LATEST", "snap", "snapshot-10", "snapshot-2", "snapshot-9",
     ]  # fmt: skip
+    for folder, prefix in (("snapshot", "snapshot-"), ("snapshot", ""), ("", ""), ("none", "")):
+        names = [file.name for file in storage.list_files(folder, prefix)]
+        assert storage.list_names(folder, prefix) == names
 
 
 def test_folders_are_listed_by_name(storage: Storage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -15,12 +16,14 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
+from paimon_stream.format.entry_columns import entries_bytes
 from paimon_stream.format.manifest_avro import (
     decode_manifest,
     decode_manifest_list,
     encode_manifest,
     encode_manifest_list,
 )
+from paimon_stream.format.manifest_records import entry_bytes
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -82,6 +85,39 @@ QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ENTRIES, max_size=5), COMPRESSIONS)
 def test_a_manifest_comes_back_as_it_was(entries: list[ManifestEntry], compression: str) -> None:
     assert decode_manifest(encode_manifest(entries, compression=compression, level=1), "x") == entries
+
+
+@QUIET
+@given(st.lists(ENTRIES, min_size=1, max_size=3), st.integers(13, 20))
+def test_entries_of_any_shapes_are_encoded_together_as_one_by_one(
+    entries: list[ManifestEntry], count: int
+) -> None:
+    many = [entries[number % len(entries)] for number in range(count)]
+    assert entries_bytes(many) == b"".join(map(entry_bytes, many))
+
+
+@QUIET
+@given(
+    ENTRIES,
+    st.lists(st.tuples(LONG, LONG, INT, LONG, st.binary(max_size=9), TEXT), min_size=13, max_size=20),
+    st.integers(0, 3),
+)
+def test_entries_of_one_shape_are_encoded_together_as_one_by_one(
+    like: ManifestEntry, varied: list[tuple[int, int, int, int, bytes, str]], width: int
+) -> None:
+    many = []
+    for size, created, bucket, nulls, low, name in varied:
+        stats = SimpleStats(min_values=low, max_values=low[::-1], null_counts=(0, nulls, nulls)[:width])
+        file = replace(
+            like.file,
+            file_size=size,
+            creation_time=created,
+            value_stats=stats,
+            file_name=name,
+            extra_files=(),
+        )
+        many.append(replace(like, bucket=bucket, file=file))
+    assert entries_bytes(many) == b"".join(map(entry_bytes, many))
 
 
 @QUIET

@@ -370,7 +370,7 @@ def test_a_defect_is_a_line_and_a_code_of_its_own(table: Path, monkeypatch: pyte
     def broken(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(LocalStorage, "list_files", broken)
+    monkeypatch.setattr(LocalStorage, "list_names", broken)
     result = run("snapshots", table)
     assert result.exit_code == 70
     assert result.stderr.startswith("paimon-stream: unexpected RuntimeError: boom.")
