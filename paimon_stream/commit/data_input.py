@@ -30,6 +30,15 @@ class DataInput:
         self._at = 0
         self._what = what
 
+    @property
+    def position(self) -> int:
+        """How many bytes are behind."""
+        return self._at
+
+    def since(self, position: int) -> bytes:
+        """The bytes from an earlier position up to here."""
+        return self._data[position : self._at]
+
     def number(self) -> int:
         """An int32. Raises `FormatError`."""
         at = self._at

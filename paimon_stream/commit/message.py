@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
 from paimon_stream.commit.data_input import INT, DataInput
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 class CommitMessage:
     """The changes of one bucket. `partition` is a serialized row; `total_buckets` is the bucket count its
     files were written for, None if the writer did not say. The `compact_` parts are those of a
-    compaction, the others those of writing."""
+    compaction, the others those of writing. A message that was read keeps its bytes, to be written again."""
 
     VERSION: ClassVar[int] = 11
 
@@ -52,6 +52,7 @@ class CommitMessage:
     compact_changelog_files: tuple[DataFileMeta, ...] = ()
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def serialize(self) -> bytes:
         """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
@@ -96,6 +97,9 @@ _NO_INCREMENT: Final[_Increment] = ((), (), (), (), ())
 
 
 def _write(message: CommitMessage, out: list[bytes]) -> None:
+    if message._read_from is not None:
+        out.append(message._read_from)
+        return
     try:
         out.append(INT.pack(len(message.partition)))
         out.append(message.partition)
@@ -181,6 +185,7 @@ class MessageInput(DataInput):
 
 
 def _read(source: MessageInput) -> CommitMessage:
+    start = source.position
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
@@ -188,7 +193,7 @@ def _read(source: MessageInput) -> CommitMessage:
     total_buckets = source.number() if source.flag() else None
     new, deleted, changelog, new_index, deleted_index = source.increment()
     before, after, compact_changelog, compact_new_index, compact_deleted_index = source.increment()
-    return CommitMessage(
+    message = CommitMessage(
         partition=partition,
         bucket=bucket,
         total_buckets=total_buckets,
@@ -203,3 +208,6 @@ def _read(source: MessageInput) -> CommitMessage:
         compact_new_index_files=compact_new_index,
         compact_deleted_index_files=compact_deleted_index,
     )
+    if source.version == CommitMessage.VERSION:
+        object.__setattr__(message, "_read_from", source.since(start))
+    return message
