@@ -106,7 +106,6 @@ LOADS: dict[str, Load] = {
             name="L4",
             title="upserts by primary key, half of them updates, 4 buckets",
             rows_per_batch=100_000,
-            files_per_batch=1,
             buckets=4,
             keyed=True,
             without=("parquet",),
