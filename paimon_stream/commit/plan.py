@@ -121,7 +121,8 @@ class _Half:
         self._index: list[IndexChange] = []
 
     def files(self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]) -> None:
-        self._entries.extend(self._made(message, kind, files))
+        if files:
+            self._entries += self._made(message, kind, files)
 
     def changes_log(self, message: CommitMessage, files: Iterable[DataFileMeta]) -> None:
         self._changelog.extend(self._made(message, FileKind.ADD, files))

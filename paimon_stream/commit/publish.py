@@ -96,7 +96,7 @@ class Publisher:
         doubted = False
         while True:
             try:
-                created = self._snapshots.publish(snapshot) is PutResult.CREATED
+                created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
             except Unavailable as lost_answer:
                 why, doubted = lost_answer, True
             except StorageError as refused:

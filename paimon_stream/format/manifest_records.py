@@ -8,6 +8,7 @@ many entries at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from paimon_stream.format.avro_file import zigzag
@@ -111,6 +112,7 @@ def tail_bytes(file: DataFileMeta) -> bytes:
     )
 
 
+@lru_cache(maxsize=1024)  # a commit writes down again what the one before it did
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
     return b"".join(

@@ -43,6 +43,7 @@ _PATH: Final = operator.attrgetter("path")
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
 _SYNCED_TOGETHER: Final = 4
+_QUICK_SYNC_SECONDS: Final = 0.001
 
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
@@ -379,8 +380,9 @@ def _sync(folder: str) -> None:
 
 
 def _sync_files(temporaries: Sequence[str], targets: Sequence[str]) -> None:
-    """Syncs files that are to get these names, some at a time: a disk that is busy commits its journal once
-    for all of them. Threads of the moment, since a pool would not survive a fork."""
+    """Syncs files that are to get these names. Where the disk is busy, and the first one takes its time, the
+    others are synced some at a time: the journal is then committed once for all of them. Threads of the
+    moment, since a pool would not survive a fork."""
     failed: list[tuple[str, OSError]] = []
 
     def sync(temporary: str, target: str) -> None:
@@ -393,15 +395,18 @@ def _sync_files(temporaries: Sequence[str], targets: Sequence[str]) -> None:
         except OSError as why:
             failed.append((target, why))
 
-    files = list(zip(temporaries, targets, strict=True))
-    for start in range(0, len(files), _SYNCED_TOGETHER):
-        first, *others = files[start : start + _SYNCED_TOGETHER]
-        threads = [threading.Thread(target=sync, args=one) for one in others]
+    waiting = list(zip(temporaries, targets, strict=True))
+    clock, together = system().clock, 1
+    while waiting and not failed:
+        began = clock.monotonic()
+        some, waiting = waiting[:together], waiting[together:]
+        threads = [threading.Thread(target=sync, args=one) for one in some[1:]]
         for thread in threads:
             thread.start()
-        sync(*first)
+        sync(*some[0])
         for thread in threads:
             thread.join()
+        together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
     if failed:
         target, why = failed[0]
         raise _translated(why, target, "write") from why

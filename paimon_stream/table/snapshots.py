@@ -168,10 +168,11 @@ class SnapshotStore:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def publish(self, snapshot: Snapshot) -> PutResult:
-        """Creates the snapshot's file atomically. EXISTS: another commit was first, or this very one
-        succeeded before and the answer got lost; comparing the nonce tells. Raises `StorageError`."""
-        return self._storage.put_if_absent(snapshot_path(snapshot.id), encode_snapshot(snapshot))
+    def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
+        """Creates the snapshot's file atomically; `content` is what it encodes to, where that is known.
+        EXISTS: another commit was first, or this very one succeeded before and the answer got lost; comparing
+        the nonce tells. Raises `StorageError`."""
+        return self._storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
