@@ -422,6 +422,14 @@ SHUFFLE = Option(
     "primary keys, none for others.",
     Scope.SINK,
 )
+SMALL_BATCH = Option(
+    "paimon-stream.small-batch",
+    one_of("auto", "off"),
+    "auto",
+    "Where the last batches were small (20,000 rows and 8 MB at most), the driver writes the next one, which "
+    "costs no Python worker; a larger one goes to the tasks as ever. off: tasks write all.",
+    Scope.SINK,
+)
 ON_SEQUENCE_CONFLICT = Option(
     "paimon-stream.on-sequence-conflict",
     one_of("rewrite", "fail", "ignore"),
@@ -560,7 +568,7 @@ _FOREIGN_PREFIXES: Final = (
 _PAIMON_ALIASES: Final = {"snapshot.expire.clean-empty-directories", "delete-file.thread-num"}
 _FOREIGN_KEYS: Final = {
     "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
-    "ignore-update-before", "rowkind.field", "owner", "async-file-write", "upsert-key",
+    "ignore-update-before", "rowkind.field", "sequence.field", "owner", "async-file-write", "upsert-key",
     "force-lookup", "incremental-between",
     "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
     "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
@@ -605,9 +613,11 @@ def check_table_options(given: Mapping[str, str]) -> None:
                 stacklevel=3,
             )
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
-            warnings.warn(_unknown(key, known) + " It is kept, and has no effect here.", stacklevel=3)
+            others = {**known, **dict.fromkeys(_FOREIGN_KEYS)}
+            warnings.warn(_unknown(key, others) + " It is kept, and has no effect here.", stacklevel=3)
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    ours = [SINK_PREFIX + key] if SINK_PREFIX + key in {one.key for one in sink_options()} else []
+    near = ours or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f"Unknown option {key!r}." + (f" Did you mean {near[0]!r}?" if near else "")

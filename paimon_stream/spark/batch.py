@@ -34,10 +34,13 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import LogReporter
+from paimon_stream.options import SMALL_BATCH
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query, writer_identity
+from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.spark.small_batch import BatchSizes, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
@@ -52,12 +55,25 @@ _WIDE_ROW_BYTES: Final = 4096
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run of one query, as this sink sees it. `wide_rows` is what its newest rows were like."""
+    """One run of one query, as this sink sees it. `wide_rows` is what its newest rows were like; `stateless`
+    says that the query keeps no state, as far as that was asked."""
 
     run_id: str | None
     writer: StreamWriter
     after_commit: AfterCommit
     wide_rows: bool = False
+    sizes: BatchSizes = field(default_factory=BatchSizes)
+    memory: MemoryFit = field(default_factory=MemoryFit)
+    stateless: bool | None = None
+
+    def most_rows_of_driver(self, frame: DataFrame, facts: QueryFacts) -> int | None:
+        """How many rows the driver may take of this batch; None where tasks are to write it."""
+        if self.writer.table.options.value(SMALL_BATCH) == "off":
+            return None
+        most = self.sizes.most_rows()
+        if most is not None and self.stateless is None:
+            self.stateless = keeps_state(frame, facts) is False
+        return most if self.stateless else None
 
     def maintain(self, report: CommitReport) -> None:
         """Expiry after a batch, also after one without rows; it never fails the batch."""
@@ -84,12 +100,14 @@ class Runs:
     last_report: CommitReport | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
     _by_user: dict[str, _Run] = field(default_factory=dict)
+    _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of ours names the table and the batch."""
         with _surfacing(settings.location, batch_id), self._counting_failures():
-            facts = observe_query(frame, settings.checkpoint)
+            facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
+            self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
             run = self._by_user.pop(user, None)  # a batch that fails leaves no memory: the next looks anew
             if run is None or run.run_id != facts.run_id:
@@ -143,7 +161,7 @@ class Runs:
             with self._timed("write", phases):
                 match verdict:
                     case Fresh():
-                        messages = self._write_rows(frame, run, settings)
+                        messages = self._write_rows(frame, facts, run)
                     case Reuse(entry=entry):
                         _drain(frame, facts)
                         messages = entry.messages
@@ -158,19 +176,30 @@ class Runs:
         run.wide_rows = report.bytes > report.rows * _WIDE_ROW_BYTES
         return report
 
-    def _write_rows(self, frame: DataFrame, run: _Run, settings: SinkSettings) -> tuple[CommitMessage, ...]:
+    def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: _Run) -> tuple[CommitMessage, ...]:
         """Writes the rows of the batch. Nothing is published but, where that is allowed, the schema they
         need."""
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
-        return run_write_job(
-            rows,
-            table,
-            wide_rows=run.wide_rows,
-            first_sequence=writer.first_sequence(),
-            operations=operations,
-        )
+        first, messages = writer.first_sequence(), None
+        most = run.most_rows_of_driver(frame, facts)
+        if most is not None:
+            messages = write_small(rows, table, most_rows=most, first_sequence=first, operations=operations)
+            if messages is None:
+                run.sizes.note_large()
+        if messages is None:
+            messages = run_write_job(
+                rows,
+                table,
+                wide_rows=run.wide_rows,
+                first_sequence=first,
+                operations=operations,
+                in_memory=run.memory.expected(),
+            )
+        run.sizes.note(messages)
+        run.memory.note(messages)
+        return messages
 
     @contextmanager
     def _timed(self, phase: str, phases: dict[str, float]) -> Iterator[None]:

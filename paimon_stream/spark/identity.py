@@ -51,12 +51,15 @@ def is_connect(frame: DataFrame) -> bool:
     return not hasattr(frame, "_jdf")
 
 
-def observe_query(frame: DataFrame, checkpoint: str | None) -> QueryFacts:
+def observe_query(frame: DataFrame, checkpoint: str | None, last: QueryFacts | None = None) -> QueryFacts:
     """What can be found out about the query whose batch this is; `checkpoint` is where its user says
-    that its checkpoint is.
+    that its checkpoint is. `last` is what this said of an earlier batch, of the same `checkpoint`: in one run
+    of a query it stays true, and asking Spark for it takes a dozen calls.
 
     Raises `InvalidOption` if that is provably another query's checkpoint.
     """
+    if last is not None and _is_of_run(frame, last):
+        return last
     given = None if checkpoint is None else open_checkpoint(checkpoint)
     facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given)
     theirs = None if given is None else given.query_id()
@@ -68,6 +71,16 @@ def observe_query(frame: DataFrame, checkpoint: str | None) -> QueryFacts:
             query=facts.query_id,
         )
     return facts
+
+
+def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
+    """Whether the batch is of the same run. Who sets a job group of his own has a run id that Spark's query
+    told, so the two differ, and it is asked again."""
+    if is_connect(frame) or facts.output_mode is None:
+        return False
+    context = frame.sparkSession.sparkContext
+    found = (context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_JOB_GROUP))
+    return None not in found and found == (facts.query_id, facts.run_id)
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:

@@ -11,28 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Final
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.errors import InvalidData, PaimonStreamError, Unavailable
+from paimon_stream.errors import InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
-from paimon_stream.spark.shuffle import check_shuffle, gather_keys, shuffled
+from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_parcels, shuffled
+from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
 from paimon_stream.table.table import Table
-from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
-from paimon_stream.write.task import WriteSpec, with_total, write_task
+from paimon_stream.write.task import WriteSpec, with_total
 
-__all__ = ["run_write_job"]
+__all__ = ["WriteTask", "messages_of", "run_write_job", "write_task_of"]
 
-_COLUMN: Final = "result"
 _LIMIT: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 _TASK_FAILURES: Final = "spark.task.maxFailures"
@@ -45,35 +41,76 @@ def run_write_job(
     wide_rows: bool = False,
     first_sequence: int = 0,
     operations: Operations | None = None,
+    in_memory: bool = False,
 ) -> tuple[CommitMessage, ...]:
     """Writes all rows of the DataFrame, which has exactly the table's columns; the messages come in the
     order of Spark's partitions. Nothing is published.
 
     For a table with a primary key `first_sequence` is above all sequence numbers in it, and `operations` says
     which column, one more than the table's, tells what each row does. `wide_rows` keeps Spark's limit of
-    bytes per Arrow batch, which costs time on every row.
+    bytes per Arrow batch, which costs time on every row. `in_memory` expects the rows of a table with a
+    primary key to fit into the memory of its tasks, which sort them then; else Spark does. If they do not fit
+    they make more files, no more.
 
     Where a task fails for a reason of ours, the files of the other tasks are removed and its error is raised:
     those of `write_task` and `write_keyed_task`. What else fails in the plan is raised as Spark raises it.
     """
     check_shuffle(table)
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
-    attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
-    task: _WriteTask
-    if table.schema.primary_keys:
-        placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
-        task = _KeyedTask(
-            spec=spec,
-            attempts=attempts,
-            first_sequence=first_sequence,
-            is_sorted=is_sorted,
-            operations=operations,
-        )
+    keyed = bool(table.schema.primary_keys)
+    if not keyed:
+        placed, is_sorted = shuffled(frame, table), False
+    elif in_memory:
+        placed, is_sorted = gather_parcels(frame, _spec(table)), False
     else:
-        placed, task = shuffled(frame, table), _WriteTask(spec=spec, attempts=attempts)
+        placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
+    task = write_task_of(
+        frame,
+        table,
+        first_sequence=first_sequence,
+        is_sorted=is_sorted,
+        operations=operations,
+        packed=keyed and in_memory,
+    )
     with _batches_of_any_size(frame, wide_rows):
-        rows = placed.mapInArrow(task, f"{_COLUMN} binary").collect()
-    answers = sorted((decode_result(bytes(row[_COLUMN])) for row in rows), key=lambda one: one.partition_id)
+        rows = placed.mapInArrow(task, f"{ANSWER} binary").collect()
+    return messages_of([decode_result(bytes(row[ANSWER])) for row in rows], table)
+
+
+def write_task_of(
+    frame: DataFrame,
+    table: Table,
+    *,
+    first_sequence: int,
+    is_sorted: bool,
+    operations: Operations | None,
+    packed: bool = False,
+) -> WriteTask:
+    """What each task does with its rows. `is_sorted` is as for `write_keyed_task`; `packed` rows come as
+    parcels."""
+    spec = _spec(table)
+    attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
+    if not table.schema.primary_keys:
+        return WriteTask(spec=spec, attempts=attempts)
+    return KeyedTask(
+        spec=spec,
+        attempts=attempts,
+        first_sequence=first_sequence,
+        is_sorted=is_sorted,
+        operations=operations,
+        packed=packed,
+    )
+
+
+def _spec(table: Table) -> WriteSpec:
+    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+
+
+def messages_of(answers: Iterable[TaskResult | TaskFailure], table: Table) -> tuple[CommitMessage, ...]:
+    """The messages of all tasks, in the order of Spark's partitions.
+
+    Where one failed, the files of the others are removed and its error is raised.
+    """
+    answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
     trouble = _failure(answers, table)
@@ -81,56 +118,6 @@ def run_write_job(
         remove_files(table.storage, data_files(table.layout, messages))
         raise trouble
     return messages
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WriteTask:
-    """What runs in Python beside an executor. `attempts` is how often Spark tries a task."""
-
-    spec: WriteSpec
-    attempts: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        answer = self.answer(batches, context.partitionId(), context.attemptNumber())
-        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[_COLUMN])
-
-    def answer(
-        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
-    ) -> TaskResult | TaskFailure:
-        """What this attempt at this partition wrote, or why it must not be tried again. Raises
-        `Unavailable` where Spark should try the task again, perhaps on another machine."""
-        try:
-            written = self.write(batches)
-        except PaimonStreamError as error:
-            if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
-                raise
-            return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
-        return replace(written, partition_id=partition, attempt_number=attempt)
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises as `write_task`."""
-        return write_task(self.spec, batches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KeyedTask(_WriteTask):
-    """The same for a table with a primary key, all rows of a bucket coming to one task."""
-
-    first_sequence: int
-    is_sorted: bool
-    operations: Operations | None
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises as `write_keyed_task`."""
-        return write_keyed_task(
-            self.spec,
-            batches,
-            first_sequence=self.first_sequence,
-            is_sorted=self.is_sorted,
-            operations=self.operations,
-        )
 
 
 def _attempts(session: SparkSession) -> int:

@@ -4,6 +4,7 @@
 
 `where` is a phase of the batch ("judged", "published", …), or
   worker        in a Python worker, after it has written part of the batch's rows
+  data          when the driver opens the first data file of a small batch for writing
   manifest      when the driver opens its first manifest for writing
   link          between the synced temporary file of the snapshot and its link
   answer        after that link, before the call that made it has answered
@@ -59,6 +60,8 @@ def install_audit_hook(where: str, armed: list[bool]) -> None:
             die()
         if where == "answer" and event == "os.remove" and "/snapshot/.snapshot-" in str(args[0]):
             die()
+        if where == "data" and event == "open" and "/data-" in str(args[0]):
+            die()
         if where == "manifest" and event == "open" and "/manifest/" in str(args[0]):
             die()
 
@@ -108,7 +111,8 @@ def main(
     )
     spark.sparkContext.setLogLevel("ERROR")
     stop_at = StopAt(where, int(batch))
-    sink = PaimonSink(table, mode=mode, checkpoint=checkpoint, observer=stop_at)
+    by_tasks = {"paimon-stream.small-batch": "off"} if where == "worker" else {}
+    sink = PaimonSink(table, mode=mode, checkpoint=checkpoint, options=by_tasks, observer=stop_at)
     armed = [False]
     install_audit_hook(where, armed)
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(source)

@@ -89,6 +89,7 @@ def live_files(java: Any, job: Job) -> set[str]:
 WINDOWS = [
     ("W1 before any data file", "judged", False),
     ("W2 while executors write", "worker", False),
+    ("W2 while the driver writes a small batch", "data", False),
     ("W3 after the files, before the journal", "written", False),
     ("W3 after the journal, before manifests", "journaled", False),
     ("W4 while writing manifests", "manifest", False),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
-from paimon_stream.spark.write_job import _attempts, _failure, _WriteTask
+from paimon_stream.spark.write_job import WriteTask, _attempts, _failure
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.result import TaskFailure, TaskResult
@@ -110,7 +110,7 @@ def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(jo
         yield
 
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
-    task = _WriteTask(spec=spec, attempts=2)
+    task = WriteTask(spec=spec, attempts=2)
     with pytest.raises(errors.Unavailable):
         task.answer(rows(errors.Unavailable("time-out")), 5, 0)
     for error, attempt in ((errors.Unavailable("time-out"), 1), (errors.NoSpace("full"), 0)):

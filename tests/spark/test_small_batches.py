@@ -1,0 +1,105 @@
+"""Small batches: written by the driver, and in every other respect as the tasks write them.
+
+A batch of two partitions that tasks write becomes two files, one that the driver writes becomes one: by that
+the tests tell who wrote it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from paimon_stream import PaimonSink, errors
+from tests.spark.kit import Job
+from tests.spark.test_sink import seen_by_user
+
+OFF = {"paimon-stream.small-batch": "off"}
+AUTO = {"paimon-stream.small-batch": "auto"}
+TOO_MANY = 25_000
+PLAIN: dict[str, Any] = {"partition_keys": ["day"], "options": {"bucket": "2", "bucket-key": "id"}}
+KEYED: dict[str, Any] = {
+    "primary_keys": ["id"],
+    "options": {"bucket": "2", "sequence.field": "at", "changelog-producer": "input"},
+}
+
+
+def batches(job: Job, *sizes: int) -> DataFrame:
+    """Files of so many rows, and a stream of them in which each batch has two partitions."""
+    job.schema = "id bigint, day string, at int, op string"
+    for number, size in enumerate(sizes):
+        ids = range(size)
+        rows = {
+            "id": [one % 7 if size < TOO_MANY else one for one in ids],
+            "day": [f"d{(one + number) % 3}" for one in ids],
+            "at": pa.array([(one * 5 + number) % 11 for one in ids], pa.int32()),
+            "op": ["-D" if one % 4 == 3 else "+U" for one in ids],
+        }
+        job.write_source(number, pa.table(rows))
+    return job.stream().repartition(2)
+
+
+def files_of_batches(job: Job) -> list[int]:
+    return [report.files for report in job.reports]
+
+
+def told(job: Job, java: Any) -> tuple[list[Any], dict[Any, int]]:
+    """What Java finds in the table, and how many rows the files of each bucket hold."""
+    buckets: dict[Any, int] = {}
+    for file in java.files(job.table):
+        key = (str(file["partition"]), file["bucket"])
+        buckets[key] = buckets.get(key, 0) + file["rowCount"]
+    rows = sorted(tuple(row.values()) for row in java.read(job.table))
+    assert rows == sorted(tuple(row.values()) for row in job.load().to_arrow().to_pylist())
+    return rows, buckets
+
+
+@pytest.mark.parametrize("kind", ["partitions and buckets", "primary key"])
+def test_the_driver_writes_what_the_tasks_would(job: Job, java: Any, kind: str) -> None:
+    keyed = kind == "primary key"
+    columns = [("id", "BIGINT NOT NULL"), ("day", "STRING NOT NULL"), ("at", "INT")]
+    frame = batches(job, 20, 30, 10).coalesce(1)  # coalesced, the tasks see rows in the same order each time
+    options = {"paimon-stream.operation-column": "op"} if keyed else {}
+    found = []
+    for choice in (OFF, AUTO):
+        one = replace(job, root=job.root / choice["paimon-stream.small-batch"], reports=[])
+        one.create(columns, **(KEYED if keyed else PLAIN))
+        one.run(one.sink(options=choice | options), frame=frame if keyed else frame.drop("op"))
+        assert [report.rows for report in one.reports] == ([7] * 3 if keyed else [20, 30, 10])
+        found.append(told(one, java))
+    assert found[0] == found[1]
+
+
+def test_a_burst_goes_to_the_tasks_and_each_row_is_there_once(job: Job) -> None:
+    job.create()
+    frame = batches(job, 6, 6, TOO_MANY, 6).select("id", "day")
+    job.run(frame=frame)
+    assert files_of_batches(job) == [2, 1, 2, 2]
+    assert [report.rows for report in job.reports] == [6, 6, TOO_MANY, 6]
+    assert len(set(job.ids())) == TOO_MANY
+
+
+def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) -> None:
+    job.create()
+    frame = batches(job, 6, 6).select("id", "day")
+    job.run(job.sink(options=OFF), frame=frame)
+    job.run(frame=frame.dropDuplicates(["id", "day"]), checkpoint=job.root / "other")
+    assert files_of_batches(job) == [2, 2, 2, 2]
+    assert len(job.ids()) == 12 + 12
+
+
+def test_rows_that_cannot_be_written_are_told_alike(job: Job) -> None:
+    job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
+    job.add_files(1)
+    job.write_source(1, pa.table({"id": pa.array([7, None, 8, None], pa.int64()), "day": ["a"] * 4}))
+    said = []
+    for name, options in (("off", OFF), ("auto", AUTO)):
+        sink: PaimonSink = job.sink(options=options, name=name)
+        text = job.run_failing(sink, checkpoint=job.root / name)
+        seen_by_user(text, errors.NullInNotNull, "id", "2")
+        said.append(text.partition("NullInNotNull: ")[2].splitlines()[0])
+    assert said[0] == said[1]
+    assert len(job.data_files()) == 2
