@@ -19,7 +19,6 @@ from functools import cache
 from typing import Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
@@ -31,9 +30,10 @@ from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.named import named
+from paimon_stream.spark.tasks import PackTask
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
-from paimon_stream.write.parcels import PARCELS, pack
+from paimon_stream.write.parcels import PARCELS
 from paimon_stream.write.task import WriteSpec
 
 __all__ = ["check_shuffle", "gather_buckets", "gather_keys", "gather_parcels", "shuffled"]
@@ -113,7 +113,10 @@ def gather_parcels(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     whoever writes them sorts, with as much memory as he has.
     """
     count = _most_tasks(frame, spec)
-    pack = _Pack(spec=spec, homes=_keys_of_tasks(count))
+    if not (spec.schema.partition_keys or is_connect(frame)):
+        # Buckets are spread evenly: a task for each would wait for a core, and each costs its start.
+        count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
+    pack = PackTask(spec=spec, homes=_keys_of_tasks(count))
     parcels = frame.mapInArrow(pack, PARCELS).repartition(count, F.col("home"))
     return parcels.sortWithinPartitions("task", "number")
 
@@ -124,22 +127,9 @@ def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
         # More tasks than that only cost their start; the number of partitions in the rows is not known.
-        cores = frame.sparkSession.sparkContext.defaultParallelism
+        cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pack:
-    """Packs rows in Python beside an executor."""
-
-    spec: WriteSpec
-    homes: tuple[int, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        return pack(self.spec, batches, homes=self.homes, task=context.partitionId())
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:

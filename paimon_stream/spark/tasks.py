@@ -1,0 +1,95 @@
+"""What runs in Python beside an executor.
+
+Each Python worker imports this module before its first row, so it imports what writes files and no more: no
+Avro, no manifests, nothing that only the driver needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.spark.worker import settle
+from paimon_stream.write.key_task import write_keyed_task
+from paimon_stream.write.parcels import pack, unpack
+from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
+from paimon_stream.write.row_kinds import Operations
+from paimon_stream.write.task import WriteSpec, write_task
+
+__all__ = ["ANSWER", "KeyedTask", "PackTask", "WriteTask"]
+
+ANSWER: Final = "result"
+"""The column of a task's answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
+    """What runs in Python beside an executor. `attempts` is how often Spark tries a task."""
+
+    spec: WriteSpec
+    attempts: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The answer as Spark takes it from a task of its own."""
+        settle()
+        context = TaskContext.get()
+        assert context is not None
+        answer = self.answer(batches, context.partitionId(), context.attemptNumber())
+        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
+
+    def answer(
+        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
+    ) -> TaskResult | TaskFailure:
+        """What this attempt at this partition wrote, or why it must not be tried again. Raises
+        `Unavailable` where Spark should try the task again, perhaps on another machine."""
+        try:
+            written = self.write(batches)
+        except PaimonStreamError as error:
+            if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
+                raise
+            return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
+        return replace(written, partition_id=partition, attempt_number=attempt)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Writes the rows. Raises as `write_task`."""
+        return write_task(self.spec, batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedTask(WriteTask):
+    """The same for a table with a primary key, all rows of a bucket coming to one task."""
+
+    first_sequence: int
+    is_sorted: bool
+    operations: Operations | None
+    packed: bool
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Writes the rows. Raises as `write_keyed_task`."""
+        return write_keyed_task(
+            self.spec,
+            unpack(batches) if self.packed else batches,
+            first_sequence=self.first_sequence,
+            is_sorted=self.is_sorted,
+            operations=self.operations,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackTask:
+    """Packs rows in Python beside an executor."""
+
+    spec: WriteSpec
+    homes: tuple[int, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows as parcels."""
+        settle()
+        context = TaskContext.get()
+        assert context is not None
+        return pack(self.spec, batches, homes=self.homes, task=context.partitionId())
