@@ -76,7 +76,7 @@ __all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Sup
 _LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
-"""An attempt that took no longer from reading its base is confirmed without listing all snapshots."""
+"""A first attempt that took no longer from reading its base is confirmed without listing all snapshots."""
 
 _LISTED_EVERY: Final = 256
 """After so many commits the snapshots are listed all the same, to see how far expiry has come."""
@@ -317,7 +317,7 @@ class Committer:
         """Whether so little time has passed that a look at the neighbours is enough."""
         self._unlisted = (self._unlisted + 1) % _LISTED_EVERY
         passed = self._runtime.clock.now_millis() - run.begun_millis
-        return self._unlisted > 0 and 0 <= passed <= _SWIFT_MILLIS
+        return run.attempts == 1 and self._unlisted > 0 and 0 <= passed <= _SWIFT_MILLIS
 
     def _finish(self, run: Run, staged: Staged, landed: Landed) -> Published:
         """The snapshot is part of the table: remembers it, and points readers to it."""

@@ -13,7 +13,13 @@ import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.observer import Phase
-from paimon_stream.errors import CommitUnknown, HistoryUnknown, TableReplaced, TableRolledBack
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    HistoryUnknown,
+    TableReplaced,
+    TableRolledBack,
+)
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.table.table import create_table, load_table
@@ -61,6 +67,44 @@ def paused(
 
 def trusted() -> bool:
     return True
+
+
+# -- how closely it is looked --------------------------------------------------------------------------
+
+
+def listings(storage: FaultyStorage) -> int:
+    return sum(verb == "list_files" and path == "snapshot" for verb, path in storage.operations)
+
+
+def test_a_swift_commit_lists_no_snapshots_and_every_so_often_one_does_all_the_same() -> None:
+    bench = Bench()
+    others(bench, 1)
+    storage = FaultyStorage(bench.storage)
+    committer, listed = bench.committer(storage), []
+    for number in range(300):
+        before = listings(storage)
+        committer.commit(bench.request(number, [bench.message(f"f{number}")]))
+        listed.append(listings(storage) - before)
+    assert listed[0] == 1  # the committer is new
+    assert listed[1:255] == [0] * 254
+    assert sum(listed[255:]) == 1
+
+
+def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_elsewhere() -> None:
+    bench = Bench(options={"commit.max-retries": "1"})
+    others(bench, 1)
+
+    def meanwhile() -> None:
+        """Somebody rolls the table back, and a snapshot that was built on what went is published."""
+        others(bench, 3, start=1)
+        late = bench.storage.read("snapshot/snapshot-4")
+        rollback(bench, 1)
+        bench.storage.write("snapshot/snapshot-4", late)
+        bench.clock.sleep(2)
+
+    with pytest.raises(CommitContended):
+        paused(bench, Phase.STAGED, meanwhile)
+    assert bench.snapshots.ids() == [1, 4]
 
 
 # -- lost races ----------------------------------------------------------------------------------------
