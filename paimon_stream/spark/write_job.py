@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,9 @@ __all__ = ["WriteTask", "messages_of", "run_write_job", "write_task_of"]
 
 _LIMIT: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
+_PACKED_BYTES: Final = 128 * 2**20
+"""What a task holds of packed rows: to sort and merge them takes as much again, twice for a moment."""
+
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 
 
@@ -87,7 +91,7 @@ def write_task_of(
 ) -> WriteTask:
     """What each task does with its rows. `is_sorted` is as for `write_keyed_task`; `packed` rows come as
     parcels."""
-    spec = _spec(table)
+    spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
     if not table.schema.primary_keys:
         return WriteTask(spec=spec, attempts=attempts)
