@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.avro_file import packed_blocks_of
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import (
     EMPTY_ROW,
@@ -95,6 +96,22 @@ def test_small_blocks_are_put_together() -> None:
     (joined,) = desk.joiner.join(single, desk.names)
     (expected,) = desk.writer.write(desk.decoded(single), desk.names)
     assert joined.file_size == expected.file_size
+
+
+def test_full_blocks_are_copied_as_they_are_where_the_compression_is_the_same() -> None:
+    desk = Desk()
+    (large,) = desk.writer.write((entry(number) for number in range(2300)), desk.names)
+    foreign = ManifestWriter(desk.storage, Options({"manifest.compression": "snappy"}), TYPES, 0)
+    (other,) = foreign.write((entry(5000 + number) for number in range(1000)), desk.names)
+    metas = [large, desk.write(entry(9001)), other, desk.write(entry(9002))]
+    (joined,) = desk.joiner.join(metas, desk.names)
+    assert desk.decoded([joined]) == desk.decoded(metas)
+    (_, _, before), (_, _, after) = (
+        packed_blocks_of(desk.storage.read(manifest_path(meta.file_name)), "x") for meta in (large, joined)
+    )
+    assert [block.records for block in before] == [1000, 1000, 300]
+    assert after[:2] == before[:2]
+    assert [block.records for block in after] == [1000, 1000, 1301, 1]
 
 
 def test_a_join_rolls_at_the_target_size() -> None:
