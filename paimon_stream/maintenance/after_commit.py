@@ -53,6 +53,7 @@ class AfterCommit:
     expired: int = 0
     _worker: threading.Thread | None = None
     _last: Snapshot | None = None
+    _oldest: int | None = None
     _told: bool = False
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
@@ -93,13 +94,21 @@ class AfterCommit:
             return
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
-        if not expiry_is_due(table, table.storage, self.runtime):
+        if not expiry_is_due(table, table.storage, self.runtime, earliest=self._earliest(table)):
             return
         worker = threading.Thread(target=self._work, args=(table, last), daemon=True)
         self._worker = worker
         worker.start()
         if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
             worker.join(self.wait_seconds)
+
+    def _earliest(self, table: Table) -> int | None:
+        """The oldest snapshot. What was the oldest stays it while it exists; asking for that keeps a table in
+        which nothing has expired yet, so that there is no hint, from being listed after each commit."""
+        snapshots = SnapshotStore(table.storage, self.runtime)
+        if self._oldest is None or not snapshots.exists(self._oldest):
+            self._oldest = snapshots.earliest_id()
+        return self._oldest
 
     def _work(self, table: Table, last: Snapshot | None) -> None:
         try:

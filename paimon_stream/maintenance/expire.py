@@ -215,12 +215,17 @@ def expire_snapshots(
     )
 
 
-def expiry_is_due(table: Table, storage: Storage, runtime: Runtime | None = None) -> bool:
+def expiry_is_due(
+    table: Table, storage: Storage, runtime: Runtime | None = None, *, earliest: int | None = None
+) -> bool:
     """Whether the table's options let any snapshot go now. Reads two hints and one snapshot, whatever the
-    table's size; consumers and streams may still hold it back. Raises `InvalidOption`, `StorageError`."""
+    table's size, or lists the snapshots where nothing hints at the earliest and the caller does not know it;
+    consumers and streams may still hold it back. Raises `InvalidOption`, `StorageError`."""
     retention = Retention.of(table.options, (runtime or system()).clock.now_millis())
     snapshots = SnapshotStore(storage, runtime)
-    latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
+    latest = snapshots.latest_id()
+    if earliest is None:
+        earliest = snapshots.earliest_id()
     if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
         return False
     if earliest < latest - retention.most + 1:

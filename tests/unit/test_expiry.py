@@ -218,6 +218,19 @@ def test_a_batch_without_a_snapshot_expires_as_well() -> None:
     assert after.expired == 8
 
 
+def test_snapshots_are_not_listed_after_each_commit_of_a_table_in_which_nothing_expired() -> None:
+    bench = grown(15)
+    watched = FaultyStorage(bench.storage)
+    table = replace(bench.table, storage=watched)
+    after = AfterCommit(runtime=bench.runtime)
+    for _ in range(3):
+        after.after(table, 15)
+    assert [one.path for one in watched.operations if one.verb.startswith("list")] == ["snapshot"]
+    bench.clock.advance(HOUR)
+    after.after(table, 15)
+    assert after.expired == 5
+
+
 def test_a_write_only_committer_expires_nothing() -> None:
     bench = with_options(grown(15), write__only="true")
     bench.clock.advance(HOUR)
