@@ -69,6 +69,7 @@ class Journal:
     def __init__(self, storage: Storage, user: str) -> None:
         self._storage = storage
         self._folder = f"_paimon_stream/{escape_user(user)}"
+        self._kept: tuple[int, ...] | None = None  # the batches with an entry, once they are known
 
     @classmethod
     def in_folder(cls, storage: Storage, folder: str) -> Journal:
@@ -106,11 +107,13 @@ class Journal:
         Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
         """
         self._storage.write(self._path(entry.batch_id), seal(_KIND, _to_json(entry)))
-        others = [batch for batch in self.batches() if batch != entry.batch_id]
+        there = self.batches() if self._kept is None else self._kept
+        others = [batch for batch in there if batch != entry.batch_id]
         before = max((batch for batch in others if batch < entry.batch_id), default=None)
         for batch in others:
             if batch != before:
                 self.remove(batch)
+        self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)
 
     def remove(self, batch_id: int) -> None:
         """Removes one entry; a missing one is fine."""
