@@ -21,7 +21,7 @@ VALUES: Mapping[str, tuple[str, Callable[[Random], Any]]] = {
     "d": ("DOUBLE", lambda r: r.choice([0.1, 0.2, 0.3, 1e16, -1e16])),
     "f": ("FLOAT", lambda r: r.choice([0.1, 0.5, 3.25])),
     "c": ("DECIMAL(20, 2)", lambda r: Decimal(r.choice(["1.50", "2.25", "-3.00", "999999999999999999.99"]))),
-    "s": ("STRING", lambda r: r.choice(["", "a", "b", "ä", "zz"])),
+    "s": ("STRING", lambda r: r.choice(["", "a", "b", "ä", "zz", "b|a|b", "|ä||a"])),
     "b": ("BOOLEAN", lambda r: r.random() < 0.5),
     "ts": ("TIMESTAMP(6)", lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5))),
     "a": ("ARRAY<INT>", lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 3))]),
@@ -101,6 +101,14 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
         },
         "IUD",
     ),
+    "products taken back": (
+        {
+            **_AGGREGATION,
+            **_functions(i="product", l="product", d="product", f="product", a="collect"),
+            "fields.a.distinct": "true",
+        },
+        "IUD",
+    ),
     "removed aggregates": (
         {
             **_AGGREGATION,
@@ -134,6 +142,17 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
             "fields.g.sequence-group": "i,l,a",
             "fields.h.sequence-group": "t,m",
             **_functions(i="sum", l="last_non_null_value", a="collect", m="merge_map"),
+        },
+        "IUD",
+    ),
+    "removed by either group": (
+        {
+            **_PARTIAL,
+            "fields.g.sequence-group": "i,l,a",
+            "fields.h.sequence-group": "t,m",
+            "partial-update.remove-record-on-sequence-group": "g,h",
+            **_functions(i="product", t="first_value", a="collect"),
+            **_ignoring("t"),
         },
         "IUD",
     ),

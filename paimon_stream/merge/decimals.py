@@ -13,11 +13,13 @@ from math import gcd
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData, NumericOverflow
-from paimon_stream.merge.order import Flags, Ints
-from paimon_stream.merge.steps import BACK, SET, Steps
+from paimon_stream.merge.order import Flags, Ints, Part
+from paimon_stream.merge.rounds import Arithmetic, Rounds, products
+from paimon_stream.merge.steps import Steps
 
 __all__ = ["decimal_products", "decimal_sums"]
 
@@ -25,6 +27,8 @@ _COMPACT: Final = 18
 _WIDE: Final = Context(prec=50)
 _LONG: Final = 2**63
 _LOW: Final = 0xFFFFFFFF
+_WORD: Final = np.uint64(_LOW)
+_HALF: Final = np.uint64(32)
 _WEIGHTS: Final = np.array([1.0, 2.0**32, 2.0**64, 2.0**96])
 
 
@@ -43,11 +47,18 @@ def decimal_sums(table: str, name: str, column: pa.Array, steps: Steps, wanted: 
     totals = _carried(np.add.reduceat(limbs, runs.starts, axis=0))
     if unsure.any():
         lowest, highest = (-_LONG, _LONG - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
-        for key in _overflowing(limbs, steps, unsure, lowest, highest):
-            places = np.arange(runs.starts[key], runs.ends[key])
-            value = _restarted(_integers(limbs[places[wanted[places]]]), lowest, highest)
-            there[key] = value is not None
-            totals[key] = _limbs_of(value or 0)
+        restarts = np.zeros(len(there), np.bool_)
+        restarts[_overflowing(limbs, steps, unsure, lowest, highest)] = True
+        totals[restarts] = 0
+        rounds = Rounds(np.flatnonzero(wanted & restarts[runs.run_of]), steps)
+        for keys, places in rounds:
+            made = _carried(totals[keys] + limbs[places])
+            there[keys] = ~_below(made, lowest) & _below(made, highest + 1)
+            totals[keys] = np.where(there[keys, None], made, 0)
+        for key, places in rounds.rest():
+            first = _integers(totals[[key]])[0] if there[key] else None
+            last = _restarted(first, _integers(limbs[places]), lowest, highest)
+            there[key], totals[key] = last is not None, _limbs_of(last or 0)
         large = there & (_below(totals, 1 - bound) | ~_below(totals, bound))
         if large.any():
             raise _too_large(table, name, type_, _integers(totals[large][:1])[0])
@@ -69,8 +80,7 @@ def _overflowing(limbs: Ints, steps: Steps, unsure: Flags, lowest: int, highest:
     return keys
 
 
-def _restarted(values: Iterable[int], lowest: int, highest: int) -> int | None:
-    held: int | None = None
+def _restarted(held: int | None, values: Iterable[int], lowest: int, highest: int) -> int | None:
     for value in values:
         held = value if held is None else held + value
         if not lowest <= held <= highest:
@@ -95,40 +105,106 @@ def _too_large(table: str, name: str, type_: pa.DataType, unscaled: int) -> Nume
 def decimal_products(column: pa.Array, steps: Steps, wrong: Callable[[Any, Any], InvalidData]) -> pa.Array:
     """Products, each step rounded half up to the column's scale. NULL where there is no value, or where the
     last step overflows."""
-    runs, type_ = steps.runs, column.type
-    places = np.flatnonzero(steps.valid(column) | (steps.does == SET))
-    valid = steps.valid(column)[places]
-    values = _integers(_limbs(column, runs.order[places]))
-    one, bound = 10**type_.scale, 10**type_.precision
-    half = one // 2
-    owner = runs.run_of[places]
-    made: list[int | None] = [None] * len(runs.starts)
-    for key, value, what, is_valid in zip(
-        owner.tolist(), values, steps.does[places].tolist(), valid.tolist(), strict=True
-    ):
-        held = made[key]
-        if what == SET:
-            made[key] = value if is_valid else None
-        elif held is None:
-            made[key] = None if what == BACK else value
-        else:
-            if what == BACK:
-                size = _quotient(held, value, type_.scale, wrong)
-            else:
-                size = (abs(held * value) + half) // one
-            made[key] = None if size >= bound else size if (held < 0) == (value < 0) else -size
-    there = np.array([value is not None for value in made], np.bool_)
-    limbs = np.array([_limbs_of(value or 0) for value in made], np.int64).reshape(-1, 4)
-    return _array(limbs, type_, there)
+    limbs, valid = _limbs(column, steps.runs.order), steps.valid(column)
+    made, there = products(limbs, steps, valid, _Decimals(column.type, wrong))
+    return _array(made, column.type, there)
 
 
-def _quotient(held: int, value: int, scale: int, wrong: Callable[[Any, Any], InvalidData]) -> int:
-    """The size of the quotient, which has to have an end."""
-    rest = value and abs(value) // gcd(held, value)
-    if not rest or 10**128 % rest:
-        raise wrong(Decimal(held).scaleb(-scale, _WIDE), Decimal(value).scaleb(-scale, _WIDE))
-    made: int = (2 * abs(held) * 10**scale + abs(value)) // (2 * abs(value))
+class _Decimals(Arithmetic):
+    """Decimals of one type, as limbs. Quotients, of numbers that have up to 76 digits, are done as whole
+    numbers of Python."""
+
+    def __init__(self, type_: pa.DataType, wrong: Callable[[Any, Any], InvalidData]) -> None:
+        self._scale = type_.scale
+        self._one = 10**type_.scale
+        self._bound = 10**type_.precision
+        self._wrong = wrong
+
+    def times(self, held: Part, new: Part) -> tuple[Part, Flags]:
+        negative = (held[:, 3] < 0) != (new[:, 3] < 0)
+        words = _rounded(_multiplied(_sizes(held), _sizes(new)), self._scale)
+        fits = np.logical_and.reduce([word == 0 for word in words[4:]]) if words[4:] else np.True_
+        sizes = np.zeros_like(held)
+        for position, word in enumerate(words[:4]):
+            sizes[:, position] = word.astype(np.int64)
+        fits = fits & _below(sizes, self._bound)
+        return _carried(np.where(negative[:, None], -sizes, sizes)), fits
+
+    def over(self, held: Part, new: Part) -> tuple[Part, Flags]:
+        made = [self.single_over(*pair) for pair in zip(self.singles(held), self.singles(new), strict=True)]
+        fits = np.array([one is not None for one in made], np.bool_)
+        return np.array([_limbs_of(one or 0) for one in made], np.int64), fits
+
+    def singles(self, values: Part) -> list[int]:
+        return _integers(values)
+
+    def stored(self, single: int) -> list[int]:
+        return _limbs_of(single)
+
+    def single_times(self, held: int, new: int) -> int | None:
+        return self._fit((abs(held * new) + self._one // 2) // self._one, (held < 0) != (new < 0))
+
+    def single_over(self, held: int, new: int) -> int | None:
+        rest = new and abs(new) // gcd(held, new)
+        if not rest or 10**128 % rest:  # the quotient has no end
+            raise self._wrong(*(Decimal(one).scaleb(-self._scale, _WIDE) for one in (held, new)))
+        size = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
+        return self._fit(size, (held < 0) != (new < 0))
+
+    def _fit(self, size: int, negative: bool) -> int | None:
+        return None if size >= self._bound else -size if negative else size
+
+
+Words = list[npt.NDArray[np.uint64]]
+"""Sizes of many numbers: their lowest 32 bits, the next, and so on."""
+
+
+def _sizes(limbs: Ints) -> Words:
+    """Without sign, and without words that are 0 everywhere."""
+    sizes = _carried(np.where(limbs[:, 3:] < 0, -limbs, limbs)).astype(np.uint64)
+    words = [np.ascontiguousarray(sizes[:, position]) for position in range(4)]
+    while len(words) > 1 and not words[-1].any():
+        words.pop()
+    return words
+
+
+def _multiplied(left: Words, right: Words) -> Words:
+    made = [np.zeros_like(left[0]) for _ in range(len(left) + len(right))]
+    for low, one in enumerate(left):
+        carry = np.zeros_like(one)
+        for high, other in enumerate(right):
+            both = one * other + made[low + high] + carry
+            made[low + high], carry = both & _WORD, both >> _HALF
+        made[low + len(right)] = carry
     return made
+
+
+def _rounded(words: Words, scale: int) -> Words:
+    """Divided by 10 to the power of `scale`, half up."""
+    if not scale:
+        return words
+    digits = scale - 1
+    while digits:
+        words, _ = _divided(words, 10 ** min(digits, 9))
+        digits -= min(digits, 9)
+    words, last = _divided(words, 10)
+    carry = (last >= 5).astype(np.uint64)
+    for position, word in enumerate(words):
+        both = word + carry
+        words[position], carry = both & _WORD, both >> _HALF
+    return [*words, carry]
+
+
+def _divided(words: Words, by: int) -> tuple[Words, npt.NDArray[np.uint64]]:
+    """By a number of one word: quotients, remainders."""
+    divisor, rest = np.uint64(by), np.zeros_like(words[0])
+    made = []
+    for word in reversed(words):
+        both = (rest << _HALF) | word
+        quotient = both // divisor
+        rest = both - quotient * divisor
+        made.append(quotient)
+    return made[::-1], rest
 
 
 # -- limbs ------------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ def decimals(scale: int, digits: int) -> Callable[[Random], Decimal]:
 
     def value(r: Random) -> Decimal:
         small = [10**scale * r.choice([1, 2, -2]), r.randint(-50, 50) * 10 ** max(scale - 1, 0)]
-        return Decimal(r.choice([*small, *small, large, -large, r.randint(-large, large)])).scaleb(-scale, WIDE)
+        unscaled = r.choice([*small, *small, large, -large, r.randint(-large, large)])
+        return Decimal(unscaled).scaleb(-scale, WIDE)
 
     return value
 

@@ -98,7 +98,8 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, str], str]:
         options |= {"merge-engine": "partial-update", "fields.g.sequence-group": "i,l,a,s,b"}
         options |= {"fields.h.sequence-group": "t,c,m"}
         if draw(st.booleans()):
-            options["partial-update.remove-record-on-sequence-group"] = draw(st.sampled_from("gh"))
+            removing = draw(st.sampled_from(["g", "h", "g,h"]))
+            options["partial-update.remove-record-on-sequence-group"] = removing
     elif draw(st.booleans()):
         options["sequence.field"] = draw(st.sampled_from(["g", "g,h"]))
     for name, fitting in FITTING.items():
