@@ -18,7 +18,7 @@ from pyspark.sql import types as st
 from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.options import MERGE_SCHEMA, OPERATION_COLUMN
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
 
@@ -52,6 +52,13 @@ class Alignment:
     columns: tuple[_Column, ...]
     case_sensitive: bool = False
 
+    def changes_nothing_in(self, names: Sequence[str]) -> bool:
+        """Whether a DataFrame of columns with these names has the table's already."""
+        return len(names) == len(self.columns) and all(
+            one.cast is None and one.parts is None and name == one.source == one.target
+            for name, one in zip(names, self.columns, strict=True)
+        )
+
 
 def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str) -> Alignment:
     """How a DataFrame with this schema is written to the table.
@@ -66,6 +73,8 @@ def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, lo
     if judge.problems:
         new = judge.unknown and all(path in judge.unknown for path in judge.problems)
         cure = f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
+        if new and schema.primary_keys:
+            cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
         raise IncompatibleSchema(
             f"{location}: the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
             f"written. Select, rename or cast the columns of the DataFrame to those of the table{cure}.",
@@ -169,7 +178,10 @@ def _column(one: DataField, source: st.StructField | None) -> _Column:
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
-    """The DataFrame with exactly the table's columns, and others behind them, lazily."""
+    """The DataFrame with exactly the table's columns, and others behind them, lazily. One that has them
+    already is taken as it is: Spark would analyse the selection of the same anew for every batch."""
+    if not others and alignment.changes_nothing_in(frame.columns):
+        return frame
     fold = fold_of(alignment.case_sensitive)
     return frame.select(*(_expression(column, fold) for column in alignment.columns), *others)
 

@@ -16,6 +16,12 @@ _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
+_GLANCE_ROWS: Final = 512
+"""So few rows tell most columns apart: keys and measures hardly repeat, codes have few values."""
+
+_FEW_SHARE: Final = 0.1
+_NEARLY_ALL_SHARE: Final = 0.96
+
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
     """The columns with so few different values, in a sample from both ends, that a dictionary pays; those
@@ -32,4 +38,13 @@ def worth_a_dictionary(rows: pa.Table) -> list[str]:
 
 
 def _repeats(values: pa.Array) -> bool:
-    return bool(pc.count_distinct(values, mode="all").as_py() <= _DISTINCT_SHARE * len(values))
+    if len(values) >= 2 * _GLANCE_ROWS:
+        middle = (len(values) - _GLANCE_ROWS) // 2
+        share = _distinct_share(values.slice(middle, _GLANCE_ROWS))
+        if not _FEW_SHARE < share < _NEARLY_ALL_SHARE:
+            return share <= _FEW_SHARE
+    return _distinct_share(values) <= _DISTINCT_SHARE
+
+
+def _distinct_share(values: pa.Array) -> float:
+    return pc.count_distinct(values, mode="all").as_py() / max(1, len(values))

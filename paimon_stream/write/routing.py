@@ -72,14 +72,15 @@ class Router:
         buckets_of = max(1, self.total_buckets)
         if self._keys:
             codes = codes * buckets_of + self._buckets(batch)
-        found = _distinct(codes, len(partitions) * buckets_of)
+        below = len(partitions) * buckets_of
+        found = _distinct(codes, below)
         numbers = np.array(
             [self._number(Group(partitions[code // buckets_of], int(code % buckets_of))) for code in found],
             dtype=np.int64,
         )
         if len(numbers) == 1:
             return int(numbers[0])
-        return numbers[np.searchsorted(found, codes)]
+        return _replaced(codes, found, numbers, below)
 
     def _number(self, group: Group) -> int:
         number = self._numbers.get(group)
@@ -107,7 +108,8 @@ class Router:
             codes = codes * len(own.dictionary) + own.indices.to_numpy(zero_copy_only=False)
             most *= len(own.dictionary)
         found = _distinct(codes, most)
-        codes = np.searchsorted(found, codes).astype(np.int64, copy=False)
+        if len(found) < most:
+            codes = _replaced(codes, found, np.arange(len(found)), most)
         first_rows = np.empty(len(found), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
         return codes, self._partition_rows([column.take(pa.array(first_rows)) for column in columns], codes)
@@ -137,9 +139,14 @@ class Router:
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each group, in their order, by ascending group number. Each part is a copy of its own,
     so that keeping one does not keep the others in memory."""
-    few = int(numbers.max(initial=0)) < _FEW_CODES
-    order = np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")
-    found, counts = np.unique(numbers[order], return_counts=True)
+    if int(numbers.max(initial=0)) < _FEW_CODES:
+        order = np.argsort(numbers.astype(np.uint16), kind="stable")
+        counts = np.bincount(numbers)
+        found = np.flatnonzero(counts)
+        counts = counts[found]
+    else:
+        order = np.argsort(numbers, kind="stable")
+        found, counts = np.unique(numbers[order], return_counts=True)
     end = 0
     for number, count in zip(found.tolist(), counts.tolist(), strict=True):
         start, end = end, end + count
@@ -151,6 +158,15 @@ def _distinct(codes: GroupIds, below: int) -> GroupIds:
     if below <= _FEW_CODES:
         return np.flatnonzero(np.bincount(codes, minlength=1))
     return np.unique(codes)
+
+
+def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
+    """Each code's number; `found` are the codes that there are, ascending, all below `below`."""
+    if below > _FEW_CODES:
+        return numbers[np.searchsorted(found, codes)]
+    table = np.zeros(below, dtype=np.int64)
+    table[found] = numbers
+    return table[codes]
 
 
 def _bits(column: pa.Array) -> pa.Array:

@@ -134,6 +134,20 @@ def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_sessi
     ]
 
 
+def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_session: SparkSession) -> None:
+    frame = spark_session.createDataFrame([(1, "x")], "a int, b string")
+    for columns, same in (
+        ((("a", "INT"), ("b", "STRING")), True),
+        ((("a", "INT"), ("B", "STRING")), False),
+        ((("b", "STRING"), ("a", "INT")), False),
+        ((("a", "BIGINT"), ("b", "STRING")), False),
+        ((("a", "INT"), ("b", "STRING"), ("c", "INT")), False),
+    ):
+        made = project(frame, align(frame.schema, schema_of(*columns), case_sensitive=False, location="t"))
+        assert (made is frame) == same
+        assert made.columns == [name for name, _ in columns]
+
+
 def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(
     spark_session: SparkSession,
 ) -> None:

@@ -38,6 +38,7 @@ from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
+from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.task import WriteSpec, write_task
 
@@ -219,6 +220,23 @@ def test_columns_with_few_values_get_a_dictionary_and_others_do_not() -> None:
     (path,) = all_files(spec.storage)
     group = pq.ParquetFile(pa.BufferReader(spec.storage.read(path))).metadata.row_group(0)
     assert [group.column(i).has_dictionary_page for i in range(3)] == [False, True, False]
+
+
+def test_a_few_rows_tell_what_hardly_repeats_and_more_rows_tell_the_rest() -> None:
+    random = np.random.default_rng(5)
+    count = 100_000
+    table = pa.table(
+        {
+            "id": np.arange(count),
+            "ten": random.integers(0, 10, count),
+            "thousand": random.integers(0, 1_000, count),
+            "many": random.integers(0, 50_000, count),
+            "runs": np.arange(count) // 30,
+            "null": pa.nulls(count, pa.string()),
+            "seldom": pa.array([None if i % 8 else str(i) for i in range(count)]),
+        }
+    )
+    assert worth_a_dictionary(table) == ["ten", "thousand", "runs", "null", "seldom"]
 
 
 def test_a_small_buffer_makes_more_row_groups_but_loses_nothing() -> None:
