@@ -80,6 +80,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def conditions(found: list[dict[str, Any]]) -> str:
     """When, where and with what."""
+    if not found:
+        return "No figures yet.\n"
     dates = sorted({one["date"] for one in found})
     lines = []
     for one in found:
