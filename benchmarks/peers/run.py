@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream import PaimonTable
+from paimon_stream.errors import PaimonStreamError
 
 from .data import expected, make_data, sums_of
 from .figures import cold_figures_of, cold_table_of, figures_of, goals_of, table_of
@@ -143,8 +144,8 @@ class Run:
             answer = peer.run(load, source, memory=number == 0)
             checked[name] = self._check(peer, load, source, answer, java=last)
             peer.drop(answer["table"])
-        except Died as why:
-            self._lose(name, f"round {number} of {load.name}: {why}")
+        except (RuntimeError, OSError, ValueError, KeyError, PaimonStreamError) as why:
+            self._lose(name, f"round {number} of {load.name}: {type(why).__name__}: {why}")
             return None
         what = "dropped" if number == 0 else f"round {number}"
         self._say(f"{load.name} {what:<8} {name:<10} {answer['cpu']:6.2f} CPU s {answer['wall']:6.2f} s")
