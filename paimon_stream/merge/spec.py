@@ -17,15 +17,9 @@ from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
 from paimon_stream.options import Options
 
 __all__ = [
-    "AGGREGATION",
-    "DEDUPLICATE",
-    "FIRST_ROW",
-    "KIND",
-    "PARTIAL_UPDATE",
-    "SEQUENCE",
-    "MergeSpec",
+    "AGGREGATION", "DEDUPLICATE", "FIRST_ROW", "KIND", "PARTIAL_UPDATE", "SEQUENCE", "MergeSpec",
     "SequenceGroup",
-]
+]  # fmt: skip
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
 """The column of sequence numbers, BIGINT: among rows of one key the larger is the newer."""
@@ -226,11 +220,15 @@ class _Reading:
                 function=function,
             )
         own = f"{_FIELDS}{column.name}."
+        distinct = self._is_on(own + "distinct")
+        delimiter = self._options.get(own + "list-agg-delimiter", ",")
+        if function == "listagg" and distinct and not delimiter:
+            raise self._wrong(own + "list-agg-delimiter", f"leaves {own}distinct nothing to tell parts by")
         return ColumnRule(
             function=function,
             ignore_retract=self._is_on(own + "ignore-retract"),
-            distinct=self._is_on(own + "distinct"),
-            delimiter=self._options.get(own + "list-agg-delimiter", ","),
+            distinct=distinct,
+            delimiter=delimiter,
             group=group,
         )
 

@@ -205,6 +205,15 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
         ({"fields.s.aggregate-function": "sum"}, InvalidOption, "sum"),
         ({"fields.l.aggregate-function": "max"}, InvalidOption, "max"),
         ({"fields.v.aggregate-function": "listagg"}, InvalidOption, "listagg"),
+        (
+            {
+                "fields.s.aggregate-function": "listagg",
+                "fields.s.distinct": "true",
+                "fields.s.list-agg-delimiter": "",
+            },
+            InvalidOption,
+            "tell parts",
+        ),
         ({"sequence.field": "w"}, InvalidOption, "no column"),
         ({"sequence.field": "l"}, InvalidOption, "ordered"),
         ({"sequence.field": "v,v"}, InvalidOption, "twice"),
