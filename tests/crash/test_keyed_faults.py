@@ -1,5 +1,6 @@
-"""Tables that add up, the task that writes a batch and its commit failed at every storage operation in turn:
-each sum is as before or as it should be then, and comes out right when the batch is repeated."""
+"""Tables that add up, by aggregation or in a partial update; the task that writes a batch, and its commit,
+failed at every storage operation in turn. Each sum is as before or as it should be then, and comes out right
+when the batch is repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +27,6 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
 from tests.keyedkit import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
 
-ENGINE = ENGINES["aggregation"]
 OPTIONS = {"bucket": "2", "write-only": "true", "changelog-producer": "input"}
 BATCH = 7
 RUNTIME = simulated(3, SimulatedClock())
@@ -35,19 +35,20 @@ RUNTIME = simulated(3, SimulatedClock())
 class World:
     """A table with two commits in it, the batch that comes next, and what must then be there."""
 
-    def __init__(self) -> None:
-        random, model = Random(4), ENGINE.model()
+    def __init__(self, engine: str = "aggregation") -> None:
+        chosen = ENGINES[engine]
+        random, model = Random(4), chosen.model()
         self.storage = MemoryStorage()
         fields = [DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)]
-        options = {**OPTIONS, **ENGINE.options}
+        options = {**OPTIONS, **chosen.options}
         made = create_table(self.storage, fields, primary_keys=["k"], options=options, runtime=RUNTIME)
         assert made is not None
         for number in range(2):
-            changes = some_changes(random, ENGINE, model, 8, keys=5)
+            changes = some_changes(random, chosen, model, 8, keys=5)
             model.take(changes)
             TableCommit(made, "old", runtime=RUNTIME).commit(number, self._write(made, changes).messages)
         self.before = model.found()
-        self.changes = some_changes(random, ENGINE, model, 8, keys=5)
+        self.changes = some_changes(random, chosen, model, 8, keys=5)
         model.take(self.changes)
         self.after = model.found()
         self.first_sequence = next_number(made)
@@ -135,11 +136,16 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("fault", "raced"),
-    [("before", False), ("after", True), ("killed after", False)],
+    ("fault", "raced", "engine"),
+    [
+        ("before", False, "aggregation"),
+        ("after", True, "sums in groups"),
+        ("killed after", False, "aggregation"),
+        ("killed after", False, "sums in groups"),
+    ],
 )
-def test_sums_are_right_whatever_of_a_commit_fails(fault: str, raced: bool) -> None:
-    world = World().prepared()
+def test_sums_are_right_whatever_of_a_commit_fails(fault: str, raced: bool, engine: str) -> None:
+    world = World(engine).prepared()
     for storage, faulty in attempts(world, FAULTS[fault]):
         other = AnotherWriter(storage)
         observer: BatchObserver = other if raced else NO_OBSERVER
