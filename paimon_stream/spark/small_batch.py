@@ -45,7 +45,7 @@ __all__ = ["BatchSizes", "write_small"]
 
 _MOST_ROWS: Final = 20_000
 _MOST_BYTES: Final = 8 * 2**20
-_LEAST_ROWS: Final = 1_000
+_LEAST_ROWS: Final = 1_000  # the next power of two, as all between
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
 _PLACE: Final = f"(monotonically_increasing_id() & {2**33 - 1})"
@@ -67,7 +67,10 @@ class BatchSizes:
             if rows is None:
                 return None
             largest = max(largest, rows)
-        return min(max(largest * _GROWTH, _LEAST_ROWS), _MOST_ROWS) if self._newest else None
+        if not self._newest:
+            return None
+        # Few different numbers: Spark compiles the cut anew for each.
+        return min(1 << max(largest * _GROWTH - 1, _LEAST_ROWS).bit_length(), _MOST_ROWS)
 
     def note(self, messages: Iterable[CommitMessage]) -> None:
         """Notes the batch that these messages are of. Rows merged away count, too: their numbers tell."""
