@@ -47,4 +47,4 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _distinct_share(values: pa.Array) -> float:
-    return pc.count_distinct(values, mode="all").as_py() / max(1, len(values))
+    return int(pc.count_distinct(values, mode="all").as_py()) / max(1, len(values))
