@@ -36,7 +36,14 @@ from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import LogReporter
 from paimon_stream.options import SMALL_BATCH
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query, writer_identity
+from paimon_stream.spark.identity import (
+    QueryFacts,
+    commit_user,
+    is_connect,
+    keeps_state,
+    observe_query,
+    writer_identity,
+)
 from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
@@ -68,7 +75,7 @@ class _Run:
 
     def most_rows_of_driver(self, frame: DataFrame, facts: QueryFacts) -> int | None:
         """How many rows the driver may take of this batch; None where tasks are to write it."""
-        if self.writer.table.options.value(SMALL_BATCH) == "off":
+        if self.writer.table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
             return None
         most = self.sizes.most_rows()
         if most is not None and self.stateless is None:

@@ -17,8 +17,9 @@ filter by the place of a row in its partition, for that
   second evaluation of a batch that was too large.
 
 A query that keeps state is never written so, for its operators must see a batch once; nor is one of which
-that is not known. Rows that have become very wide are held back by `spark.driver.maxResultSize`, as those of
-any collected result; such a batch goes to the tasks, too.
+that is not known, nor any on Spark Connect, where the rows would go through the server's channel to its
+clients. Rows that have become very wide are held back by `spark.driver.maxResultSize`, as those of any
+collected result; such a batch goes to the tasks, too.
 """
 
 from __future__ import annotations
