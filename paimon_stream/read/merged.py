@@ -20,10 +20,15 @@ from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.keyed import Key, Section, key_at
 
-__all__ = ["PIECE_ROWS", "merged_batches"]
+__all__ = ["PIECE_BYTES", "PIECE_ROWS", "merged_batches"]
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
 """Rows read of a run at a time: at least, at most, and of all runs together."""
+
+PIECE_BYTES: Final = 2**23
+"""Of all runs together at a time, as files have them, compressed: rows may be wide."""
+
+_FEWEST_ROWS: Final = 64
 
 ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 """Gives the rows of a file in batches of at most so many."""
@@ -39,7 +44,8 @@ def merged_batches(
     """
     least, most, together = piece_rows
     rows = max(least, min(most, together // len(section.runs)))
-    runs = [_Run(spec, run, section.ages, read, rows) for run in section.runs]
+    share = PIECE_BYTES // len(section.runs)
+    runs = [_Run(spec, run, section.ages, read, rows, share) for run in section.runs]
     while runs := [run for run in runs if run.fill()]:
         bounds = [run.last_key for run in runs if not run.ended]
         bound = min(bounds) if bounds else None
@@ -60,10 +66,15 @@ class _Run:
         ages: dict[str, int],
         read: ReadFile,
         rows: int,
+        share: int,
     ) -> None:
         self._keys = spec.keys
         self._table = spec.table
-        self._source = ((ages[one.file.file_name], one, batch) for one in files for batch in read(one, rows))
+        self._source = (
+            (ages[one.file.file_name], one, batch)
+            for one in files
+            for batch in read(one, min(rows, _rows_in(one, share)))
+        )
         self._held: deque[tuple[int, pa.RecordBatch]] = deque()
         self.ended = False
         self.last_key: Key = ()
@@ -107,3 +118,8 @@ class _Run:
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:
         return key_at([batch.column(name) for name in self._keys])
+
+
+def _rows_in(entry: ManifestEntry, size: int) -> int:
+    """How many rows of a file, as wide as they are on average, are so many bytes there."""
+    return max(_FEWEST_ROWS, size * max(1, entry.file.row_count) // max(1, entry.file.file_size))

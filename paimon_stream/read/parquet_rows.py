@@ -24,10 +24,10 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
     Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside of what Arrow has nanoseconds for,
     and whatever Arrow raises on a broken file.
     """
-    file = pq.ParquetFile(source)
+    file = pq.ParquetFile(source, pre_buffer=False)  # else a whole file is held
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
-        file = pq.ParquetFile(as_twelve_bytes(source))
+        file = pq.ParquetFile(as_twelve_bytes(source), pre_buffer=False)
         leaf = _with_int96(path)
     names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
     if not names:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -369,3 +370,26 @@ def test_rows_pass_through_in_bounded_memory(tmp_path: Path) -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert count == 200_000
     assert most < 12 * 2**20  # the rows are 21 MB, one file of them 2 MB
+
+
+def test_files_of_a_bucket_that_overlap_are_merged_in_bounded_memory(tmp_path: Path) -> None:
+    """Eight files of level 0 that have the same keys: what Arrow holds at a time is some rows of each."""
+    options = {"bucket": "1", "write-only": "true", "file.block-size": "1 mb"}
+    columns = [("k", "BIGINT NOT NULL"), ("v", "BYTES")]
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
+    chance = random.Random(3)
+    for batch in range(8):
+        values = [chance.randbytes(800) for _ in range(8_000)]
+        table.append(pa.table({"k": range(batch % 2, 16_000, 2), "v": values}))
+    newest = values[0]
+    del values
+    gc.collect()
+    before, most, count, found = pa.total_allocated_bytes(), 0, 0, b""
+    for one in table.to_batches(batch_rows=1000):
+        count += one.num_rows
+        if one["k"][0].as_py() <= 1 <= one["k"][-1].as_py():
+            found = one.filter(pc.equal(one["k"], 1))["v"][0].as_py()
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert count == 16_000
+    assert found == newest
+    assert most < 30 * 2**20  # the rows are 51 MB
