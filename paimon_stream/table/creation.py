@@ -91,6 +91,14 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
         raise _bad_bucket(
             bucket, "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
         )
+    outside = [key for key in schema.partition_keys if key not in schema.primary_keys]
+    if bucket >= 1 and schema.primary_keys and outside:
+        raise _bad_bucket(
+            bucket,
+            f"the primary key ({', '.join(schema.primary_keys)}) lacks the partition key {outside[0]!r}, so "
+            "that a key would have a row in each partition. Add it to the primary key, or do without it as a "
+            "partition key",
+        )
     for key in keys if options.is_set(BUCKET_KEY) else ():
         _check_bucket_key(key, schema)
     _check_function(schema, options, keys, bucket)
