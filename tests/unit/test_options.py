@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,19 @@ def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
     with pytest.warns(UserWarning, match=r"'target-fil-size'\. Did you mean 'target-file-size'\?") as caught:
         check_table_options({"target-fil-size": "1 mb"})
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("operation-column", "paimon-stream.operation-column"),
+        ("sequence-field", "sequence.field"),
+        ("mergeengine", "merge-engine"),
+    ],
+)
+def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: str) -> None:
+    with pytest.warns(UserWarning, match=f"Did you mean {re.escape(repr(meant))}"):
+        check_sink_options({key: "op"})
 
 
 def test_an_alias_is_warned_of() -> None:
