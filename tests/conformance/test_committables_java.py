@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_a_committable_of_java_is_read_in_every_field(java: Any, table: Path, wa
     version, data = java.serialize_committable(9, theirs, watermark, PROPERTIES)
     read = ManifestCommittable.deserialize(data, version)
     assert (read.identifier, read.watermark, dict(read.properties)) == (9, watermark, PROPERTIES)
-    assert [one.serialize() for one in read.messages] == [bytes(one) for one in theirs]
+    assert [replace(one).serialize() for one in read.messages] == [bytes(one) for one in theirs]
     again = ManifestCommittable.deserialize(read.serialize(), version)
     assert again == read
 
