@@ -160,7 +160,7 @@ def stream_parts(run: dict[str, Any]) -> list[str]:
             continue
         parts.append(f"### {name}: {load['title']}, {size_of(load)} rows\n\n{cost_table(load)}")
         parts.append(files_table(load))
-        parts += [f"{title(system)}: not in this table: {why}.\n" for system, why in load["missing"].items()]
+        parts += [f"Not in this table: {title(system)} ({why}).\n" for system, why in load["missing"].items()]
     return parts
 
 
@@ -179,7 +179,7 @@ def cost_table(load: dict[str, Any]) -> str:
             over = "" if noop is None else f"{one['p50'] - noop['p50']:+.0f}"
             line += [over, f"{one['first']:.0f}", f"{one['last']:.0f}"]
         lines.append(line)
-    return table(heads, lines) + f"\nMedians of {load['rounds']} rounds.\n"
+    return table(heads, lines) + f"\nRounds: {load['rounds']}; medians.\n"
 
 
 def files_table(load: dict[str, Any]) -> str:
@@ -189,7 +189,12 @@ def files_table(load: dict[str, Any]) -> str:
     for name, one in load["systems"].items():
         size = f"{one['bytes'] / one['files'] / 1e3:,.0f}" if one["files"] else ""
         memory = [f"{one['memory'].get(what, 0):,.0f}" for what in ("driver", "jvm", "workers")]
-        line = [title(name), f"{one['files'] / load['batches']:.1f}", size, f"{one['bytes'] / 1e6:,.1f}"]
+        line = [
+            title(name),
+            f"{one['files'] / load['batches']:.1f}" if size else "",
+            size,
+            f"{one['bytes'] / 1e6:,.1f}",
+        ]
         lines.append(line + memory)
     return table(heads, lines)
 
@@ -205,7 +210,7 @@ def cold_part(load: dict[str, Any]) -> str:
         )
     heads = ["", "session up, s", "start to first commit, s", "over noop", "CPU s of that"]
     about = f"### Start-up: {load['title']}, {load['rows_per_batch']:,} rows\n\n"
-    return about + table(heads, lines) + f"\nMedians of {load['rounds']} new processes each.\n"
+    return about + table(heads, lines) + f"\nNew processes each: {load['rounds']}; medians.\n"
 
 
 def rows_part(one: dict[str, Any]) -> str:

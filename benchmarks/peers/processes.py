@@ -86,12 +86,19 @@ class Memory:
         for member in members(self.session):
             size = _proportional_size(member.pid)
             if size is not None:
-                name = "driver" if member.pid == self.session else "workers"
-                name = "jvm" if member.name == "java" else name
+                name = "driver" if member.pid == self.session else _kind(member.pid)
                 now[name] = now.get(name, 0.0) + size
         now["together"] = sum(now.values())
         for name, size in now.items():
             self.peaks[name] = max(self.peaks.get(name, 0.0), size)
+
+
+def _kind(pid: int) -> str:
+    """A worker runs Python. What is neither is the JVM, or a command that it is about to run."""
+    try:
+        return "workers" if "python" in os.readlink(f"/proc/{pid}/exe").rpartition("/")[2] else "jvm"
+    except OSError:
+        return "jvm"
 
 
 def _proportional_size(pid: int) -> float | None:

@@ -44,7 +44,7 @@ class Run:
         source = make_data(load, self.folder / "data")
         self._say(f"{load.name}: {load.title}; {load.rows:,} rows made")
         self._start(names)
-        missing = {name: "there is no such thing in this system" for name in asked if name in load.without}
+        missing = {name: "it has no such tables" for name in asked if name in load.without}
         rounds: dict[str, list[dict[str, Any]]] = {}
         checked: dict[str, str] = {}
         for number in range(self.given.rounds + 1):
