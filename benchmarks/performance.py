@@ -189,12 +189,8 @@ def files_table(load: dict[str, Any]) -> str:
     for name, one in load["systems"].items():
         size = f"{one['bytes'] / one['files'] / 1e3:,.0f}" if one["files"] else ""
         memory = [f"{one['memory'].get(what, 0):,.0f}" for what in ("driver", "jvm", "workers")]
-        line = [
-            title(name),
-            f"{one['files'] / load['batches']:.1f}" if size else "",
-            size,
-            f"{one['bytes'] / 1e6:,.1f}",
-        ]
+        files = f"{one['files'] / load['batches']:.1f}" if size else ""
+        line = [title(name), files, size, f"{one['bytes'] / 1e6:,.1f}"]
         lines.append(line + memory)
     return table(heads, lines)
 
