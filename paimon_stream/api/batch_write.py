@@ -138,8 +138,8 @@ def _write_files(
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     first = 0 if numbering is None else numbering.first
     if _is_spark(rows):
-        written: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)
-        return written
+        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)
+        return grown
     if table.options.get(MERGE_SCHEMA.key, "off") != "off":
         raise UnsupportedFeature(
             f"{table.location}: merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not "
