@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.write.leaves import leaves
 
-__all__ = ["worth_a_dictionary"]
+__all__ = ["Dictionaries", "worth_a_dictionary"]
 
 _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
@@ -19,8 +19,30 @@ _DISTINCT_SHARE: Final = 0.4
 _GLANCE_ROWS: Final = 512
 """So few rows tell most columns apart: keys and measures hardly repeat, codes have few values."""
 
+_TELLING_ROWS: Final = 1024
+_FILES_ALIKE: Final = 15
+"""For so many files after the one whose rows were looked at, the buckets of one batch hold rows alike."""
+
 _FEW_SHARE: Final = 0.1
 _NEARLY_ALL_SHARE: Final = 0.96
+
+
+class Dictionaries:
+    """The choices for the files of one task: what the rows of one file tell goes for the next few, too."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+        self._left = 0
+
+    def choose(self, rows: pa.Table) -> list[str]:
+        """As `worth_a_dictionary`, for a file that begins with these rows."""
+        if self._left:
+            self._left -= 1
+            return self._found
+        found = worth_a_dictionary(rows)
+        if rows.num_rows >= _TELLING_ROWS:
+            self._found, self._left = found, _FILES_ALIKE
+        return found
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:

@@ -3,14 +3,15 @@
 A file is what Java Paimon writes: decimals as integers where they fit, timestamps in milliseconds or
 microseconds by their precision, TIME adjusted to UTC (where Arrow is new enough; readers do not mind), NOT
 NULL columns required, field ids in the schema.
-Dictionary encoding is switched on for the columns where the first rows show that it pays.
+Dictionary encoding is switched on for the columns where the first rows, of this file or of one just before,
+show that it pays.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options, boolean, positive, size
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.dictionary import worth_a_dictionary
+from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_paths
 from paimon_stream.write.int96 import as_twelve_bytes, int96_leaves, stored_field, with_int96
 from paimon_stream.write.output import CountingStream, Output, format_option
@@ -52,6 +53,7 @@ class ParquetSettings:
     suffix: str
     dictionary: bool | None
     more: tuple[tuple[str, Any], ...]
+    choices: Dictionaries = field(default_factory=Dictionaries, compare=False)
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> ParquetSettings:
@@ -120,7 +122,7 @@ class ParquetFile:
         self._stats = ParquetStats(settings.types, settings.arrow)
         dictionary: Any = settings.dictionary
         if dictionary is None:
-            dictionary = worth_a_dictionary(first)
+            dictionary = settings.choices.choose(first)
         self._output = Output(storage, path)
 
         def start(stream: CountingStream) -> pq.ParquetWriter:

@@ -38,7 +38,7 @@ from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.dictionary import worth_a_dictionary
+from paimon_stream.write.dictionary import Dictionaries, worth_a_dictionary
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.task import WriteSpec, write_task
 
@@ -237,6 +237,15 @@ def test_a_few_rows_tell_what_hardly_repeats_and_more_rows_tell_the_rest() -> No
         }
     )
     assert worth_a_dictionary(table) == ["ten", "thousand", "runs", "null", "seldom"]
+
+
+def test_a_choice_of_dictionaries_goes_for_the_next_few_files_and_is_then_made_anew() -> None:
+    few = pa.table({"n": np.arange(20_000) % 10})
+    many = pa.table({"n": np.arange(20_000)})
+    choices = Dictionaries()
+    assert choices.choose(few.slice(0, 100)) == ["n"]
+    assert choices.choose(many) == [], "a handful of rows tells nothing of other files"
+    assert [choices.choose(few) for _ in range(16)] == [[]] * 15 + [["n"]]
 
 
 def test_a_small_buffer_makes_more_row_groups_but_loses_nothing() -> None:
