@@ -39,7 +39,7 @@ from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.write_job import WriteTask, messages_of, write_task_of
 from paimon_stream.table.table import Table
-from paimon_stream.write.result import TaskFailure, TaskResult
+from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.row_kinds import Operations
 
 __all__ = ["BatchSizes", "write_small"]
@@ -128,10 +128,11 @@ def _collected(frame: DataFrame, most_rows: int) -> Sequence[pa.RecordBatch] | N
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
-    """What the task answers, tried as often as Spark would try it."""
+    """What the task answers, tried as often as Spark would try it; an error is what would come from afar."""
     for attempt in range(task.attempts):
         try:
-            return task.answer(rows, 0, attempt)
+            answer = task.answer(rows, 0, attempt)
         except Unavailable:
             continue
+        return answer if isinstance(answer, TaskResult) else decode_result(encode_result(answer))
     raise AssertionError("the last attempt answers")

@@ -97,12 +97,6 @@ def test_java_writes_into_a_table_of_ours(java: Any, tmp_path: Path) -> None:
             "primary_keys": ["a"],
             "options": {"bucket": "2", "bucket-key": "b"},
         },
-        {
-            "schema": [("a", "INT"), ("b", "INT")],
-            "primary_keys": ["a"],
-            "partition_keys": ["b"],
-            "options": {"bucket": "2"},
-        },
     ],
 )
 def test_what_java_refuses_to_create_we_refuse_too(java: Any, tmp_path: Path, given: Any) -> None:
