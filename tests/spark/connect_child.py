@@ -55,6 +55,20 @@ def main(root: Path) -> None:
 
     told(shared, run(both, "two"))
 
+    location = str(root / "shop.db" / "keyed")
+    keyed = PaimonTable.create(
+        location, [("id", "BIGINT NOT NULL")], primary_keys=["id"], options={"bucket": "2"}
+    )
+    options = {"paimon-stream.operation-column": "op"}
+    sink = PaimonSink(location, checkpoint=str(root / "three"), options=options)
+
+    def changed(df: Any, batch_id: int) -> None:
+        """Three keys of a batch, of which the next one deletes the first."""
+        sink(df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id)
+
+    told(location, run(changed, "three"))
+    print(json.dumps({"keys": sorted(keyed.to_arrow()["id"].to_pylist())}))
+
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

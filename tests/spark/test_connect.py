@@ -26,8 +26,9 @@ def test_on_connect_a_replay_is_skipped_and_a_second_sink_is_refused(tmp_path: P
         timeout=300,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"rows"')]
-    assert len(lines) == 3, done.stderr[-3000:]
-    once, replayed, shared = lines
+    assert len(lines) == 4, done.stderr[-3000:]
+    once, replayed, shared, keyed = lines
     assert once == replayed == {"rows": [5, 10], "error": ""}
     assert shared["rows"] == [5]
     assert "paimon_stream.errors.DuplicateWriter: Batch 0" in shared["error"]
+    assert keyed["error"] == "" and json.loads(done.stdout.splitlines()[-1]) == {"keys": [0, 2, 3]}
