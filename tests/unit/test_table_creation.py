@@ -277,7 +277,7 @@ def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, An
 
 
 def test_a_primary_key_that_lacks_a_partition_key_is_refused_with_fixed_buckets_too() -> None:
-    with pytest.raises(InvalidOption, match="lacks the partition key 'dt'.*a row in each partition"):
+    with pytest.raises(InvalidOption, match=r"lacks the partition key 'dt'.*a row in each partition"):
         checked(primary_keys=["id"], partition_keys=["dt"], options={"bucket": "2"})
     checked(primary_keys=["id", "dt"], partition_keys=["dt"], options={"bucket": "2"})
 

@@ -461,20 +461,17 @@ def test_a_file_that_exists_is_never_overwritten() -> None:
     assert all_files(spec.storage) == [before]
 
 
-def test_the_write_modules_import_fast_and_without_pyspark() -> None:
+def test_a_task_imports_neither_spark_nor_pandas_nor_avro() -> None:
     # A bare package stands in for the public names, which are more than a task needs.
     code = (
-        "import json, sys, time, types, pyarrow\n"
+        "import json, sys, types, pyarrow\n"
         "package = sys.modules['paimon_stream'] = types.ModuleType('paimon_stream')\n"
         "package.__path__ = [sys.argv[1]]\n"
-        "start = time.process_time()\n"
         "import paimon_stream.write.task, paimon_stream.write.result\n"
-        "took = time.process_time() - start\n"
-        "print(json.dumps({'took': took, 'spark': any(m.startswith('pyspark') for m in sys.modules)}))"
+        "print(json.dumps({name.partition('.')[0]: True for name in sys.modules}))"
     )
-    found = [in_child(code, str(Path(paimon_stream.__file__).parent)) for _ in range(3)]
-    assert not found[0]["spark"]
-    assert min(one["took"] for one in found) < 0.3
+    found = in_child(code, str(Path(paimon_stream.__file__).parent))
+    assert "pyarrow" in found and not {"pyspark", "py4j", "pandas", "fastavro"} & found.keys()
 
 
 def test_memory_stays_bounded_however_many_rows_come(tmp_path: Path) -> None:
