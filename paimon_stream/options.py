@@ -426,9 +426,9 @@ SMALL_BATCH = Option(
     "paimon-stream.small-batch",
     one_of("auto", "off"),
     "auto",
-    "Where the last batches were small (20,000 rows and 8 MB at most), the driver writes the next one, which "
-    "costs no Python worker; a larger one goes to the tasks as ever. Not for queries with state, nor "
-    "on Spark Connect. off: tasks write all.",
+    "Where the last batches were small (8 MB and 20,000 rows at most, 131,072 with a primary key), the "
+    "driver writes the next one, which costs no Python worker; a larger one goes to the tasks as ever. Not "
+    "for queries with state, nor on Spark Connect. off: tasks write all.",
     Scope.SINK,
 )
 ON_SEQUENCE_CONFLICT = Option(

@@ -68,8 +68,8 @@ class _Run:
     run_id: str | None
     writer: StreamWriter
     after_commit: AfterCommit
+    sizes: BatchSizes
     wide_rows: bool = False
-    sizes: BatchSizes = field(default_factory=BatchSizes)
     memory: MemoryFit = field(default_factory=MemoryFit)
     stateless: bool | None = None
 
@@ -121,7 +121,7 @@ class Runs:
                 table = load_table(settings.open_storage(), settings.options)
                 _check_mode(settings, table)
                 _check_output_mode(facts, settings, table)
-                run = self._bind(facts, settings, user)
+                run = self._bind(facts, settings, user, keyed=bool(table.schema.primary_keys))
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
             self.last_report = report
@@ -137,7 +137,7 @@ class Runs:
             self.metrics.failed(error)
             raise
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str, *, keyed: bool) -> _Run:
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=writer_identity(facts, user, settings.token),
@@ -147,7 +147,9 @@ class Runs:
             observer=settings.observer,
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
-        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit)
+        return _Run(
+            run_id=facts.run_id, writer=writer, after_commit=after_commit, sizes=BatchSizes(keyed=keyed)
+        )
 
     def _write(
         self,

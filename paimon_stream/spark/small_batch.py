@@ -45,6 +45,10 @@ from paimon_stream.write.row_kinds import Operations
 __all__ = ["BatchSizes", "write_small"]
 
 _MOST_ROWS: Final = 20_000
+_MOST_KEYED_ROWS: Final = 2**17
+"""Of a table with a primary key, whose rows would else go to Python, to other tasks and to Python again: with
+100,000 rows in a batch the driver takes about half the time of the tasks (docs/performance.md)."""
+
 _MOST_BYTES: Final = 8 * 2**20
 _LEAST_ROWS: Final = 1_000  # the next power of two, as all between
 _GROWTH: Final = 4
@@ -57,8 +61,10 @@ _TOO_MUCH: Final = "spark.driver.maxResultSize"
 
 @dataclass(slots=True)
 class BatchSizes:
-    """How large the newest batches of a run were: rows, or None for one that was not small."""
+    """How large the newest batches of a run were: rows, or None for one that was not small. `keyed` says that
+    the table has a primary key."""
 
+    keyed: bool = False
     _newest: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def most_rows(self) -> int | None:
@@ -71,7 +77,11 @@ class BatchSizes:
         if not self._newest:
             return None
         # Few different numbers: Spark compiles the cut anew for each.
-        return min(1 << max(largest * _GROWTH - 1, _LEAST_ROWS).bit_length(), _MOST_ROWS)
+        return min(1 << max(largest * _GROWTH - 1, _LEAST_ROWS).bit_length(), self._most)
+
+    @property
+    def _most(self) -> int:
+        return _MOST_KEYED_ROWS if self.keyed else _MOST_ROWS
 
     def note(self, messages: Iterable[CommitMessage]) -> None:
         """Notes the batch that these messages are of. Rows merged away count, too: their numbers tell."""
@@ -83,7 +93,7 @@ class BatchSizes:
                 last = max(file.max_sequence_number for file in files)
                 rows += max(sum(file.row_count for file in files), last - first + 1)
                 size += sum(file.file_size for file in files)
-        self._newest.append(rows if rows <= _MOST_ROWS and size <= _MOST_BYTES else None)
+        self._newest.append(rows if rows <= self._most and size <= _MOST_BYTES else None)
 
     def note_large(self) -> None:
         """Notes that the batch was too large for the driver."""

@@ -14,12 +14,24 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
+from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.spark.small_batch import BatchSizes
 from tests.spark.kit import Job
 from tests.spark.test_sink import seen_by_user
 
 OFF = {"paimon-stream.small-batch": "off"}
 AUTO = {"paimon-stream.small-batch": "auto"}
 TOO_MANY = 25_000
+FILE = DataFileMeta(
+    file_name="data-1.parquet",
+    file_size=10,
+    row_count=1,
+    min_sequence_number=0,
+    max_sequence_number=0,
+    schema_id=0,
+    creation_time=0,
+)
 PLAIN: dict[str, Any] = {"partition_keys": ["day"], "options": {"bucket": "2", "bucket-key": "id"}}
 KEYED: dict[str, Any] = {
     "primary_keys": ["id"],
@@ -80,6 +92,19 @@ def test_a_burst_goes_to_the_tasks_and_each_row_is_there_once(job: Job) -> None:
     assert files_of_batches(job) == [2, 1, 2, 2]
     assert [report.rows for report in job.reports] == [6, 6, TOO_MANY, 6]
     assert len(set(job.ids())) == TOO_MANY
+
+
+def test_with_a_primary_key_larger_batches_are_the_drivers() -> None:
+    def most_rows(rows: int, *, keyed: bool, size: int = 2**20) -> int | None:
+        sizes = BatchSizes(keyed=keyed)
+        file = replace(FILE, row_count=rows, file_size=size, max_sequence_number=rows - 1)
+        sizes.note([CommitMessage(partition=b"", bucket=0, total_buckets=1, new_files=(file,))])
+        return sizes.most_rows()
+
+    assert most_rows(3_000, keyed=False) == most_rows(3_000, keyed=True) == 2**14
+    assert [most_rows(100_000, keyed=keyed) for keyed in (False, True)] == [None, 2**17]
+    assert most_rows(2**17 + 1, keyed=True) is None
+    assert most_rows(10, keyed=True, size=9 * 2**20) is None
 
 
 def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) -> None:
