@@ -37,7 +37,8 @@ from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import Unavailable
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.shuffle import check_shuffle
-from paimon_stream.spark.write_job import WriteTask, messages_of, write_task_of
+from paimon_stream.spark.tasks import WriteTask
+from paimon_stream.spark.write_job import messages_of, write_task_of
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.row_kinds import Operations

@@ -28,7 +28,7 @@ from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total
 
-__all__ = ["WriteTask", "messages_of", "run_write_job", "write_task_of"]
+__all__ = ["messages_of", "run_write_job", "write_task_of"]
 
 _LIMIT: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)

@@ -15,23 +15,14 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.spark.small_batch import BatchSizes
+from tests.commitkit import data_file
 from tests.spark.kit import Job
 from tests.spark.test_sink import seen_by_user
 
 OFF = {"paimon-stream.small-batch": "off"}
 AUTO = {"paimon-stream.small-batch": "auto"}
 TOO_MANY = 25_000
-FILE = DataFileMeta(
-    file_name="data-1.parquet",
-    file_size=10,
-    row_count=1,
-    min_sequence_number=0,
-    max_sequence_number=0,
-    schema_id=0,
-    creation_time=0,
-)
 PLAIN: dict[str, Any] = {"partition_keys": ["day"], "options": {"bucket": "2", "bucket-key": "id"}}
 KEYED: dict[str, Any] = {
     "primary_keys": ["id"],
@@ -97,7 +88,7 @@ def test_a_burst_goes_to_the_tasks_and_each_row_is_there_once(job: Job) -> None:
 def test_with_a_primary_key_larger_batches_are_the_drivers() -> None:
     def most_rows(rows: int, *, keyed: bool, size: int = 2**20) -> int | None:
         sizes = BatchSizes(keyed=keyed)
-        file = replace(FILE, row_count=rows, file_size=size, max_sequence_number=rows - 1)
+        file = replace(data_file("one", rows), file_size=size)
         sizes.note([CommitMessage(partition=b"", bucket=0, total_buckets=1, new_files=(file,))])
         return sizes.most_rows()
 

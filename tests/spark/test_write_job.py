@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
-from paimon_stream.spark.write_job import WriteTask, _attempts, _failure
+from paimon_stream.spark.tasks import WriteTask
+from paimon_stream.spark.write_job import _attempts, _failure
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.result import TaskFailure, TaskResult
