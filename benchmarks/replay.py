@@ -64,7 +64,7 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="bench-replay-", ignore_cleanup_errors=True) as folder:
-        load = replace(LOADS["L1"], batches=_LAST + 1, rows_per_batch=given.rows)
+        load = replace(LOADS["L1"], batches=_LAST + 1, warm_up=0, rows_per_batch=given.rows)
         source = make_data(load, Path(folder) / "data")
         (Path(folder) / "order.json").write_text(json.dumps({"load": load.as_json(), "source": str(source)}))
         print("a stream is run until it is killed", flush=True)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from .loads import DDL, Load, load_from
-from .processes import cpu_seconds
+from .processes import Start, cpu_seconds
 from .systems import System, data_files, make_system
 
 _CORES = 2
@@ -67,19 +67,22 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     spark._jvm.System.gc()
     time.sleep(0.3)
     session = os.getsid(0)
-    cpu, wall, began = cpu_seconds(session), time.perf_counter(), time.time()
-    query = system.start(stream, table, load, order["checkpoint"])
-    query.awaitTermination()
-    wall, cpu = time.perf_counter() - wall, cpu_seconds(session) - cpu
+    warm = Path(order["checkpoint"], "commits", str(load.warm_up - 1))
+    began = time.time()
+    with Start(session, warm if load.warm_up else None) as start:
+        query = system.start(stream, table, load, order["checkpoint"])
+        query.awaitTermination()
+    wall, cpu = time.perf_counter() - start.wall, cpu_seconds(session) - start.cpu
     batches = [one for one in map(_progress, query.recentProgress) if "addBatch" in one["durationMs"]]
     sizes = [path.stat().st_size for path in data_files(system.location(table))]
-    first = batches[0]
+    first, measured = batches[0], batches[load.warm_up :]
     return {
         "cpu": cpu,
         "wall": wall,
         "rows": sum(one["numInputRows"] for one in batches),
-        "batch_ms": [one["durationMs"]["triggerExecution"] for one in batches],
-        "add_ms": [one["durationMs"]["addBatch"] for one in batches],
+        "batches": len(batches),
+        "batch_ms": [one["durationMs"]["triggerExecution"] for one in measured],
+        "add_ms": [one["durationMs"]["addBatch"] for one in measured],
         "first_s": _epoch(first["timestamp"]) + first["durationMs"]["triggerExecution"] / 1000 - began,
         "files": len(sizes),
         "bytes": sum(sizes),

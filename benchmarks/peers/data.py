@@ -57,7 +57,7 @@ def sums_of(table: pa.Table) -> Sums:
 
 def _append(load: Load, place: Path, random: np.random.Generator) -> Sums:
     sums: Sums = {}
-    files = load.batches * load.files_per_batch
+    files = load.all_batches * load.files_per_batch
     count = load.rows_per_batch // load.files_per_batch
     for number in range(files):
         rows = _rows(np.arange(number * count, (number + 1) * count), random)
@@ -71,10 +71,10 @@ def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
     """A batch has each key once. Half of its keys, after the first batch, are in the table already."""
     count, half = load.rows_per_batch, load.rows_per_batch // 2
     known = 0
-    quantities = np.zeros(load.rows, np.int64)
-    cents = np.zeros(load.rows, np.int64)
+    quantities = np.zeros(load.all_rows, np.int64)
+    cents = np.zeros(load.all_rows, np.int64)
     per_file = count // load.files_per_batch
-    for batch in range(load.batches):
+    for batch in range(load.all_batches):
         fresh = count if batch == 0 else count - half
         old = random.choice(known, half, replace=False) if known else np.empty(0, np.int64)
         keys = np.concatenate([old, np.arange(known, known + fresh)])

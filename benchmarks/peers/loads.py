@@ -36,11 +36,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One stream: `batches` micro-batches of `files_per_batch` files each."""
+    """One stream: `batches` micro-batches of `files_per_batch` files each, after `warm_up` more that are not
+    measured."""
 
     name: str
     title: str
     batches: int = 10
+    warm_up: int = 2
     rows_per_batch: int = 200_000
     files_per_batch: int = 2
     partitioned: bool = False
@@ -50,14 +52,24 @@ class Load:
     goals: tuple[Goal, ...] = ()
 
     @property
+    def all_batches(self) -> int:
+        """Those that are not measured included."""
+        return self.warm_up + self.batches
+
+    @property
     def rows(self) -> int:
-        """Of the whole stream."""
+        """Of the batches that are measured."""
         return self.batches * self.rows_per_batch
+
+    @property
+    def all_rows(self) -> int:
+        """Of the whole stream."""
+        return self.all_batches * self.rows_per_batch
 
     @property
     def data_key(self) -> tuple[object, ...]:
         """Loads of the same key read the same files."""
-        return (self.keyed, self.batches, self.rows_per_batch, self.files_per_batch)
+        return (self.keyed, self.all_batches, self.rows_per_batch, self.files_per_batch)
 
     def as_json(self) -> dict[str, Any]:
         """What a child process needs."""
@@ -129,4 +141,6 @@ LOADS: dict[str, Load] = {
     )
 }  # fmt: skip
 
-COLD = Load(name="cold", title="the first batch of a new process, append, unpartitioned", batches=1)
+COLD = Load(
+    name="cold", title="the first batch of a new process, append, unpartitioned", batches=1, warm_up=0
+)

@@ -10,10 +10,11 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Memory", "cpu_seconds", "kill_session", "members"]
+__all__ = ["Memory", "Start", "cpu_seconds", "kill_session", "members"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -55,6 +56,40 @@ def kill_session(session: int) -> None:
     for member in members(session):
         with contextlib.suppress(ProcessLookupError):
             os.kill(member.pid, signal.SIGKILL)
+
+
+@dataclass
+class Start:
+    """What a measurement begins with: the wall clock and the CPU of a session when `after` came to be, a file
+    that is not there yet; or, where there is none to wait for, at once. Looks every two milliseconds."""
+
+    session: int
+    after: Path | None
+    wall: float = 0.0
+    cpu: float = 0.0
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Start:
+        self._note()
+        if self.after is not None:
+            self._thread = threading.Thread(target=self._watch, args=(self.after,), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self, after: Path) -> None:
+        while not after.exists():
+            if self._ended.wait(0.002):
+                return
+        self._note()
+
+    def _note(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), cpu_seconds(self.session)
 
 
 @dataclass

@@ -42,7 +42,7 @@ class Run:
         asked = self.given.systems.split(",")
         names = [name for name in asked if name not in load.without]
         source = make_data(load, self.folder / "data")
-        self._say(f"{load.name}: {load.title}; {load.rows:,} rows made")
+        self._say(f"{load.name}: {load.title}; {load.all_rows:,} rows made")
         self._start(names)
         missing = {name: "it has no such tables" for name in asked if name in load.without}
         rounds: dict[str, list[dict[str, Any]]] = {}
@@ -154,12 +154,12 @@ class Run:
     def _check(self, peer: Peer, load: Load, source: Path, answer: dict[str, Any], java: bool) -> str:
         """Compares what the table holds with what it must hold; says who has read it."""
         want = expected(source)
-        if len(answer["batch_ms"]) != load.batches:
-            raise Died(f"{len(answer['batch_ms'])} batches, not {load.batches}")
+        if answer["batches"] != load.all_batches:
+            raise Died(f"{answer['batches']} batches, not {load.all_batches}")
         plain = peer.name.partition("@")[0].split("+")[0]
         if plain == "noop":
-            if answer["rows"] != load.rows:
-                raise Died(f"{answer['rows']} rows, not {load.rows}")
+            if answer["rows"] != load.all_rows:
+                raise Died(f"{answer['rows']} rows, not {load.all_rows}")
             return "nothing to read; Spark counted the rows"
         if plain in ("ours", "pypaimon"):
             place = peer.place(answer["table"])

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import Final
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+from zipimport import zipimporter
 
-__all__ = ["Worker", "settle"]
+__all__ = ["Worker", "keep_archives", "settle"]
 
 _FREEZES_AT: Final = 2
+_ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-core_[\w.-]+\.jar")
 
 
 class Worker:
@@ -34,9 +39,20 @@ class Worker:
             gc.freeze()
 
 
+def keep_archives(importers: MutableMapping[str, Any]) -> None:
+    """Takes the importers of Spark's own archives out of those that Python keeps (`sys.path_importer_cache`).
+    Whatever is imported from there makes a new one, which knows the archive's list without reading it."""
+    for path, importer in list(importers.items()):
+        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
+            os.path.basename(importer.archive)
+        ):
+            importers.pop(path, None)
+
+
 _WORKER: Final = Worker()
 
 
 def settle() -> None:
     """Tells the worker of this process that a task begins."""
     _WORKER.begins_a_task()
+    keep_archives(sys.path_importer_cache)

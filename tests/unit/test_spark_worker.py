@@ -1,14 +1,18 @@
-"""A Python worker of Spark that runs many tasks sets its modules aside from the search for garbage, once."""
+"""A Python worker of Spark that runs many tasks sets its modules aside from the search for garbage, once, and
+does not read the lists of Spark's own archives before each task."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
+from zipimport import zipimporter
 
 import pytest
 
-from paimon_stream.spark.worker import Worker
+from paimon_stream.spark.worker import Worker, keep_archives
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +48,30 @@ def test_no_garbage_is_set_aside_and_later_garbage_is_collected() -> None:
     new = weakref.ref(_Knot())
     gc.collect()
     assert new() is None
+
+
+@pytest.mark.parametrize("name", ["pyspark.zip", "py4j-0.10.9.7-src.zip", "spark-core_2.12-3.5.9.jar"])
+def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_before(
+    tmp_path: Path, name: str
+) -> None:
+    archive = _archive(tmp_path / name)
+    importers = {archive: zipimporter(archive), f"{archive}/inner": zipimporter(f"{archive}/inner")}
+    keep_archives(importers)
+    assert importers == {}
+    assert zipimporter(archive).find_spec("one") is not None
+
+
+def test_other_archives_and_folders_are_looked_at_before_each_task(tmp_path: Path) -> None:
+    names = ("job.zip", "mypyspark.zip", "pyspark.zip.old", "py4j.zip", "my-spark-core_2.12.jar")
+    archives = [_archive(tmp_path / name) for name in names]
+    importers = {archive: zipimporter(archive) for archive in archives} | {"/": object(), "/none": None}
+    before = dict(importers)
+    keep_archives(importers)
+    assert importers == before
+
+
+def _archive(path: Path) -> str:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("one.py", "")
+        archive.writestr("inner/__init__.py", "")
+    return str(path)
