@@ -34,7 +34,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import LogReporter
-from paimon_stream.options import SMALL_BATCH
+from paimon_stream.options import BUCKET, SMALL_BATCH
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import (
     QueryFacts,
@@ -73,14 +73,15 @@ class _Run:
     memory: MemoryFit = field(default_factory=MemoryFit)
     stateless: bool | None = None
 
-    def most_rows_of_driver(self, frame: DataFrame, facts: QueryFacts) -> int | None:
-        """How many rows the driver may take of this batch; None where tasks are to write it."""
+    def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
+        """Whether the driver may try to write this batch."""
         if self.writer.table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
-            return None
-        most = self.sizes.most_rows()
-        if most is not None and self.stateless is None:
+            return False
+        if self.sizes.most_rows() is None:
+            return False
+        if self.stateless is None:
             self.stateless = keeps_state(frame, facts) is False
-        return most if self.stateless else None
+        return self.stateless
 
     def maintain(self, report: CommitReport) -> None:
         """Expiry after a batch, also after one without rows; it never fails the batch."""
@@ -121,7 +122,7 @@ class Runs:
                 table = load_table(settings.open_storage(), settings.options)
                 _check_mode(settings, table)
                 _check_output_mode(facts, settings, table)
-                run = self._bind(facts, settings, user, keyed=bool(table.schema.primary_keys))
+                run = self._bind(facts, settings, user, grouped=_is_grouped(table))
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
             self.last_report = report
@@ -137,7 +138,7 @@ class Runs:
             self.metrics.failed(error)
             raise
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str, *, keyed: bool) -> _Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str, *, grouped: bool) -> _Run:
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=writer_identity(facts, user, settings.token),
@@ -148,7 +149,7 @@ class Runs:
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
         return _Run(
-            run_id=facts.run_id, writer=writer, after_commit=after_commit, sizes=BatchSizes(keyed=keyed)
+            run_id=facts.run_id, writer=writer, after_commit=after_commit, sizes=BatchSizes(grouped=grouped)
         )
 
     def _write(
@@ -192,9 +193,8 @@ class Runs:
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
         first, messages = writer.first_sequence(), None
-        most = run.most_rows_of_driver(frame, facts)
-        if most is not None:
-            messages = write_small(rows, table, most_rows=most, first_sequence=first, operations=operations)
+        if run.is_for_driver(frame, facts):
+            messages = write_small(rows, table, sizes=run.sizes, first_sequence=first, operations=operations)
             if messages is None:
                 run.sizes.note_large()
         if messages is None:
@@ -257,6 +257,12 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
         watermark=checkpoint.watermark(batch_id),
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
+
+
+def _is_grouped(table: Table) -> bool:
+    """Whether rows of one batch go to several files, whoever writes them."""
+    schema = table.schema
+    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
 
 
 def _check_mode(settings: SinkSettings, table: Table) -> None:

@@ -7,8 +7,10 @@ must have been small, and one that was not sends the stream back to its tasks.
 What is not known beforehand is how large the next batch is, and it must not hurt the driver. So each
 partition hands over one row more than may come in all: if no more came in all than may, nothing was cut off,
 and that one action was the only one. Else what came is dropped before any of it is written, and the tasks
-write the batch from their own evaluation of the plan: the rows of a batch are never of two. The cut is a
-filter by the place of a row in its partition, for that
+write the batch from their own evaluation of the plan: the rows of a batch are never of two. How much can come
+at most follows from the number of partitions, which is asked of the plan; where that is too much for a
+driver, fewer rows may come, or the tasks write the batch. The cut is a filter by the place of a row in its
+partition, for that
 
 - evaluates all partitions to their end and side by side, as a write does. A limit would leave partitions
   out, or bring all into one task, however costly the plan;
@@ -18,8 +20,8 @@ filter by the place of a row in its partition, for that
 
 A query that keeps state is never written so, for its operators must see a batch once; nor is one of which
 that is not known, nor any on Spark Connect, where the rows would go through the server's channel to its
-clients. Rows that have become very wide are held back by `spark.driver.maxResultSize`, as those of any
-collected result; such a batch goes to the tasks, too.
+clients. Rows that have become very wide since the last batch are held back by `spark.driver.maxResultSize`,
+as those of any collected result; such a batch goes to the tasks, too.
 """
 
 from __future__ import annotations
@@ -46,11 +48,20 @@ from paimon_stream.write.row_kinds import Operations
 __all__ = ["BatchSizes", "write_small"]
 
 _MOST_ROWS: Final = 20_000
-_MOST_KEYED_ROWS: Final = 2**17
-"""Of a table with a primary key, whose rows would else go to Python, to other tasks and to Python again: with
-100,000 rows in a batch the driver takes about half the time of the tasks (docs/performance.md)."""
+_MOST_GROUPED_ROWS: Final = 2**18
+"""Of a table with partitions, buckets or a primary key. Each of its tasks writes files of its own for them,
+or the rows go to Python, to other tasks and to Python again; the driver writes the fewest files there can be,
+in about the same time (docs/performance.md)."""
 
-_MOST_BYTES: Final = 8 * 2**20
+_MOST_BYTES: Final = 16 * 2**20
+"""Of a batch's files."""
+
+_MOST_BURST_BYTES: Final = 128 * 2**20
+"""Of rows as Arrow, that may come to the driver if each partition has as many as it may hand over."""
+
+_INFLATED: Final = 4
+"""So many bytes as Arrow are guessed to be one of a file, until it is known."""
+
 _LEAST_ROWS: Final = 1_000  # the next power of two, as all between
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
@@ -62,27 +73,41 @@ _TOO_MUCH: Final = "spark.driver.maxResultSize"
 
 @dataclass(slots=True)
 class BatchSizes:
-    """How large the newest batches of a run were: rows, or None for one that was not small. `keyed` says that
-    the table has a primary key."""
+    """How large the newest batches of a run were: rows, or None for one that was not small. `grouped` says
+    that the table has partitions, buckets or a primary key."""
 
-    keyed: bool = False
+    grouped: bool = False
     _newest: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _row_bytes: float = 0.0
 
     def most_rows(self) -> int | None:
         """So many rows the driver takes of the next batch; None where tasks are to write it."""
+        largest = self._largest()
+        if largest is None:
+            return None
+        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), self._most)
+
+    def most_rows_of(self, partitions: int) -> int | None:
+        """The same for a batch of so many partitions, each of which may hand over so many rows."""
+        largest, most = self._largest(), self.most_rows()
+        if largest is None or most is None:
+            return None
+        affordable = int(_MOST_BURST_BYTES / max(1.0, self._row_bytes) / max(1, partitions))
+        if affordable < most:
+            most = _power_of_two(affordable + 1) >> 1
+        return most if most >= largest else None
+
+    def _largest(self) -> int | None:
         largest = 0
         for rows in self._newest:
             if rows is None:
                 return None
             largest = max(largest, rows)
-        if not self._newest:
-            return None
-        # Few different numbers: Spark compiles the cut anew for each.
-        return min(1 << max(largest * _GROWTH - 1, _LEAST_ROWS).bit_length(), self._most)
+        return largest if self._newest else None
 
     @property
     def _most(self) -> int:
-        return _MOST_KEYED_ROWS if self.keyed else _MOST_ROWS
+        return _MOST_GROUPED_ROWS if self.grouped else _MOST_ROWS
 
     def note(self, messages: Iterable[CommitMessage]) -> None:
         """Notes the batch that these messages are of. Rows merged away count, too: their numbers tell."""
@@ -94,36 +119,56 @@ class BatchSizes:
                 last = max(file.max_sequence_number for file in files)
                 rows += max(sum(file.row_count for file in files), last - first + 1)
                 size += sum(file.file_size for file in files)
+        if rows and not self._row_bytes:
+            self._row_bytes = _INFLATED * size / rows
         self._newest.append(rows if rows <= self._most and size <= _MOST_BYTES else None)
+
+    def note_collected(self, rows: int, size: int) -> None:
+        """Notes that so many rows took so many bytes as Arrow."""
+        if rows:
+            self._row_bytes = size / rows
 
     def note_large(self) -> None:
         """Notes that the batch was too large for the driver."""
         self._newest.append(None)
 
 
+def _power_of_two(above: int) -> int:
+    """The least one that is larger, for few different numbers: Spark compiles the cut anew for each."""
+    return 1 << above.bit_length()
+
+
 def write_small(
     frame: DataFrame,
     table: Table,
     *,
-    most_rows: int,
+    sizes: BatchSizes,
     first_sequence: int = 0,
     operations: Operations | None = None,
 ) -> tuple[CommitMessage, ...] | None:
-    """What `run_write_job` does, by the driver: None if the batch has more than `most_rows` rows, or takes
+    """What `run_write_job` does, by the driver: None if the batch has more rows than `sizes` allows, or takes
     more room than Spark's driver gives a result, or this Spark cannot hand over Arrow; nothing is written
     then. Raises as `run_write_job`."""
     check_shuffle(table)
     given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
-    rows = _collected(given, most_rows)
+    rows = _collected(given, sizes)
     if rows is None:
         return None
     task = write_task_of(frame, table, first_sequence=first_sequence, is_sorted=False, operations=operations)
     return messages_of([_answer(task, rows)], table)
 
 
-def _collected(frame: DataFrame, most_rows: int) -> Sequence[pa.RecordBatch] | None:
-    """All rows, in the order of Spark's partitions; None if there are more."""
-    cut: Any = frame.where(f"{_PLACE} <= {most_rows}")
+def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] | None:
+    """All rows, in the order of Spark's partitions; None if there are more than may come."""
+    most = sizes.most_rows()
+    if most is None:
+        return None
+    cut = _cut(frame, most)
+    allowed = sizes.most_rows_of(_partitions(cut))
+    if allowed is None:
+        return None
+    if allowed < most:
+        most, cut = allowed, _cut(frame, allowed)
     try:
         if hasattr(cut, "_collect_as_arrow"):  # what toArrow does on classic Spark, and there in 3.5, too
             batches = cut._collect_as_arrow()
@@ -135,7 +180,18 @@ def _collected(frame: DataFrame, most_rows: int) -> Sequence[pa.RecordBatch] | N
         if _TOO_MUCH in str(error):
             return None
         raise
-    return batches if sum(batch.num_rows for batch in batches) <= most_rows else None
+    rows = sum(batch.num_rows for batch in batches)
+    sizes.note_collected(rows, sum(batch.get_total_buffer_size() for batch in batches))
+    return batches if rows <= most else None
+
+
+def _cut(frame: DataFrame, most: int) -> Any:
+    return frame.where(f"{_PLACE} <= {most}")
+
+
+def _partitions(frame: Any) -> int:
+    """Of the plan that Spark will run; it is made once, and then used."""
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
