@@ -11,12 +11,12 @@ buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8
 files in the OS's cache.
 
 Every system has a process and a JVM of its own, started once: local[2], the same memory, the same settings,
-all data files Parquet with zstd at level 1. A first round of each load is dropped; the other rounds are
+all data files Parquet with zstd at level 1. The first two rounds of each load are dropped; the rounds are
 interleaved, in an order that rotates. A round is one stream from a fresh checkpoint into a new table until
 all files are read; its first two batches are not measured, for Spark ends Python workers that were idle for a
 minute, and the load `cold` shows what a start costs. CPU: of the driver, the JVM and the Python workers, from
 /proc. Memory: PSS, looked at
-five times a second in the round that is dropped. "early" and "late" are the median batches of the 20 after
+five times a second in the first round. "early" and "late" are the median batches of the 20 after
 the first 20, and of the last 20. Every round is read back and its rows and sums compared: what the
 JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once per load by Java.
 """
@@ -64,7 +64,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--loads", default=",".join([*LOADS, COLD.name]))
     parser.add_argument("--systems", default="noop,parquet,ours", help=f"of {', '.join(SYSTEMS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="after the one that is dropped (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="that are measured (5)")
+    parser.add_argument("--dropped", type=int, default=2, help="rounds before them (2)")
     parser.add_argument("--starts", type=int, default=3, help="rounds of the load `cold` (3)")
     parser.add_argument("--batches", type=int, help="cut the rows of L1–L3 into so many batches, such as 50")
     parser.add_argument("--rows", type=int, help="rows of a whole stream, of any load")

@@ -418,8 +418,9 @@ SHUFFLE = Option(
     one_of("auto", "bucket", "none"),
     "auto",
     "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger "
-    "files, for the price of a shuffle), none leaves them where they are; auto is bucket for tables with "
-    "primary keys, none for others.",
+    "files, for the price of a shuffle), none leaves them where they are. auto gathers rows of tables with "
+    "primary keys; of others only where the batch before left at least four files, and small ones, for each "
+    "partition and bucket it had.",
     Scope.SINK,
 )
 SMALL_BATCH = Option(

@@ -47,18 +47,18 @@ class Run:
         missing = {name: "it has no such tables" for name in asked if name in load.without}
         rounds: dict[str, list[dict[str, Any]]] = {}
         checked: dict[str, str] = {}
-        for number in range(self.given.rounds + 1):
+        for number in range(self.given.dropped + self.given.rounds):
             shift = number % len(names)
             for name in names[shift:] + names[:shift]:
                 if name not in self.missing:
-                    last = number == self.given.rounds
+                    last = number == self.given.dropped + self.given.rounds - 1
                     answer = self._round(load, name, source, number, last, checked)
                     rounds.setdefault(name, []).extend([answer] if answer else [])
         missing |= {name: why for name, why in self.missing.items() if name in names}
         figures = {
-            name: figures_of(load, rounds[name][1:], rounds[name][0])
+            name: figures_of(load, rounds[name][self.given.dropped :], rounds[name][0])
             for name in names
-            if name not in self.missing and len(rounds.get(name, [])) > 1
+            if name not in self.missing and len(rounds.get(name, [])) > self.given.dropped
         }
         others = {name: result["systems"] for name, result in self.results.items()}
         self.results[load.name] = {
@@ -86,7 +86,7 @@ class Run:
             for name in names[shift:] + names[:shift]:
                 self._start([name])
                 if name in self.peers:
-                    answer = self._round(load, name, source, number + 1, False, {})
+                    answer = self._round(load, name, source, number, False, {})
                     if answer:
                         answer["session_s"] = self.peers[name].ready["session_s"]
                         found.setdefault(name, []).append(answer)
@@ -147,7 +147,8 @@ class Run:
         except (RuntimeError, OSError, ValueError, KeyError, PaimonStreamError) as why:
             self._lose(name, f"round {number} of {load.name}: {type(why).__name__}: {why}")
             return None
-        what = "dropped" if number == 0 else f"round {number}"
+        dropped = load.warm_up and number < self.given.dropped
+        what = "dropped" if dropped else f"round {number + 1 - bool(load.warm_up) * self.given.dropped}"
         self._say(f"{load.name} {what:<8} {name:<10} {answer['cpu']:6.2f} CPU s {answer['wall']:6.2f} s")
         return answer
 

@@ -47,7 +47,9 @@ from paimon_stream.spark.identity import (
 from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.spark.shuffle import may_gather
 from paimon_stream.spark.small_batch import BatchSizes, write_small
+from paimon_stream.spark.spread import Spread
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
@@ -71,6 +73,7 @@ class _Run:
     sizes: BatchSizes
     wide_rows: bool = False
     memory: MemoryFit = field(default_factory=MemoryFit)
+    spread: Spread = field(default_factory=Spread)
     stateless: bool | None = None
 
     def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
@@ -205,7 +208,9 @@ class Runs:
                 first_sequence=first,
                 operations=operations,
                 in_memory=run.memory.expected(),
+                gathered=run.spread.gathers and may_gather(table),
             )
+            run.spread.note(messages)
         run.sizes.note(messages)
         run.memory.note(messages)
         return messages

@@ -4,10 +4,10 @@ Tables with primary keys need all rows of a bucket in one task, sorted by key an
 order the DataFrame has them, for that order decides which row is the newest. Where the rows fit into the
 memory of tasks they are packed into few records before Spark moves them, and sorted by who writes them
 (`gather_parcels`): Spark's own way, row by row, costs several times as much, most of all in the first
-batches. Append tables need no shuffle:
-it costs more than all else together, and rows of a bucket may be in any number of files (spark.md §3); with
-`paimon-stream.shuffle = bucket` each bucket of a batch becomes one file, or a few large ones. Buckets without
-partitions are spread evenly over the tasks: Spark's own hash of a bucket number would leave tasks idle.
+batches. Append tables need no shuffle, for rows of a bucket may be in any number of files (spark.md §3). With
+`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (spread.py), parcels
+bring each (partition, bucket) of a batch to one task, too. Buckets without partitions are spread evenly over
+the tasks: Spark's own hash of a bucket number would leave tasks idle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.parcels import PARCELS
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_buckets", "gather_keys", "gather_parcels", "shuffled"]
+__all__ = ["check_shuffle", "gather_keys", "gather_parcels", "may_gather"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
@@ -47,18 +47,16 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
 
 
-def shuffled(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows for a table without primary key, in exactly its columns, as `paimon-stream.shuffle` wants them
-    placed.
-
-    Raises `InvalidOption` where the table has no buckets to gather, or cannot do without.
-    """
-    check_shuffle(table)
-    return gather_buckets(frame, table) if table.options.value(SHUFFLE) == "bucket" else frame
+def may_gather(table: Table) -> bool:
+    """Whether the table has no primary key, and its rows may be brought together where that is worth it."""
+    schema = table.schema
+    grouped = bool(schema.partition_keys) or table.options.value(BUCKET) > 0
+    return grouped and not schema.primary_keys and table.options.value(SHUFFLE) == "auto"
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` as `shuffled`."""
+    """Raises `InvalidOption` where `paimon-stream.shuffle` asks for buckets that the table does not have, or
+    forbids what it cannot do without."""
     choice = table.options.value(SHUFFLE)
     if choice == "none" and table.schema.primary_keys:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
@@ -75,18 +73,10 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
     )
 
 
-def gather_buckets(frame: DataFrame, table: Table) -> DataFrame:
-    """The same rows, all of a (partition, bucket) in one partition of the DataFrame; it may have more
-    columns than the table. Fixed buckets only."""
-    with_bucket, bucket = _with_bucket(frame, table)
-    placed = _placed(with_bucket, table, bucket)
-    return placed if with_bucket is frame else placed.drop(_BUCKET)
-
-
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key as `gather_buckets` places them, those of a bucket one after
-    the other; and whether those of a bucket come by key, then in the order they had. Else, where Spark orders
-    values of a key otherwise than Paimon, they come in the order they had.
+    """The rows of a table with a primary key, all of a (partition, bucket) in one partition of the DataFrame
+    and one after the other; and whether those of a bucket come by key, then in the order they had. Else,
+    where Spark orders values of a key otherwise than Paimon, they come in the order they had.
 
     The columns are of the table's types, so text is without collation, and sorts by its bytes. Spark sorts,
     and spills to disk what does not fit into memory.
@@ -106,8 +96,8 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 
 
 def gather_parcels(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows of a table with a primary key as parcels (write/parcels.py), which have the columns of the
-    DataFrame: all of a (partition, bucket) in one partition, in the order they had.
+    """The rows as parcels (write/parcels.py), which have the columns of the DataFrame: all of a (partition,
+    bucket) in one partition, in the order they had.
 
     Spark moves and sorts the parcels, which are few, instead of rows. They come out in no order of keys, so
     whoever writes them sorts, with as much memory as he has.

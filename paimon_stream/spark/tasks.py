@@ -29,10 +29,12 @@ ANSWER: Final = "result"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """What runs in Python beside an executor. `attempts` is how often Spark tries a task."""
+    """What runs in Python beside an executor. `attempts` is how often Spark tries a task; `packed` rows come
+    as parcels."""
 
     spec: WriteSpec
     attempts: int
+    packed: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The answer as Spark takes it from a task of its own."""
@@ -57,7 +59,10 @@ class WriteTask:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes the rows. Raises as `write_task`."""
-        return write_task(self.spec, batches)
+        return write_task(self.spec, self._rows(batches))
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return unpack(batches) if self.packed else batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +72,12 @@ class KeyedTask(WriteTask):
     first_sequence: int
     is_sorted: bool
     operations: Operations | None
-    packed: bool
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes the rows. Raises as `write_keyed_task`."""
         return write_keyed_task(
             self.spec,
-            unpack(batches) if self.packed else batches,
+            self._rows(batches),
             first_sequence=self.first_sequence,
             is_sorted=self.is_sorted,
             operations=self.operations,

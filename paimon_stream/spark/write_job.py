@@ -1,9 +1,8 @@
 """The one Spark action of a batch: every task writes data files and answers with what it wrote.
 
 Rows go to Python as Arrow batches, in the tasks that hold them: no shuffle, unless the table has a primary
-key, and no row-at-a-time Python. A
-task's answer is one row of typed bytes; Spark hands back exactly one answer per partition, that of the
-attempt that succeeded (spark.md §0, §2).
+key or the files would be too many, and no row-at-a-time Python. A task's answer is one row of typed bytes;
+Spark hands back exactly one answer per partition, that of the attempt that succeeded (spark.md §0, §2).
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, PaimonStreamError
+from paimon_stream.options import SHUFFLE
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
-from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_parcels, shuffled
+from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_parcels
 from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
@@ -46,6 +46,7 @@ def run_write_job(
     first_sequence: int = 0,
     operations: Operations | None = None,
     in_memory: bool = False,
+    gathered: bool = False,
 ) -> tuple[CommitMessage, ...]:
     """Writes all rows of the DataFrame, which has exactly the table's columns; the messages come in the
     order of Spark's partitions. Nothing is published.
@@ -54,18 +55,19 @@ def run_write_job(
     which column, one more than the table's, tells what each row does. `wide_rows` keeps Spark's limit of
     bytes per Arrow batch, which costs time on every row. `in_memory` expects the rows of a table with a
     primary key to fit into the memory of its tasks, which sort them then; else Spark does. If they do not fit
-    they make more files, no more.
+    they make more files, no more. `gathered` brings the rows of each (partition, bucket) of another table to
+    one task, too, as `paimon-stream.shuffle = bucket` does.
 
     Where a task fails for a reason of ours, the files of the other tasks are removed and its error is raised:
     those of `write_task` and `write_keyed_task`. What else fails in the plan is raised as Spark raises it.
     """
     check_shuffle(table)
     keyed = bool(table.schema.primary_keys)
-    if not keyed:
-        placed, is_sorted = shuffled(frame, table), False
-    elif in_memory:
-        placed, is_sorted = gather_parcels(frame, _spec(table)), False
-    else:
+    packed = in_memory if keyed else gathered or table.options.value(SHUFFLE) == "bucket"
+    placed, is_sorted = frame, False
+    if packed:
+        placed = gather_parcels(frame, _spec(table))
+    elif keyed:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
     task = write_task_of(
         frame,
@@ -73,7 +75,7 @@ def run_write_job(
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        packed=keyed and in_memory,
+        packed=packed,
     )
     with _batches_of_any_size(frame, wide_rows):
         rows = placed.mapInArrow(task, f"{ANSWER} binary").collect()
@@ -94,7 +96,7 @@ def write_task_of(
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
     if not table.schema.primary_keys:
-        return WriteTask(spec=spec, attempts=attempts)
+        return WriteTask(spec=spec, attempts=attempts, packed=packed)
     return KeyedTask(
         spec=spec,
         attempts=attempts,

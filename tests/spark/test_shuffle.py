@@ -99,6 +99,25 @@ def test_each_bucket_of_a_batch_becomes_one_file(job: Job, key: str, partitioned
     assert job.load().to_arrow().sort_by("id").column("id").to_pylist() == list(range(400))
 
 
+@pytest.mark.parametrize("bucketed", [True, False])
+def test_rows_that_would_leave_many_small_files_are_gathered_in_the_next_batch(
+    job: Job, java: Any, bucketed: bool
+) -> None:
+    table: dict[str, Any] = {"partition_keys": ["day"]}
+    job.create(**({"options": {"bucket": "2", "bucket-key": "id"}} if bucketed else table))
+    frame = job.spark.createDataFrame([(i, f"d{i % 2}") for i in range(400)], "id bigint, day string")
+    sink = job.sink(options={"paimon-stream.small-batch": "off"}, commit_user="me")
+    for batch in range(3):
+        sink(frame.repartition(5), batch)
+    assert [report.files for report in job.reports] == [10, 2, 2]
+    assert sorted(row["id"] for row in java.read(job.table)) == sorted(3 * list(range(400)))
+    none = {"paimon-stream.small-batch": "off", "paimon-stream.shuffle": "none"}
+    sink = job.sink(options=none, commit_user="other")
+    for batch in range(2):
+        sink(frame.repartition(5), batch)
+    assert [report.files for report in job.reports][3:] == [10, 10]
+
+
 def test_what_cannot_be_gathered_is_refused(tmp_path: Path, job: Job) -> None:
     job.create()
     frame = job.spark.createDataFrame([(1, "a")], "id bigint, day string")
