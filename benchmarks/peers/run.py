@@ -86,7 +86,7 @@ class Run:
             for name in names[shift:] + names[:shift]:
                 self._start([name])
                 if name in self.peers:
-                    answer = self._round(load, name, source, number, False, {})
+                    answer = self._round(load, name, source, self.given.dropped + number, False, {})
                     if answer:
                         answer["session_s"] = self.peers[name].ready["session_s"]
                         found.setdefault(name, []).append(answer)
@@ -147,8 +147,8 @@ class Run:
         except (RuntimeError, OSError, ValueError, KeyError, PaimonStreamError) as why:
             self._lose(name, f"round {number} of {load.name}: {type(why).__name__}: {why}")
             return None
-        dropped = load.warm_up and number < self.given.dropped
-        what = "dropped" if dropped else f"round {number + 1 - bool(load.warm_up) * self.given.dropped}"
+        measured = number + 1 - self.given.dropped
+        what = f"round {measured}" if measured > 0 else "dropped"
         self._say(f"{load.name} {what:<8} {name:<10} {answer['cpu']:6.2f} CPU s {answer['wall']:6.2f} s")
         return answer
 
