@@ -34,7 +34,7 @@ ROUNDS ?= 1
 SNAPSHOTS ?= 3000
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
-WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py performance.py)
+WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOWEST := tests/unit tests/contract tests/property $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
@@ -125,6 +125,7 @@ bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-bench35
 	run commits --rounds $(ROUNDS) --row-rounds 1 --json $(RESULTS)/3-commits.json; \
 	run growth --snapshots $(SNAPSHOTS) --marks 200,1000,3000,10000 --json $(RESULTS)/4-growth.json; \
 	run replay --rounds $(ROUNDS) --json $(RESULTS)/5-replay.json; \
+	run threads --json $(RESULTS)/6-threads.json; \
 	$(VENV)/python benchmarks/performance.py $(RESULTS)/*.json > $(RESULTS)/performance.md; \
 	echo "The figures are in $(RESULTS), as a page in $(RESULTS)/performance.md."; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }

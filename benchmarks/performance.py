@@ -5,8 +5,9 @@
 Takes what `benchmarks/streams.py --json` writes, and files of rows, as other benchmarks write them:
 {"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name:
 number}, "goal", "met", "note"}]}; or its rows alone, of the section that the file is named for. Instead of
-a number there may be an object of several. What no script can tell, the method and what a profile shows, is
-in benchmarks/performance.txt, in Markdown, and is added at the end.
+a number there may be an object of several. What `benchmarks/threads.py --json` writes becomes a picture. What
+no script can tell, the method and what a profile shows, is in benchmarks/performance.txt, in Markdown, and is
+added at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
 from peers.machine import machine  # noqa: E402
+from threads import picture  # noqa: E402
 
 SECTIONS = {
     "commits": "Commits",
@@ -51,12 +53,15 @@ def main() -> None:
     found = [read(Path(name)) for name in sys.argv[1:]]
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
+    pictures = [one for one in found if one["kind"] == "parts"]
     parts = [HEAD, conditions(found), goals(streams, rows)]
     parts += [stream for one in streams for stream in stream_parts(one)]
     known = [name for name in SECTIONS if any(one["section"] == name for one in rows)]
     for section in [*known, *sorted({one["section"] for one in rows} - SECTIONS.keys())]:
         parts.append(f"## {SECTIONS.get(section, section.capitalize())}\n")
         parts += [rows_part(one) for one in rows if one["section"] == section]
+    if pictures:
+        parts += ["## Where the CPU goes\n", *map(bars, pictures)]
     parts.append((HERE / "performance.txt").read_text())
     print("\n".join(part.rstrip("\n") + "\n" for part in parts if part).rstrip("\n"))
 
@@ -266,6 +271,11 @@ def columns_table(rows: list[dict[str, Any]]) -> str:
         lines.append([*line, f"{last / first:.2f}" if first and last is not None else ""])
     heads = [f"{int(name):,}" if name.isdigit() else name for name in names]
     return table(["", *heads, "last ÷ first"], lines)
+
+
+def bars(one: dict[str, Any]) -> str:
+    """The parts of each system's CPU, as lines of bars."""
+    return "```\n" + "\n".join(picture(one)) + "\n```\n"
 
 
 def title(name: str) -> str:

@@ -111,7 +111,7 @@ LOADS: dict[str, Load] = {
             goals=(
                 Goal(text="CPU ≤ 0.55 × the jar", figure=_CPU, peer="jar", limit=0.55),
                 Goal(text="CPU ≤ 1.1 × our own L1", figure=_CPU, peer="ours", limit=1.1, peer_load="L1"),
-                Goal(text="fewer files than the jar", figure="files", peer="jar", limit=0.99),
+                Goal(text="no more files than the jar", figure="files", peer="jar", limit=1.0),
             ),
         ),
         Load(

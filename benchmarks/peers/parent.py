@@ -60,6 +60,11 @@ class Peer:
         threading.Thread(target=self._listen, daemon=True).start()
         self.ready: dict[str, Any] = {}
 
+    @property
+    def session(self) -> int:
+        """The session that all its processes belong to."""
+        return self._process.pid
+
     def wait(self) -> None:
         """Until the session is up."""
         self.ready = self._answer(_START_LIMIT)
