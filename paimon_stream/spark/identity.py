@@ -21,11 +21,19 @@ from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 
-__all__ = ["QueryFacts", "commit_user", "is_connect", "keeps_state", "observe_query", "writer_identity"]
+__all__ = [
+    "NOT_AS_KNOWN",
+    "QueryFacts",
+    "commit_user",
+    "is_connect",
+    "keeps_state",
+    "observe_query",
+    "writer_identity",
+]
 
 _LOG = logging.getLogger(__name__)
 
-_NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
+NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
 """What asking Spark's insides may raise: they are not public, and another version may have others."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -94,7 +102,7 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
             last = None if execution is None else execution.lastExecution()
             if last is not None:
                 return _STATEFUL_OPERATOR in str(last.executedPlan().toString())
-        except _NOT_AS_KNOWN:
+        except NOT_AS_KNOWN:
             _LOG.debug("The plan of the running query cannot be read.", exc_info=True)
     return None if facts.checkpoint is None else facts.checkpoint.has_state()
 
@@ -136,7 +144,7 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
     try:
         execution = _execution(frame, query_id)
         return facts if execution is None else _of_execution(facts, execution)
-    except _NOT_AS_KNOWN:
+    except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
 

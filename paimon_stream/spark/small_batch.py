@@ -26,6 +26,7 @@ as those of any collected result; such a batch goes to the tasks, too.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import Unavailable
+from paimon_stream.spark.identity import NOT_AS_KNOWN
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
@@ -46,6 +48,8 @@ from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, e
 from paimon_stream.write.row_kinds import Operations
 
 __all__ = ["BatchSizes", "write_small"]
+
+_LOG = logging.getLogger(__name__)
 
 _MOST_ROWS: Final = 20_000
 _MOST_GROUPED_ROWS: Final = 2**18
@@ -147,8 +151,8 @@ def write_small(
     operations: Operations | None = None,
 ) -> tuple[CommitMessage, ...] | None:
     """What `run_write_job` does, by the driver: None if the batch has more rows than `sizes` allows, or takes
-    more room than Spark's driver gives a result, or this Spark cannot hand over Arrow; nothing is written
-    then. Raises as `run_write_job`."""
+    more room than Spark's driver gives a result, or this Spark does not count its partitions or cannot hand
+    over Arrow; nothing is written then. Raises as `run_write_job`."""
     check_shuffle(table)
     given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
     rows = _collected(given, sizes)
@@ -164,7 +168,8 @@ def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] 
     if most is None:
         return None
     cut = _cut(frame, most)
-    allowed = sizes.most_rows_of(_partitions(cut))
+    partitions = _partitions(cut)
+    allowed = None if partitions is None else sizes.most_rows_of(partitions)
     if allowed is None:
         return None
     if allowed < most:
@@ -189,9 +194,13 @@ def _cut(frame: DataFrame, most: int) -> Any:
     return frame.where(f"{_PLACE} <= {most}")
 
 
-def _partitions(frame: Any) -> int:
-    """Of the plan that Spark will run; it is made once, and then used."""
-    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+def _partitions(frame: Any) -> int | None:
+    """Of the plan that Spark will run, which is made once, and then used; None where Spark does not tell."""
+    try:
+        return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+    except NOT_AS_KNOWN:
+        _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
+        return None
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
