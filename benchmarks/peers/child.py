@@ -68,13 +68,21 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     time.sleep(0.3)
     session = os.getsid(0)
     warm = Path(order["checkpoint"], "commits", str(load.warm_up - 1))
+
+    def sizes_of_files() -> list[int]:
+        while True:
+            try:
+                return [path.stat().st_size for path in data_files(system.location(table))]
+            except FileNotFoundError:
+                continue  # what a batch that is under way has put aside
+
     began = time.time()
-    with Start(session, warm if load.warm_up else None) as start:
+    with Start(session, warm if load.warm_up else None, sizes_of_files) as start:
         query = system.start(stream, table, load, order["checkpoint"])
         query.awaitTermination()
     wall, cpu = time.perf_counter() - start.wall, cpu_seconds(session) - start.cpu
     batches = [one for one in map(_progress, query.recentProgress) if "addBatch" in one["durationMs"]]
-    sizes = [path.stat().st_size for path in data_files(system.location(table))]
+    sizes = sizes_of_files()
     first, measured = batches[0], batches[load.warm_up :]
     return {
         "cpu": cpu,
@@ -84,8 +92,8 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
         "batch_ms": [one["durationMs"]["triggerExecution"] for one in measured],
         "add_ms": [one["durationMs"]["addBatch"] for one in measured],
         "first_s": _epoch(first["timestamp"]) + first["durationMs"]["triggerExecution"] / 1000 - began,
-        "files": len(sizes),
-        "bytes": sum(sizes),
+        "files": len(sizes) - len(start.sizes),
+        "bytes": sum(sizes) - sum(start.sizes),
     }
 
 

@@ -34,8 +34,8 @@ def figures_of(load: Load, rounds: Rounds, warm_up: dict[str, Any]) -> Figures:
         "p95": of_batches(95, 0, None),
         "first": of_batches(50, after, after + few),
         "last": of_batches(50, load.batches - few, None),
-        "files": middle("files") * load.batches / load.all_batches,
-        "bytes": middle("bytes") * load.batches / load.all_batches,
+        "files": middle("files"),
+        "bytes": middle("bytes"),
         "memory": warm_up.get("memory", {}),
         "rounds": len(rounds),
     }

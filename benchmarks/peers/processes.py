@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,13 +61,16 @@ def kill_session(session: int) -> None:
 
 @dataclass
 class Start:
-    """What a measurement begins with: the wall clock and the CPU of a session when `after` came to be, a file
-    that is not there yet; or, where there is none to wait for, at once. Looks every two milliseconds."""
+    """What a measurement begins with: the wall clock and the CPU of a session, and the sizes of files, when
+    `after` came to be, a file that is not there yet; or, where there is none to wait for, at once. Looks
+    every two milliseconds."""
 
     session: int
     after: Path | None
+    sizes_of_files: Callable[[], list[int]]
     wall: float = 0.0
     cpu: float = 0.0
+    sizes: list[int] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -90,6 +94,7 @@ class Start:
 
     def _note(self) -> None:
         self.wall, self.cpu = time.perf_counter(), cpu_seconds(self.session)
+        self.sizes = self.sizes_of_files()
 
 
 @dataclass
