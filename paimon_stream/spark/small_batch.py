@@ -38,6 +38,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import Unavailable
+from paimon_stream.spark.give_back import give_back
 from paimon_stream.spark.identity import NOT_AS_KNOWN
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.shuffle import check_shuffle
@@ -159,7 +160,10 @@ def write_small(
     if rows is None:
         return None
     task = write_task_of(frame, table, first_sequence=first_sequence, is_sorted=False, operations=operations)
-    return messages_of([_answer(task, rows)], table)
+    answer, size = _answer(task, rows), _bytes_of(rows)
+    del rows
+    give_back(size)
+    return messages_of([answer], table)
 
 
 def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] | None:
@@ -186,8 +190,12 @@ def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] 
             return None
         raise
     rows = sum(batch.num_rows for batch in batches)
-    sizes.note_collected(rows, sum(batch.get_total_buffer_size() for batch in batches))
+    sizes.note_collected(rows, _bytes_of(batches))
     return batches if rows <= most else None
+
+
+def _bytes_of(batches: Iterable[pa.RecordBatch]) -> int:
+    return sum(batch.get_total_buffer_size() for batch in batches)
 
 
 def _cut(frame: DataFrame, most: int) -> Any:

@@ -1,0 +1,45 @@
+"""What rows have left in the driver's memory goes back to the operating system."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import threading
+
+import pytest
+
+from paimon_stream.spark.give_back import give_back
+
+PIECE, PIECES = 100_000, 800
+
+
+def in_memory() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not os.path.exists("/proc/self/statm"), reason="glibc"
+)
+def test_what_a_thread_has_freed_is_handed_back_where_it_was_much() -> None:
+    sizes: list[int] = []
+
+    def work() -> None:
+        pieces = [b"x" * PIECE for _ in range(PIECES)]
+        kept = pieces[:: PIECES // 20]  # so that the holes between them do not close by themselves
+        del pieces
+        sizes.append(in_memory())
+        give_back(1_000)
+        sizes.append(in_memory())
+        give_back(PIECE * PIECES)
+        sizes.append(in_memory())
+        del kept
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    freed, after_few, after_many = sizes
+    whole = PIECE * PIECES
+    assert after_few > freed - whole // 10
+    assert after_many < freed - whole // 2
