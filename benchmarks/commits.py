@@ -9,7 +9,8 @@ Messages are prepared before: of one new data file each, with the statistics of 
 partitions; nothing looks whether the files exist but a checked commit. Every round commits them to a fresh
 copy of a table of 100 snapshots, by each system in turn; then so many commits of one message follow each
 other. Times are medians over the rounds, the first of which is dropped; CPU is that of the process. After
-each round Java and this package count files and rows of each system's table.
+each round Java and this package count files and rows of each system's table. The messages that wait are set
+aside from Python's search for garbage, here and in pypaimon's process.
 
 Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside of it.
 pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.ready`).
@@ -18,6 +19,7 @@ pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.r
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import shutil
 import statistics
@@ -64,7 +66,7 @@ GOALS = MappingProxyType({"200": 12.0, "10000": 350.0, "row": 5.0})
 Timed = tuple[float, float]
 
 CHILD = """
-import json, sys, time
+import gc, json, sys, time
 from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
@@ -85,6 +87,8 @@ for line in sys.stdin:
     verb, *args = json.loads(line)
     if verb == "load":
         messages = load(args[0])
+        gc.collect()
+        gc.freeze()
         answer = len(messages)
     elif verb == "open":
         commit = FileStoreTable.from_path(args[0]).new_stream_write_builder().new_commit()
@@ -277,6 +281,8 @@ class Bench:
             grown.commit(number, [message])
         for system in systems.values():
             system.load(self.messages, file, source)
+        gc.collect()
+        gc.freeze()
 
     def tables(self, template: Path | None) -> dict[str, Path]:
         """A fresh table for each system, open there."""
