@@ -34,7 +34,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import LogReporter
-from paimon_stream.options import BUCKET, SMALL_BATCH
+from paimon_stream.options import SMALL_BATCH
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import (
     QueryFacts,
@@ -47,7 +47,7 @@ from paimon_stream.spark.identity import (
 from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
-from paimon_stream.spark.shuffle import may_gather
+from paimon_stream.spark.shuffle import is_grouped, may_gather
 from paimon_stream.spark.small_batch import BatchSizes, write_small
 from paimon_stream.spark.spread import Spread
 from paimon_stream.spark.write_job import run_write_job
@@ -125,7 +125,7 @@ class Runs:
                 table = load_table(settings.open_storage(), settings.options)
                 _check_mode(settings, table)
                 _check_output_mode(facts, settings, table)
-                run = self._bind(facts, settings, user, grouped=_is_grouped(table))
+                run = self._bind(facts, settings, user, grouped=is_grouped(table))
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
             self.last_report = report
@@ -262,12 +262,6 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
         watermark=checkpoint.watermark(batch_id),
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
-
-
-def _is_grouped(table: Table) -> bool:
-    """Whether rows of one batch go to several files, whoever writes them."""
-    schema = table.schema
-    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
 
 
 def _check_mode(settings: SinkSettings, table: Table) -> None:

@@ -36,7 +36,7 @@ from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.parcels import PARCELS
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_keys", "gather_parcels", "may_gather"]
+__all__ = ["check_shuffle", "gather_keys", "gather_parcels", "is_grouped", "may_gather"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
@@ -49,9 +49,14 @@ _TASKS_PER_CORE: Final = 2
 
 def may_gather(table: Table) -> bool:
     """Whether the table has no primary key, and its rows may be brought together where that is worth it."""
+    return is_grouped(table) and not table.schema.primary_keys and table.options.value(SHUFFLE) == "auto"
+
+
+def is_grouped(table: Table) -> bool:
+    """Whether rows of one batch go to several files, whoever writes them: the table has partitions, buckets
+    or a primary key."""
     schema = table.schema
-    grouped = bool(schema.partition_keys) or table.options.value(BUCKET) > 0
-    return grouped and not schema.primary_keys and table.options.value(SHUFFLE) == "auto"
+    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
 
 
 def check_shuffle(table: Table) -> None:

@@ -3,6 +3,11 @@
 After each task such a worker looks through all objects it has for garbage: some 30 ms of a processor, nearly
 all of it for modules, which never become garbage. What a worker holds when its second task begins is
 therefore set aside, once; what tasks make after that is looked through as before.
+
+Before each task such a worker of Spark 3.5 has Python forget what it knows of the places that modules come
+from, and Python up to 3.12 then reads the lists of its archives at once, for each package imported from
+there: 180 ms for those of Spark itself. They stay as they are while a process lives, so they are left out of
+that.
 """
 
 from __future__ import annotations
