@@ -160,22 +160,20 @@ def size_of(load: dict[str, Any]) -> str:
 def streams_part(runs: list[dict[str, Any]]) -> list[str]:
     """The tables of all runs of streams, those of one Spark under one heading."""
     parts: list[str] = []
-    headings: set[str] = set()
-
-    def head(heading: str) -> None:
-        parts.extend([] if heading in headings else [heading])
-        headings.add(heading)
-
+    told: set[tuple[str, str]] = set()
     for run in runs:
-        head(f"## Streams on Spark {spark_of(run)}\n")
+        spark = spark_of(run)
+        if spark not in {one for one, _ in told}:
+            parts.append(f"## Streams on Spark {spark}\n")
+        told.add((spark, ""))
         for name, load in run["loads"].items():
             if name == "cold":
                 parts.append(cold_part(load))
                 continue
-            heading = f"### {name}: {load['title']}, {size_of(load)} rows\n"
-            head(f"{heading[:-1]}, another run\n" if heading + spark_of(run) in headings else heading)
-            headings.add(heading + spark_of(run))
-            parts += [cost_table(load), files_table(load)]
+            heading = f"### {name}: {load['title']}, {size_of(load)} rows"
+            again = ", another run" if (spark, heading) in told else ""
+            told.add((spark, heading))
+            parts += [f"{heading}{again}\n", cost_table(load), files_table(load)]
             missing = load["missing"].items()
             parts += [f"Not in this table: {title(system)} ({why}).\n" for system, why in missing]
     return parts

@@ -15,10 +15,10 @@ all data files Parquet with zstd at level 1. The first two rounds of each load a
 interleaved, in an order that rotates. A round is one stream from a fresh checkpoint into a new table until
 all files are read; its first two batches are not measured, for Spark ends Python workers that were idle for a
 minute, and the load `cold` shows what a start costs. CPU: of the driver, the JVM and the Python workers, from
-/proc. Memory: PSS, looked at
-five times a second in the first round. "early" and "late" are the median batches of the 20 after
-the first 20, and of the last 20. Every round is read back and its rows and sums compared: what the
-JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once per load by Java.
+/proc. Memory: PSS, looked at five times a second in the first round. "early" and "late" are the median
+batches of the 20 after the first 20, and of the last 20. Every round is read back and its rows and sums
+compared: what the JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once
+per load by Java.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Memory", "Start", "cpu_seconds", "kill_session", "members"]
 
@@ -60,34 +61,45 @@ def kill_session(session: int) -> None:
 
 
 @dataclass
-class Start:
+class _Watch:
+    """Looks at a session from a thread while its `with` block runs; what it does is `_watch`."""
+
+    session: int
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __enter__(self) -> Any:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Start(_Watch):
     """What a measurement begins with: the wall clock and the CPU of a session, and the sizes of files, when
     `after` came to be, a file that is not there yet; or, where there is none to wait for, at once. Looks
     every two milliseconds."""
 
-    session: int
     after: Path | None
     sizes_of_files: Callable[[], list[int]]
     wall: float = 0.0
     cpu: float = 0.0
     sizes: list[int] = field(default_factory=list)
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> Start:
+    def __enter__(self) -> Any:
         self._note()
-        if self.after is not None:
-            self._thread = threading.Thread(target=self._watch, args=(self.after,), daemon=True)
-            self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _watch(self, after: Path) -> None:
-        while not after.exists():
+    def _watch(self) -> None:
+        if self.after is None:
+            return
+        while not self.after.exists():
             if self._ended.wait(0.002):
                 return
         self._note()
@@ -98,24 +110,11 @@ class Start:
 
 
 @dataclass
-class Memory:
+class Memory(_Watch):
     """The peaks of a session's memory in MiB, by driver, JVM and Python workers; pages that processes share
     count in proportion (PSS). `with Memory(session):` looks every 0.2 seconds."""
 
-    session: int
     peaks: dict[str, float] = field(default_factory=dict)
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def __enter__(self) -> Memory:
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
