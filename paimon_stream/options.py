@@ -427,7 +427,7 @@ SMALL_BATCH = Option(
     "paimon-stream.small-batch",
     one_of("auto", "off"),
     "auto",
-    "Where the last batches were small (16 MB at most and 20,000 rows; 262,144 of a table with partitions, "
+    "Where the last batches were small (16 MB at most and 65,536 rows; 262,144 of a table with partitions, "
     "buckets or a primary key, where tasks would write more files), the driver writes the next one, which "
     "costs no Python worker; a larger one goes to the tasks as ever, and no more than 128 MB of rows come to "
     "the driver. Not for queries with state, nor on Spark Connect. off: tasks write all.",

@@ -19,6 +19,8 @@ BATCH_IDENTIFIER: Final = 2**63 - 1
 """The commit identifier of every batch commit; never one of a stream (semantics.md R1.2)."""
 
 VERSION: Final = 3
+_BREAK: Final = ",\n"
+_text: Final = json.JSONEncoder(ensure_ascii=False).encode  # in C, which an encoder that indents is not
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -98,7 +100,7 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The file's content, UTF-8 JSON laid out as Java lays it out; unset fields are left out."""
-    node: dict[str, Any] = {}
+    lines = []
     for attribute, key, _, always in _FIELDS:
         value = getattr(snapshot, attribute)
         if isinstance(value, CommitKind):
@@ -106,8 +108,14 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         elif isinstance(value, Mapping):
             value = dict(value) or None
         if always or value is not None:
-            node[key] = value
-    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+            text = _object(value, "    ") if isinstance(value, dict) else _text(value)
+            lines.append(f'  "{key}" : {text}')
+    return f"{{\n{_BREAK.join(lines)}\n}}".encode()
+
+
+def _object(values: dict[str, Any], indent: str) -> str:
+    lines = [f"{indent}{_text(key)} : {_text(value)}" for key, value in values.items()]
+    return f"{{\n{_BREAK.join(lines)}\n{indent[2:]}}}"
 
 
 def decode_snapshot(data: bytes, path: str) -> Snapshot:

@@ -52,7 +52,7 @@ __all__ = ["BatchSizes", "write_small"]
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_ROWS: Final = 20_000
+_MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
 """Of a table with partitions, buckets or a primary key. Each of its tasks writes files of its own for them,
 or the rows go to Python, to other tasks and to Python again; the driver writes the fewest files there can be,

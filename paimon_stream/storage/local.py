@@ -13,6 +13,7 @@ import errno
 import io
 import operator
 import os
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -180,9 +181,10 @@ class LocalStorage:
         """Size and modification time. Raises `NotFound`, also for a folder."""
         full = self._full(path)
         with _reading(full):
-            if os.path.isdir(full):
+            found = os.stat(full)
+            if stat.S_ISDIR(found.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "is a folder", full)
-            return _file_stat(path, os.stat(full))
+            return _file_stat(path, found)
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. Missing ones and folders that hold something stay as
@@ -310,8 +312,8 @@ class _Output:
             os.unlink(self.full)
 
 
-def _file_stat(path: str, stat: os.stat_result) -> FileStat:
-    return FileStat(path=path, size=stat.st_size, modified_millis=stat.st_mtime_ns // 1_000_000)
+def _file_stat(path: str, found: os.stat_result) -> FileStat:
+    return FileStat(path=path, size=found.st_size, modified_millis=found.st_mtime_ns // 1_000_000)
 
 
 def _open_new(full: str) -> int:

@@ -41,11 +41,13 @@ class Window:
 
 
 class SnapshotStore:
-    """The snapshot files of one table. Nothing is cached."""
+    """The snapshot files of one table. A file is read whenever it is asked for; one that holds the very bytes
+    of the last is not parsed again."""
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self._storage = storage
         self._clock = (runtime or system()).clock
+        self._parsed: tuple[bytes, Snapshot] | None = None
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class SnapshotStore:
             if data is None:
                 return None
             try:
-                return _checked(decode_snapshot(data, path), snapshot_id, path)
+                return _checked(self._decoded(data, path), snapshot_id, path)
             except CorruptMetadata:
                 if attempt == _PARSE_ATTEMPTS - 1:
                     raise
@@ -216,6 +218,12 @@ class SnapshotStore:
         except StorageError:
             return None
         return int(text) if text.isdigit() and len(text) < 20 and int(text) > 0 else None
+
+    def _decoded(self, data: bytes, path: str) -> Snapshot:
+        parsed = self._parsed
+        if parsed is None or parsed[0] != data:
+            self._parsed = parsed = (data, decode_snapshot(data, path))
+        return parsed[1]
 
     def _full(self, path: str) -> str:
         return f"{self._storage.location}/{path}"

@@ -13,6 +13,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.api.table_file import TableFile
 from paimon_stream.format.entries import FileSource, SimpleStats
+from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
 from paimon_stream.format.stats import decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.options import Options
@@ -72,6 +73,13 @@ def stats_of(fields: tuple[DataField, ...], stats: SimpleStats, columns: Any = N
         }
         for name, one in decode_stats(fields, stats, columns).items()
     }
+
+
+def test_the_bytes_of_a_snapshot_are_those_of_java() -> None:
+    files = sorted(HERE.glob("*/db.db/*/snapshot/snapshot-*"))
+    assert len(files) >= 100
+    for file in files:
+        assert encode_snapshot(decode_snapshot(file.read_bytes(), str(file))) == file.read_bytes()
 
 
 @pytest.mark.parametrize("case", CASES)
