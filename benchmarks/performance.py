@@ -194,7 +194,8 @@ def cost_table(load: dict[str, Any]) -> str:
             over = "" if noop is None else f"{one['p50'] - noop['p50']:+.0f}"
             line += [over, f"{one['first']:.0f}", f"{one['last']:.0f}"]
         lines.append(line)
-    return table(heads, lines) + f"\nRounds: {load['rounds']}; medians.\n"
+    dropped = len(next(iter(load["all_rounds"].values()), [])) - load["rounds"]
+    return table(heads, lines) + f"\nRounds: {load['rounds']}, after {dropped} that were dropped; medians.\n"
 
 
 def files_table(load: dict[str, Any]) -> str:

@@ -11,14 +11,14 @@ buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8
 files in the OS's cache.
 
 Every system has a process and a JVM of its own, started once: local[2], the same memory, the same settings,
-all data files Parquet with zstd at level 1. The first two rounds of each load are dropped; the rounds are
-interleaved, in an order that rotates. A round is one stream from a fresh checkpoint into a new table until
-all files are read; its first two batches are not measured, for Spark ends Python workers that were idle for a
-minute, and the load `cold` shows what a start costs. CPU: of the driver, the JVM and the Python workers, from
-/proc. Memory: PSS, looked at five times a second in the first round. "early" and "late" are the median
-batches of the 20 after the first 20, and of the last 20. Every round is read back and its rows and sums
-compared: what the JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once
-per load by Java.
+all data files Parquet with zstd at level 1. The first rounds of each load are dropped; all are interleaved,
+in an order that rotates. A round is one stream from a fresh checkpoint into a new table until all files are
+read; its first two batches are not measured, for Spark ends Python workers that were idle for a minute, and
+the load `cold` shows what a start costs. CPU: of the driver, the JVM and the Python workers, from /proc.
+Memory: PSS, looked at five times a second in the first round. "early" and "late" are the median batches of
+the 20 after the first 20, and of the last 20. Every round is read back and its rows and sums compared: what
+the JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once per load by
+Java.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import collections
 import json
-import os
 import re
 import shutil
 import signal
@@ -32,7 +31,7 @@ from peers.data import make_data  # noqa: E402
 from peers.loads import LOADS, Load  # noqa: E402
 from peers.machine import machine, today  # noqa: E402
 from peers.parent import Peer  # noqa: E402
-from peers.processes import members  # noqa: E402
+from peers.processes import TICKS, members, stat_of  # noqa: E402
 
 PARTS = (
     "the JVM's other threads",
@@ -47,7 +46,6 @@ THREADS = {
     "just-in-time compiler": re.compile(r"C[12] Compiler|Sweeper"),
     "garbage collector": re.compile(r"GC Thread|G1 |VM Thread"),
 }
-TICKS = os.sysconf("SC_CLK_TCK")
 Parts = dict[str, float]
 
 
@@ -115,12 +113,12 @@ def parts(session: int) -> Parts:
         elif member.name != "java":
             found["Python workers"] += member.ticks / TICKS
         else:
-            own, of_children = ticks_of(process)
-            found["commands that Hadoop starts"] += of_children / TICKS
+            jvm = stat_of(process)
+            found["commands that Hadoop starts"] += jvm.of_children / TICKS
             known = threads_of(process)
             for part, ticks in known.items():
                 found[part] += ticks / TICKS
-            found[REST] += (own - sum(known.values())) / TICKS
+            found[REST] += (jvm.own - sum(known.values())) / TICKS
     return found
 
 
@@ -129,19 +127,13 @@ def threads_of(process: Path) -> dict[str, int]:
     found: collections.Counter[str] = collections.Counter()
     for thread in (process / "task").iterdir():
         try:
-            name = (thread / "comm").read_text()
+            stat = stat_of(thread)
             for part, pattern in THREADS.items():
-                if pattern.match(name):
-                    found[part] += ticks_of(thread)[0]
+                if pattern.match(stat.name):
+                    found[part] += stat.own
         except OSError:
             continue  # it ended meanwhile
     return found
-
-
-def ticks_of(place: Path) -> tuple[int, int]:
-    """Ticks of CPU of a process or thread, and of its children that have ended."""
-    fields = (place / "stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
 
 
 def picture(found: dict[str, Any]) -> Iterator[str]:

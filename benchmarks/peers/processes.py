@@ -16,18 +16,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Memory", "Start", "cpu_seconds", "kill_session", "members"]
+__all__ = ["TICKS", "Memory", "Start", "cpu_seconds", "kill_session", "members", "stat_of"]
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """Of a process or thread: its name and session, and the ticks of CPU that it took, and its children that
+    have ended."""
+
+    name: str
+    session: int
+    own: int
+    of_children: int
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One process: its id, its name, and the ticks of CPU that it and its ended children took."""
 
     pid: int
     name: str
     ticks: int
+
+
+def stat_of(place: Path) -> Stat:
+    """What /proc says at that place. Raises `OSError` for what has ended."""
+    head, _, tail = (place / "stat").read_text(errors="replace").rpartition(")")
+    fields = tail.split()
+    user, system, ended_user, ended_system = map(int, fields[11:15])
+    return Stat(head.partition("(")[2], int(fields[3]), user + system, ended_user + ended_system)
 
 
 def members(session: int) -> list[Member]:
@@ -37,20 +57,17 @@ def members(session: int) -> list[Member]:
         if not entry.name.isdigit():
             continue
         try:
-            text = Path(entry.path, "stat").read_text(errors="replace")
+            stat = stat_of(Path(entry.path))
         except OSError:
             continue  # it ended meanwhile
-        head, _, tail = text.rpartition(")")
-        fields = tail.split()
-        if int(fields[3]) == session:
-            ticks = sum(map(int, fields[11:15]))
-            found.append(Member(int(entry.name), head.partition("(")[2], ticks))
+        if stat.session == session:
+            found.append(Member(int(entry.name), stat.name, stat.own + stat.of_children))
     return found
 
 
 def cpu_seconds(session: int) -> float:
     """User and system time of a session so far, ended children included."""
-    return sum(member.ticks for member in members(session)) / _TICKS
+    return sum(member.ticks for member in members(session)) / TICKS
 
 
 def kill_session(session: int) -> None:
