@@ -6,7 +6,7 @@
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java, simulations
 #   make test-spark35 the streaming tests on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
-#   make bench        ours beside its peers: streams, commits, replays; ROUNDS=5 for figures to keep
+#   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
 #   make lint types layers examples clean
 #
@@ -31,6 +31,7 @@ VENV := .venv/bin
 TESTS ?=
 JOBS ?= 2
 ROUNDS ?= 1
+DROPPED ?= 2
 SNAPSHOTS ?= 3000
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
@@ -118,8 +119,8 @@ examples: java .venv/.ready .venv-readers/.ready jar
 bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-bench35/.ready jar
 	@mkdir -p $(RESULTS); failed=; \
 	run() { name=$$1; shift; echo "== $$name"; $(VENV)/python benchmarks/$$name.py "$$@" || failed="$$failed $$name"; }; \
-	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
-	run streams --rounds $(ROUNDS) --starts $(ROUNDS) --json $(RESULTS)/2-streams-spark35.json \
+	run streams --rounds $(ROUNDS) --dropped $(DROPPED) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
+	run streams --rounds $(ROUNDS) --dropped $(DROPPED) --starts $(ROUNDS) --json $(RESULTS)/2-streams-spark35.json \
 	  --systems noop,parquet,ours,iceberg,delta,jar,pypaimon --loads $(LOADS35) \
 	  --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python; \
 	run commits --rounds $(ROUNDS) --row-rounds 1 --json $(RESULTS)/3-commits.json; \
