@@ -10,7 +10,8 @@ partitions; nothing looks whether the files exist but a checked commit. Every ro
 copy of a table of 100 snapshots, by each system in turn; then so many commits of one message follow each
 other. Times are medians over the rounds, the first of which is dropped; CPU is that of the process. After
 each round Java and this package count files and rows of each system's table. The messages that wait are set
-aside from Python's search for garbage, here and in pypaimon's process.
+aside from Python's search for garbage, here and in pypaimon's process. The tables stay until the end: some
+file systems (ext4 without a journal) create files the slower, the more were deleted in the minutes before.
 
 Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside of it.
 pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.ready`).
@@ -266,7 +267,7 @@ class Bench:
     """One run: the systems, their tables, and the rows that come out of it."""
 
     def __init__(self, folder: Path, systems: dict[str, Any], kind: str, count: int) -> None:
-        self.folder, self.systems, self.kind = folder, systems, kind
+        self.folder, self.systems, self.kind, self.round = folder, systems, kind, 0
         self.messages = prepared(count, kind)
         file, source = folder / "messages", folder / "db.db" / "source"
         with file.open("wb") as out:
@@ -286,10 +287,10 @@ class Bench:
 
     def tables(self, template: Path | None) -> dict[str, Path]:
         """A fresh table for each system, open there."""
+        self.round += 1
         paths = {}
         for name, system in self.systems.items():
-            path = self.folder / "db.db" / name
-            shutil.rmtree(path, ignore_errors=True)
+            path = self.folder / "db.db" / f"{name}_{self.round}"
             if template is None:
                 make_table(path, self.kind)
             else:

@@ -85,7 +85,7 @@ def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rou
     for number in range(dropped + rounds):
         for name, peer in peers.items():
             before = parts(peer.session)
-            peer.drop(peer.run(load, source)["table"])
+            peer.run(load, source)
             after = parts(peer.session)
             if number >= dropped:
                 taken[name].append({part: after[part] - before[part] for part in PARTS})

@@ -54,6 +54,8 @@ class Run:
                     last = number == self.given.dropped + self.given.rounds - 1
                     answer = self._round(load, name, source, number, last, checked)
                     rounds.setdefault(name, []).extend([answer] if answer else [])
+        for peer in self.peers.values():
+            peer.drop()
         missing |= {name: why for name, why in self.missing.items() if name in names}
         figures = {
             name: figures_of(load, rounds[name][self.given.dropped :], rounds[name][0])
@@ -143,7 +145,6 @@ class Run:
         try:
             answer = peer.run(load, source, memory=number == 0)
             checked[name] = self._check(peer, load, source, answer, java=last)
-            peer.drop(answer["table"])
         except (RuntimeError, OSError, ValueError, KeyError, PaimonStreamError) as why:
             self._lose(name, f"round {number} of {load.name}: {type(why).__name__}: {why}")
             return None

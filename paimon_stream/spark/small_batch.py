@@ -48,7 +48,7 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.row_kinds import Operations
 
-__all__ = ["BatchSizes", "write_small"]
+__all__ = ["BatchSizes", "partitions_of", "write_small"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,6 +72,9 @@ _GROWTH: Final = 4
 _REMEMBERED: Final = 8
 _PLACE: Final = f"(monotonically_increasing_id() & {2**33 - 1})"
 """How many rows of its partition are before a row, in Spark's SQL: as text it takes one call, not six."""
+
+_NARROW: Final = frozenset({"Project", "Filter"})
+"""Of Spark's operators those that do not change the number of partitions, and are common here."""
 
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 
@@ -172,7 +175,7 @@ def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] 
     if most is None:
         return None
     cut = _cut(frame, most)
-    partitions = _partitions(cut)
+    partitions = partitions_of(frame, cut)
     allowed = None if partitions is None else sizes.most_rows_of(partitions)
     if allowed is None:
         return None
@@ -202,10 +205,15 @@ def _cut(frame: DataFrame, most: int) -> Any:
     return frame.where(f"{_PLACE} <= {most}")
 
 
-def _partitions(frame: Any) -> int | None:
-    """Of the plan that Spark will run, which is made once, and then used; None where Spark does not tell."""
+def partitions_of(frame: Any, cut: Any) -> int | None:
+    """So many has the frame at most; None where Spark does not tell. Spark gives each batch as an RDD that
+    knows; of another plan the one tells that Spark will run, though that costs some milliseconds."""
     try:
-        return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+        plan = frame._jdf.queryExecution().analyzed()
+        while (name := plan.nodeName()) in _NARROW:
+            plan = plan.child()
+        rdd = plan.rdd() if name == "LogicalRDD" else cut._jdf.queryExecution().toRdd()
+        return int(rdd.getNumPartitions())
     except NOT_AS_KNOWN:
         _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
         return None

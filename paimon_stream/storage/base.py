@@ -58,8 +58,9 @@ class Storage(Protocol):
         Durable when it returns. Creates missing folders."""
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Does what `write` does for each path and its content, in any order; all are durable when it
-        returns. Where it raises, some may be there."""
+        """Does what `write` does for each path and its content, in any order; all are whole and durable when
+        it returns. Before, and where it raises, some may be there, and a new one in part: for files that
+        nothing refers to yet."""
 
     def write_hint(self, path: str, data: bytes) -> None:
         """As `write`, but if the machine stops before something else is written durably in that folder, the

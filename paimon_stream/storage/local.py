@@ -105,17 +105,24 @@ class LocalStorage:
             _sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """As `write` for each, but the files are synced side by side, and their folders once, at the end."""
+        """As `write` for each, but new files have their names at once, since nothing refers to them yet. They
+        are synced side by side, and their folders once, at the end."""
         paths = [self._full(path) for path, _ in files]
-        with contextlib.ExitStack() as open_ones:
-            temporaries = [
-                open_ones.enter_context(self._temporary(full, data, synced=False))
-                for full, (_, data) in zip(paths, files, strict=True)
-            ]
-            _sync_files(temporaries, paths)
-            for temporary, full in zip(temporaries, paths, strict=True):
+        created: list[_CheckedFile] = []
+        try:
+            for full, (path, data) in zip(paths, files, strict=True):
                 with _writing(full):
-                    os.replace(temporary, full)
+                    try:
+                        created.append(_CheckedFile(full))
+                    except FileExistsError:
+                        self.write(path, data)
+                        continue
+                created[-1].write_whole(data)
+            _close_files(created)
+        except BaseException:
+            for file in created:
+                file.remove()
+            raise
         for full in {os.path.dirname(full): full for full in paths}.values():
             _sync_folder_of(full)
 
@@ -267,6 +274,12 @@ class _CheckedFile(io.FileIO):
         with _writing(self.full):
             return super().write(data)
 
+    def write_whole(self, data: bytes) -> None:
+        """Writes all of it, however little the system takes at a time."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.write(rest) :]
+
     def close(self) -> None:
         if self.closed:
             return
@@ -276,6 +289,14 @@ class _CheckedFile(io.FileIO):
                     os.fsync(self.fileno())
             finally:
                 super().close()
+
+    def remove(self) -> None:
+        """Closes the file and deletes it, as far as that can be done."""
+        self.abandoned = True
+        with contextlib.suppress(StorageError):
+            self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.full)
 
 
 class _Output:
@@ -295,21 +316,14 @@ class _Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._remove()
+            self.raw.remove()
             return
         try:
             self.stream.close()
             _sync_folder_of(self.full)
         except BaseException:
-            self._remove()
+            self.raw.remove()
             raise
-
-    def _remove(self) -> None:
-        self.raw.abandoned = True
-        with contextlib.suppress(StorageError):
-            self.raw.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self.full)
 
 
 def _file_stat(path: str, found: os.stat_result) -> FileStat:
@@ -320,10 +334,9 @@ def _open_new(full: str) -> int:
     """A descriptor of a file that did not exist. Someone who tidies up empty folders may remove ours
     between its making and its first file; then it is made again."""
     for _ in range(_CREATE_ATTEMPTS - 1):
-        _make_folder(os.path.dirname(full))
         with contextlib.suppress(FileNotFoundError):
             return os.open(full, _NEW_FILE, 0o666)
-    _make_folder(os.path.dirname(full))
+        _make_folder(os.path.dirname(full))
     return os.open(full, _NEW_FILE, 0o666)
 
 
@@ -381,37 +394,32 @@ def _sync(folder: str) -> None:
         os.close(descriptor)
 
 
-def _sync_files(temporaries: Sequence[str], targets: Sequence[str]) -> None:
-    """Syncs files that are to get these names. Where the disk is busy, and the first one takes its time, the
+def _close_files(files: Sequence[_CheckedFile]) -> None:
+    """Closes, and so syncs, all of them. Where the disk is busy, and the first one takes its time, the
     others are synced some at a time: the journal is then committed once for all of them. Threads of the
     moment, since a pool would not survive a fork."""
-    failed: list[tuple[str, OSError]] = []
+    failed: list[StorageError] = []
 
-    def sync(temporary: str, target: str) -> None:
+    def close(file: _CheckedFile) -> None:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as why:
-            failed.append((target, why))
+            file.close()
+        except StorageError as why:
+            failed.append(why)
 
-    waiting = list(zip(temporaries, targets, strict=True))
+    waiting = list(files)
     clock, together = system().clock, 1
     while waiting and not failed:
         began = clock.monotonic()
         some, waiting = waiting[:together], waiting[together:]
-        threads = [threading.Thread(target=sync, args=one) for one in some[1:]]
+        threads = [threading.Thread(target=close, args=(file,)) for file in some[1:]]
         for thread in threads:
             thread.start()
-        sync(*some[0])
+        close(some[0])
         for thread in threads:
             thread.join()
         together = 1 if clock.monotonic() - began < _QUICK_SYNC_SECONDS else _SYNCED_TOGETHER
     if failed:
-        target, why = failed[0]
-        raise _translated(why, target, "write") from why
+        raise failed[0]
 
 
 def _sync_folder_of(full: str) -> None:

@@ -179,18 +179,28 @@ def test_a_replace_syncs_file_then_name(storage: LocalStorage, calls: list[str])
     assert calls == ["fsync TEMP", "replace TEMP table/f/a", "fsync table/f"]
 
 
-def test_files_written_together_are_synced_before_they_have_names_and_their_folders_once_at_the_end(
+def test_files_written_together_are_synced_each_and_their_folders_once_at_the_end(
     storage: LocalStorage, calls: list[str]
 ) -> None:
     storage.write("f/old", b"")
     calls.clear()
     storage.write_all([("f/a", b"1"), ("f/b", b"2")])
+    assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table/f"]
+
+
+def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
+    storage: LocalStorage, calls: list[str]
+) -> None:
+    storage.write("f/old", b"1")
+    calls.clear()
+    storage.write_all([("f/old", b"2"), ("f/new", b"3")])
     assert calls == [
-        "fsync TEMP", "fsync TEMP", "replace TEMP table/f/a", "replace TEMP table/f/b", "fsync table/f",
+        "fsync TEMP", "replace TEMP table/f/old", "fsync table/f", "fsync table/f/new", "fsync table/f",
     ]  # fmt: skip
+    assert (storage.read("f/old"), storage.read("f/new")) == (b"2", b"3")
 
 
-def test_none_of_the_files_has_its_name_where_one_cannot_be_synced(
+def test_none_of_the_files_stays_where_one_cannot_be_synced(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.write("f/other", b"")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
 from paimon_stream.commit.message import CommitMessage
-from paimon_stream.spark.small_batch import BatchSizes
+from paimon_stream.spark.small_batch import BatchSizes, partitions_of
 from tests.commitkit import data_file
 from tests.spark.kit import Job
 from tests.spark.test_sink import seen_by_user
@@ -83,6 +83,24 @@ def test_a_burst_goes_to_the_tasks_and_each_row_is_there_once(job: Job) -> None:
     assert files_of_batches(job) == [2, 1, 2, 2]
     assert [report.rows for report in job.reports] == [6, 6, TOO_MANY, 6]
     assert len(set(job.ids())) == TOO_MANY
+
+
+def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job) -> None:
+    counted: list[tuple[int | None, int]] = []
+
+    def count(batch: DataFrame, _batch_id: int) -> None:
+        narrow = batch.where("id > 2").select("id")
+        for frame in (
+            batch,
+            narrow,
+            batch.repartition(3),
+            batch.union(batch),
+            batch.coalesce(1).select("id"),
+        ):
+            counted.append((partitions_of(frame, frame.where("id < 9")), frame.rdd.getNumPartitions()))
+
+    job.run(count, frame=batches(job, 6))
+    assert counted == [(2, 2), (2, 2), (3, 3), (4, 4), (1, 1)]
 
 
 def sizes_after(rows: int, *, grouped: bool, size: int = 2**20) -> BatchSizes:
