@@ -34,7 +34,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import monotonically_increasing_id
 
 from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import Unavailable
@@ -70,8 +71,8 @@ _INFLATED: Final = 4
 _LEAST_ROWS: Final = 1_000  # the next power of two, as all between
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
-_PLACE: Final = f"(monotonically_increasing_id() & {2**33 - 1})"
-"""How many rows of its partition are before a row, in Spark's SQL: as text it takes one call, not six."""
+_PLACE_BITS: Final = 2**33 - 1
+"""Of `monotonically_increasing_id`: how many rows of its partition are before a row."""
 
 _NARROW: Final = frozenset({"Project", "Filter"})
 """Of Spark's operators those that do not change the number of partitions, and are common here."""
@@ -82,9 +83,11 @@ _TOO_MUCH: Final = "spark.driver.maxResultSize"
 @dataclass(slots=True)
 class BatchSizes:
     """How large the newest batches of a run were: rows, or None for one that was not small. `grouped` says
-    that the table has partitions, buckets or a primary key."""
+    that the table has partitions, buckets or a primary key; `cuts` are the conditions of the numbers of rows
+    that came so far, for Spark takes one that is there in half the time."""
 
     grouped: bool = False
+    cuts: dict[int, Column] = field(default_factory=dict)
     _newest: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _row_bytes: float = 0.0
 
@@ -174,13 +177,13 @@ def _collected(frame: DataFrame, sizes: BatchSizes) -> Sequence[pa.RecordBatch] 
     most = sizes.most_rows()
     if most is None:
         return None
-    cut = _cut(frame, most)
+    cut: Any = _cut(frame, most, sizes.cuts)
     partitions = partitions_of(frame, cut)
     allowed = None if partitions is None else sizes.most_rows_of(partitions)
     if allowed is None:
         return None
     if allowed < most:
-        most, cut = allowed, _cut(frame, allowed)
+        most, cut = allowed, _cut(frame, allowed, sizes.cuts)
     try:
         if hasattr(cut, "_collect_as_arrow"):  # what toArrow does on classic Spark, and there in 3.5, too
             batches = cut._collect_as_arrow()
@@ -201,8 +204,11 @@ def _bytes_of(batches: Iterable[pa.RecordBatch]) -> int:
     return sum(batch.get_total_buffer_size() for batch in batches)
 
 
-def _cut(frame: DataFrame, most: int) -> Any:
-    return frame.where(f"{_PLACE} <= {most}")
+def _cut(frame: DataFrame, most: int, cuts: dict[int, Column]) -> DataFrame:
+    """One row more than `most` of each partition."""
+    if most not in cuts:
+        cuts[most] = monotonically_increasing_id().bitwiseAND(_PLACE_BITS) <= most
+    return frame.where(cuts[most])
 
 
 def partitions_of(frame: Any, cut: Any) -> int | None:
