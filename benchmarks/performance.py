@@ -118,7 +118,10 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
             verdict = judged(row)
             if verdict is not None:
                 found = ", ".join(number(value) for value in judged_values(row))
-                lines.append([row["name"], row["goal"], f"{found} {row['unit']}", met(verdict)])
+                what = row["name"]
+                if any(line[:2] == [what, row["goal"]] for line in lines):
+                    what += ", another run"
+                lines.append([what, row["goal"], f"{found} {row['unit']}", met(verdict)])
     if not lines:
         return ""
     return "## Goals\n\n" + table(["what", "goal", "found", ""], lines)
