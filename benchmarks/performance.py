@@ -105,23 +105,23 @@ def conditions(found: list[dict[str, Any]]) -> str:
 def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """Every goal, and whether it is met."""
     lines: list[list[str]] = []
+
+    def tell(what: str, goal: str, found: str, verdict: bool | None) -> None:
+        again = any(line[:2] == [what, goal] for line in lines)
+        lines.append([f"{what}, another run" if again else what, goal, found, met(verdict)])
+
     for run in streams:
         for name, load in run["loads"].items():
             for goal in load["goals"]:
-                where = f"{name}, Spark {spark_of(run)}, {size_of(load)}"
-                if any(line[:2] == [where, goal["text"]] for line in lines):
-                    where += ", another run"
                 if goal["system"] == "ours" and goal["value"] is not None:
-                    lines.append([where, goal["text"], f"{goal['value']:.2f}", met(goal["met"])])
+                    where = f"{name}, Spark {spark_of(run)}, {size_of(load)}"
+                    tell(where, goal["text"], f"{goal['value']:.2f}", goal["met"])
     for one in rows:
         for row in one["rows"]:
             verdict = judged(row)
             if verdict is not None:
                 found = ", ".join(number(value) for value in judged_values(row))
-                what = row["name"]
-                if any(line[:2] == [what, row["goal"]] for line in lines):
-                    what += ", another run"
-                lines.append([what, row["goal"], f"{found} {row['unit']}", met(verdict)])
+                tell(row["name"], row["goal"], f"{found} {row['unit']}", verdict)
     if not lines:
         return ""
     return "## Goals\n\n" + table(["what", "goal", "found", ""], lines)

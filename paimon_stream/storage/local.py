@@ -15,9 +15,10 @@ import operator
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, BinaryIO, Final, cast
 
@@ -275,10 +276,8 @@ class _CheckedFile(io.FileIO):
             return super().write(data)
 
     def write_whole(self, data: bytes) -> None:
-        """Writes all of it, however little the system takes at a time."""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self.write(rest) :]
+        """Writes all of it."""
+        _write_whole(self.write, data)
 
     def close(self) -> None:
         if self.closed:
@@ -352,12 +351,17 @@ def _make_folder(folder: str) -> None:
     _sync(os.path.dirname(folder))
 
 
+def _write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
+    """Writes all of it, however little the system takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[write(rest) :]
+
+
 def _write_new(full: str, data: bytes, *, synced: bool = True) -> None:
     descriptor = _open_new(full)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _write_whole(partial(os.write, descriptor), data)
         if synced:
             os.fsync(descriptor)
     finally:
