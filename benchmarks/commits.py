@@ -37,9 +37,9 @@ from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.local import LocalStorage

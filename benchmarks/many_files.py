@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
 from paimon_stream.format.types import parse_type
 

@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracle")]
 
 from paimon_stream.api.table import PaimonTable  # noqa: E402
-from paimon_stream.commit.message import CommitMessage  # noqa: E402
 from paimon_stream.commit.table_commit import TableCommit  # noqa: E402
 from paimon_stream.format.binary_row import serialize  # noqa: E402
+from paimon_stream.format.commit_message import CommitMessage  # noqa: E402
 from paimon_stream.format.entries import DataFileMeta, SimpleStats  # noqa: E402
 from paimon_stream.format.types import parse_type  # noqa: E402
 from paimon_stream.storage.local import LocalStorage  # noqa: E402

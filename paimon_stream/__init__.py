@@ -8,8 +8,8 @@ from paimon_stream._version import __version__
 
 if _typing.TYPE_CHECKING:
     from paimon_stream.api.table import PaimonTable
-    from paimon_stream.commit.message import CommitMessage
     from paimon_stream.commit.report import CommitReport
+    from paimon_stream.format.commit_message import CommitMessage
     from paimon_stream.spark.sink import PaimonSink
 
 __all__ = ["CommitMessage", "CommitReport", "PaimonSink", "PaimonTable", "__version__", "errors"]
@@ -17,7 +17,7 @@ __all__ = ["CommitMessage", "CommitReport", "PaimonSink", "PaimonTable", "__vers
 # Loaded when first asked for: executors import parts of this package in every Python worker, and need
 # neither the committer nor Avro.
 _HOMES = {
-    "CommitMessage": "paimon_stream.commit.message",
+    "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",
     "PaimonSink": "paimon_stream.spark.sink",
     "PaimonTable": "paimon_stream.api.table",

@@ -11,10 +11,10 @@ from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     DataFileMeta,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType, arrow_type
 from paimon_stream.storage.local import LocalStorage

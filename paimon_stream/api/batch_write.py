@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.left_to_others import warn_of_work_left
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
@@ -31,6 +30,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.extras import require
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.sealed import seal, unseal
 from paimon_stream.errors import CorruptMetadata, DuplicateWriter, NotFound
+from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import escape_user
 
@@ -55,9 +55,9 @@ class Claims:
         Raises `DuplicateWriter` if another sink of the same run has claimed it.
         """
         mine = self._identity.token
-        content = seal("claim", {"token": mine, "user": self._identity.user})
+        content = encode_checksummed("claim", {"token": mine, "user": self._identity.user})
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
-            holder = unseal("claim", self._storage.read(self._claim), self._claim).get("token")
+            holder = decode_checksummed("claim", self._storage.read(self._claim), self._claim).get("token")
             if holder != mine:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         for stat in self._storage.list_files(self._folder, _CLAIM):
@@ -90,7 +90,7 @@ class Claims:
             "schemaDigest": schema_digest,
             "journalSince": journal_since,
         }
-        self._storage.write(f"{self._folder}/writer", seal("writer", body))
+        self._storage.write(f"{self._folder}/writer", encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
         """What is registered of this commit user."""
@@ -111,7 +111,7 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
     try:
-        body = unseal("writer", storage.read(path), path)
+        body = decode_checksummed("writer", storage.read(path), path)
     except NotFound:
         return None
     return _registered_writer(body, path)

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from paimon_stream.commit.journal import JournalEntry
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.storage.base import Storage

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.message import CommitMessage
-from paimon_stream.commit.sealed import seal, unseal
 from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import escape_user
 
@@ -90,7 +90,7 @@ class Journal:
             data = self._storage.read(path)
         except NotFound:
             return None
-        body = unseal(_KIND, data, path)
+        body = decode_checksummed(_KIND, data, path)
         try:
             return _from_json(body)
         except (KeyError, TypeError, ValueError, binascii.Error) as broken:
@@ -106,7 +106,7 @@ class Journal:
 
         Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
         """
-        self._storage.write(self._path(entry.batch_id), seal(_KIND, _to_json(entry)))
+        self._storage.write(self._path(entry.batch_id), encode_checksummed(_KIND, _to_json(entry)))
         there = self.batches() if self._kept is None else self._kept
         others = [batch for batch in there if batch != entry.batch_id]
         before = max((batch for batch in others if batch < entry.batch_id), default=None)

@@ -18,8 +18,8 @@ from typing import TypeAlias
 from paimon_stream.commit.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity, is_own
 from paimon_stream.commit.journal import JournalEntry, PreviousBatch
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.table.snapshots import SnapshotStore
 

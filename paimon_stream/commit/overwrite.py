@@ -20,10 +20,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from paimon_stream.commit.base import Base
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.plan import Changes, IndexChange, collect, renumber
 from paimon_stream.commit.upgrade import upgraded
 from paimon_stream.errors import InvalidOption, OutsidePartition
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.options import BUCKET, DYNAMIC_OVERWRITE, PARTITION_DEFAULT_NAME
 from paimon_stream.table.manifests import ManifestStore

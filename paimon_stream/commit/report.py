@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paimon_stream.commit.counts import NO_COUNTS, Counts
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.request import Nothing, Published
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
 __all__ = ["CommitReport"]

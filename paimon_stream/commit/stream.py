@@ -36,7 +36,6 @@ from paimon_stream.commit.ledger import (
     judge_next,
 )
 from paimon_stream.commit.left_to_others import warn_of_work_left
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.replay_errors import Refusals
@@ -46,6 +45,7 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.story import Story
 from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
 from paimon_stream.runtime import Runtime, system

@@ -16,7 +16,6 @@ from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Pu
 from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.existence import missing_files
 from paimon_stream.commit.identity import Marks, SnapshotRef
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
@@ -25,6 +24,7 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system

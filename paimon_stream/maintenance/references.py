@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.commit.journal import Journal
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import read_file
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
 from paimon_stream.commit.stream import Batch, StreamWriter
@@ -30,6 +29,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
     WriteInterrupted,
 )
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics

@@ -9,8 +9,8 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidOption
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.spark.key_defaults import literal
 from paimon_stream.spark.schema_fit import fit_rows

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 
 __all__ = ["MemoryFit"]
 

@@ -37,8 +37,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import monotonically_increasing_id
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import Unavailable
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.spark.give_back import give_back
 from paimon_stream.spark.identity import NOT_AS_KNOWN
 from paimon_stream.spark.key_defaults import with_key_defaults

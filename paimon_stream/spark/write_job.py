@@ -16,8 +16,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.commit.dead_attempts import data_files, remove_files
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, NullInNotNull, NullPrimaryKey, StorageError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER

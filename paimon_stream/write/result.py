@@ -15,8 +15,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
+from paimon_stream.format.commit_message import CommitMessage
 
 __all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import InvalidData, StorageError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.options import Options
 from paimon_stream.runtime import Runtime, system

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.binary_row import (
     column_values,
@@ -21,6 +20,7 @@ from paimon_stream.format.binary_row import (
     encode_row,
     serialize,
 )
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.murmur import hash_bytes, hash_rows
 from paimon_stream.format.partition_path import partition_path, unescape

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.committable import ManifestCommittable
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.committable import ManifestCommittable
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.task import WriteSpec, write_task

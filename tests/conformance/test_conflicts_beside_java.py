@@ -13,7 +13,6 @@ import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.errors import (
     BucketCountChanged,
@@ -22,6 +21,7 @@ from paimon_stream.errors import (
     KeyRangeOverlap,
     StrictModeViolated,
 )
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema, decode_schema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.options import Options

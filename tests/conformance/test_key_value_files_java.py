@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.spec import KIND
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table

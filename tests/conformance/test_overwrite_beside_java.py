@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import OutsidePartition
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.conformance.test_commits_beside_java import KINDS, SCHEMA, create, facts, live, rows, shape

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA

@@ -12,12 +12,12 @@ import pytest
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Nothing, Published, Superseded
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import ChangeSource
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage

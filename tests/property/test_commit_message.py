@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import FormatError, UnknownVersion
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
     EMPTY_STATS,
     DataFileMeta,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.commit.committer import Committer, Nothing, Published
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import CommitConflict, KeyRangeOverlap
 from paimon_stream.format.binary_row import deserialize, serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from tests.commitkit import FIELDS, Bench, data_file
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paimon_stream.commit.committable import ManifestCommittable
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import decode_row, encode_row
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.committable import ManifestCommittable
 from paimon_stream.format.entries import DataFileMeta, DeletionRange, IndexFileMeta
 from paimon_stream.format.file_rows import decode_data_file, encode_data_file
 from paimon_stream.format.types import parse_type

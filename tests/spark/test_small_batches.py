@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.spark.small_batch import BatchSizes, partitions_of
 from tests.commitkit import data_file
 from tests.spark.kit import Job

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.request import Fixed
@@ -22,6 +21,7 @@ from paimon_stream.errors import (
     StrictModeViolated,
 )
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexFileMeta
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.format.snapshot_json import CommitKind

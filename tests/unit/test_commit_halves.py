@@ -11,12 +11,12 @@ import pytest
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.manifest_merge import MergeLimits
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.request import Fixed
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SharedCheckpoint, TableRolledBack
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.storage.faults import FaultyStorage

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_row import encode_row
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
     DataFileMeta,
     DeletionRange,

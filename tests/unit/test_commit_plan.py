@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.plan import Halves, collect, renumber
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, IndexFileMeta
 from tests.commitkit import data_file
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paimon_stream.commit.committable import ManifestCommittable
-from paimon_stream.commit.data_input import DataInput, encode_text
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.committable import ManifestCommittable
+from paimon_stream.format.data_input import DataInput, encode_text
 
 EMPTY = bytes.fromhex("0000000000000007" + "01" + "00000000" + "0000000b" + "00000000")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

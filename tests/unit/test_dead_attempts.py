@@ -15,11 +15,11 @@ from paimon_stream.commit.dead_attempts import (
 )
 from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.journal import JournalEntry
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import DeletedFiles
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.faults import Killed
 from tests.commitkit import Bench

@@ -1,4 +1,4 @@
-"""The private files beside a table: sealed text, the journal, claims and registers."""
+"""The private files beside a table: checksummed text, the journal, claims and registers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from paimon_stream.commit.claims import Claims
 from paimon_stream.commit.identity import SnapshotRef, WriterIdentity
 from paimon_stream.commit.journal import Journal, PreviousBatch
-from paimon_stream.commit.sealed import seal, unseal
 from paimon_stream.errors import CorruptMetadata, DuplicateWriter, UnknownVersion
+from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.storage.memory import MemoryStorage
 from tests.unit.test_ledger import ME, entry
 
@@ -50,28 +50,28 @@ def test_users_have_journals_of_their_own_whatever_they_are_called() -> None:
 
 @pytest.mark.parametrize("place", [0, 20, 45, 200, -3])
 def test_a_changed_byte_is_not_believed(place: int) -> None:
-    data = bytearray(seal("journal", {"a": "x" * 300}))
+    data = bytearray(encode_checksummed("journal", {"a": "x" * 300}))
     data[place] ^= 1
     with pytest.raises((CorruptMetadata, UnknownVersion), match="p/1"):
-        unseal("journal", bytes(data), "p/1")
+        decode_checksummed("journal", bytes(data), "p/1")
 
 
 def test_a_file_cut_off_anywhere_is_not_believed() -> None:
-    data = seal("journal", {"a": [1, 2, 3]})
+    data = encode_checksummed("journal", {"a": [1, 2, 3]})
     for length in range(len(data) - 1):
         with pytest.raises(CorruptMetadata):
-            unseal("journal", data[:length], "p")
+            decode_checksummed("journal", data[:length], "p")
 
 
 def test_a_newer_version_is_told_from_a_broken_file() -> None:
-    data = seal("journal", {}).replace(b"journal 1 ", b"journal 2 ")
+    data = encode_checksummed("journal", {}).replace(b"journal 1 ", b"journal 2 ")
     with pytest.raises(UnknownVersion, match="upgrade"):
-        unseal("journal", data, "p")
+        decode_checksummed("journal", data, "p")
 
 
 def test_a_file_of_another_kind_is_not_believed() -> None:
     with pytest.raises(CorruptMetadata):
-        unseal("journal", seal("writer", {}), "p")
+        decode_checksummed("journal", encode_checksummed("writer", {}), "p")
 
 
 def test_the_second_sink_of_a_run_finds_the_claim_taken() -> None:

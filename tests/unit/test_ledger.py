@@ -21,7 +21,6 @@ from paimon_stream.commit.ledger import (
     judge_first,
     judge_next,
 )
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.errors import (
     CheckpointReset,
@@ -33,6 +32,7 @@ from paimon_stream.errors import (
     TableReplaced,
     TableRolledBack,
 )
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.options import Options

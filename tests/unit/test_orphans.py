@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from paimon_stream.commit.journal import Journal, JournalEntry
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import CommitContended, CorruptMetadata, InvalidOption, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated

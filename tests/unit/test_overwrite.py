@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.base import Base
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.overwrite import is_dynamic, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Changes
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, OutsidePartition
 from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.format.stats import partition_stats

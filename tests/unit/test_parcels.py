@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import NullPrimaryKey, PaimonStreamError
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.memory_fit import MemoryFit

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.spark.spread import Spread
 from tests.commitkit import data_file
 

@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.errors import (
     FormatError,
     NoSpace,
@@ -14,6 +13,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     UnknownVersion,
 )
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 

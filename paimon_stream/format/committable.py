@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from paimon_stream.commit.data_input import INT, LONG, encode_text
-from paimon_stream.commit.message import CommitMessage, MessageInput
 from paimon_stream.errors import InvalidData, UnknownVersion
+from paimon_stream.format.commit_message import CommitMessage, MessageInput
+from paimon_stream.format.data_input import INT, LONG, encode_text
 
 __all__ = ["ManifestCommittable"]
 

@@ -12,20 +12,20 @@ from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 
-__all__ = ["seal", "unseal"]
+__all__ = ["encode_checksummed", "decode_checksummed"]
 
 _VERSION: Final = 1
 
 
-def seal(kind: str, body: dict[str, Any]) -> bytes:
+def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
     """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, the JSON."""
     text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f"paimon-stream {kind} {_VERSION} sha256:{digest}\n{text}\n".encode()
 
 
-def unseal(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a sealed file; `path` is for the message.
+def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
+    """The JSON of a checksummed file; `path` is for the message.
 
     Raises `CorruptMetadata` when it is not whole or not of this kind, `UnknownVersion` when a newer
     release wrote it.

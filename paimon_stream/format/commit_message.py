@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
-from paimon_stream.commit.data_input import INT, DataInput
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
+from paimon_stream.format.data_input import INT, DataInput
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.file_rows import (
     decode_data_file,
