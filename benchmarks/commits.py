@@ -36,11 +36,11 @@ from types import MappingProxyType
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.live import live_files

@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated

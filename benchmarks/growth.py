@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.identity import SnapshotRef, WriterIdentity
+from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.request import Published
 from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import system

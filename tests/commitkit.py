@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.format.binary_row import serialize
@@ -24,7 +23,7 @@ from paimon_stream.format.entries import (
     ManifestEntry,
     ManifestFileMeta,
 )
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import Storage

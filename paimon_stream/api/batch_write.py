@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
@@ -36,6 +35,7 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
+from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.row_kinds import Operations

@@ -15,12 +15,13 @@ from typing import Final
 
 from paimon_stream.commit.claims import RegisteredWriter, registered_writers
 from paimon_stream.commit.first_judgement import Batch, FirstJudgement, gather, judge
-from paimon_stream.commit.identity import Marks, WriterIdentity
+from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, ReplayError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import (
     COMMIT_USER_PREFIX,
     ON_CHECKPOINT_RESET,

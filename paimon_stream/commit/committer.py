@@ -34,7 +34,6 @@ from typing import Final
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.checks import Checker
 from paimon_stream.commit.halves import commit_halves
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.plan import Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Publisher
@@ -62,7 +61,7 @@ from paimon_stream.errors import (
     StorageError,
     TableReplaced,
 )
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, SNAPSHOT_TIME_RETAINED
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage

@@ -9,75 +9,21 @@ ownership law, style.md §6). Everything here is best effort: what stays is an o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from paimon_stream.commit.journal import JournalEntry
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import remove_files, written_files
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["data_files", "remove_dead_attempts", "remove_files", "snapshots_of_batch", "written_files"]
+__all__ = ["remove_dead_attempts", "snapshots_of_batch"]
 
 _LOG = logging.getLogger(__name__)
-
-
-def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """The paths, relative to the table, of all files that the messages would add: data files with what lies
-    beside them, changelog and index files.
-
-    A compaction can move a file to another level under its name; such a file is part of the table, and not
-    among them (semantics.md 2.8). Files outside of the table are not either.
-    """
-    moved = {file.file_name for message in messages for file in message.compact_before}
-    paths = list(written_files(layout, messages))
-    for message in messages:
-        after = tuple(file for file in message.compact_after if file.file_name not in moved)
-        files, indexes = (*after, *message.compact_changelog_files), message.compact_new_index_files
-        paths.extend(_paths(layout, message, files, indexes))
-    return tuple(paths)
-
-
-def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """As `data_files`, without what a compaction made."""
-    return tuple(
-        path
-        for message in messages
-        for path in _paths(
-            layout, message, (*message.new_files, *message.changelog_files), message.new_index_files
-        )
-    )
-
-
-def _paths(
-    layout: Layout,
-    message: CommitMessage,
-    files: Iterable[DataFileMeta],
-    indexes: Iterable[IndexFileMeta],
-) -> Iterator[str]:
-    for file in files:
-        if file.external_path is None:
-            for name in (file.file_name, *file.extra_files):
-                yield layout.data_file(message.partition, message.bucket, name)
-    for index in indexes:
-        if index.external_path is None:
-            yield layout.index_file(message.partition, message.bucket, index)
-
-
-def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
-    """Deletes the files, going on after a failure; returns how many could be asked for."""
-    removed = 0
-    for path in paths:
-        try:
-            storage.delete(path)
-            removed += 1
-        except PaimonStreamError as why:
-            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
-    return removed
 
 
 def remove_dead_attempts(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from paimon_stream.commit.claims import Claims
 from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.commit.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.replay_errors import Refusals
@@ -19,8 +18,10 @@ from paimon_stream.commit.reuse import why_not_reusable
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.plan import Changes, Halves
 from paimon_stream.commit.request import (
     ChangeSource,
@@ -24,7 +23,7 @@ from paimon_stream.commit.request import (
     Superseded,
 )
 from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
-from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
 __all__ = ["PublishOne", "commit_halves"]
 

@@ -7,28 +7,12 @@ same commit user (semantics.md R1.1, R1.5; design, Exactly once, step 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks
 
-__all__ = ["Marks", "SnapshotRef", "WriterIdentity"]
-
-_PREFIX: Final = "paimon-stream."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRef:
-    """A snapshot by id and nonce: ids are reused after a rollback, nonces never."""
-
-    id: int
-    nonce: str
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> SnapshotRef:
-        """The reference to this snapshot."""
-        return cls(id=snapshot.id, nonce=snapshot.nonce)
+__all__ = ["WriterIdentity", "is_own"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,29 +40,7 @@ class WriterIdentity:
             "query-name": self.query_name,
             "offsets-hash": offsets_hash,
         }
-        return {_PREFIX + key: value for key, value in marks.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """The marks found on a snapshot; all None on one that another engine wrote."""
-
-    query_id: str | None
-    run_id: str | None
-    checkpoint: str | None
-    query_name: str | None
-    offsets_hash: str | None
-
-    @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Marks:
-        """The marks among the properties of a snapshot."""
-        return cls(
-            query_id=properties.get(_PREFIX + "query-id"),
-            run_id=properties.get(_PREFIX + "run-id"),
-            checkpoint=properties.get(_PREFIX + "checkpoint"),
-            query_name=properties.get(_PREFIX + "query-name"),
-            offsets_hash=properties.get(_PREFIX + "offsets-hash"),
-        )
+        return {MARK_PREFIX + key: value for key, value in marks.items() if value is not None}
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from paimon_stream.commit.claims import RegisteredWriter, duplicate_writer
-from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity, is_own
-from paimon_stream.commit.journal import JournalEntry, PreviousBatch
+from paimon_stream.commit.identity import WriterIdentity, is_own
 from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict", "judge_first", "judge_next"]

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from paimon_stream.commit.base import Base
-from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.table.manifest_merge import MergeLimits
 
 __all__ = [
     "ChangeSource",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from paimon_stream.commit.dead_attempts import data_files
-from paimon_stream.commit.journal import JournalEntry
 from paimon_stream.errors import NotFound
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.message_files import data_files
 from paimon_stream.table.table import Table
 
 __all__ = ["why_not_reusable"]

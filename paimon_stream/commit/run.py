@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from paimon_stream.commit.manifest_merge import Merged
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.retry import Patience, RetryPolicy
 from paimon_stream.commit.stage import Names, Staged
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
+from paimon_stream.table.manifest_merge import Merged
 
 __all__ = ["Run"]
 

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from paimon_stream.commit.base import Base
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.plan import Changes
 from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_INIT_MODE
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore

@@ -17,7 +17,6 @@ from types import MappingProxyType
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.index_changes import apply_index_changes
-from paimon_stream.commit.manifest_merge import Merged, MergeLimits, Shelf, merge_manifests
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import NotFound, PaimonStreamError
@@ -30,6 +29,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_join import ManifestJoiner
+from paimon_stream.table.manifest_merge import Merged, MergeLimits, Shelf, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.schema import SchemaStore, no_such_table
 from paimon_stream.table.table import Table

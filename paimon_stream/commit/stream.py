@@ -16,16 +16,9 @@ from dataclasses import replace
 
 from paimon_stream.commit.claims import Claims, duplicate_writer
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.dead_attempts import (
-    data_files,
-    remove_dead_attempts,
-    remove_files,
-    snapshots_of_batch,
-    written_files,
-)
+from paimon_stream.commit.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.commit.first_judgement import Batch, gather, judge
-from paimon_stream.commit.identity import Marks, SnapshotRef, WriterIdentity
-from paimon_stream.commit.journal import Journal, JournalEntry, PreviousBatch
+from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.ledger import (
     AlreadyCommitted,
     Evidence,
@@ -46,13 +39,17 @@ from paimon_stream.commit.story import Story
 from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import data_files, remove_files, written_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore

@@ -13,9 +13,7 @@ from typing import Any
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
-from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.commit.existence import missing_files
-from paimon_stream.commit.identity import Marks, SnapshotRef
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
@@ -25,11 +23,13 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import OWN_FOLDER, TAG_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import HistoryUnknown, TableRolledBack
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["published_since", "require_lineage"]

@@ -11,7 +11,15 @@ from typing import Any, Final, NewType
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 
-__all__ = ["BATCH_IDENTIFIER", "CommitKind", "Snapshot", "SnapshotId", "decode_snapshot", "encode_snapshot"]
+__all__ = [
+    "BATCH_IDENTIFIER",
+    "CommitKind",
+    "Snapshot",
+    "SnapshotId",
+    "SnapshotRef",
+    "decode_snapshot",
+    "encode_snapshot",
+]
 
 SnapshotId = NewType("SnapshotId", int)
 
@@ -67,6 +75,19 @@ class Snapshot:
         """What tells this snapshot from any other that had or will have the same id: the name of its
         delta manifest list, which is unique for snapshots of every engine (design, Exactly once)."""
         return self.delta_manifest_list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRef:
+    """A snapshot by id and nonce: ids are reused after a rollback, nonces never."""
+
+    id: int
+    nonce: str
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotRef:
+        """The reference to this snapshot."""
+        return cls(id=snapshot.id, nonce=snapshot.nonce)
 
 
 # Attribute, JSON key and JSON type in the order Java writes them; True where the key is always there.

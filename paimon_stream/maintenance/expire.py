@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.consumers import least_next_snapshot
@@ -38,6 +37,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import EARLIEST_HINT, OWN_FOLDER, user_folder
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore

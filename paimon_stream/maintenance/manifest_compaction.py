@@ -18,17 +18,16 @@ from typing import Any
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotRef
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.manifest_merge import MergeLimits
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -25,7 +25,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.commit_message import CommitMessage
@@ -35,6 +34,7 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.commit.dead_attempts import data_files
-from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
     EARLIEST_HINT,
     LATEST_HINT,
@@ -26,6 +25,7 @@ from paimon_stream.table.layout import (
     id_in_name,
     snapshot_path,
 )
+from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -15,7 +15,6 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from paimon_stream.commit.dead_attempts import data_files, remove_files
 from paimon_stream.errors import InvalidData, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
@@ -23,6 +22,7 @@ from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_parcels
 from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
+from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations

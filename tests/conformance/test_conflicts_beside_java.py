@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.errors import (
     BucketCountChanged,
@@ -22,7 +21,7 @@ from paimon_stream.errors import (
     StrictModeViolated,
 )
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotRef
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.manifests import ManifestStore

@@ -14,11 +14,10 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.committer import CommitRequest, Committer, Published
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.manifests import ManifestStore

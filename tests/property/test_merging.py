@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.commit.committer import Published
-from paimon_stream.commit.manifest_merge import MergeLimits, Shelf, full_merge, merge_manifests, minor_merge
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.table.manifest_merge import MergeLimits, Shelf, full_merge, merge_manifests, minor_merge
 from tests.commitkit import Bench, data_file
 
 History = list[list[tuple[int, bytes]]]

@@ -10,10 +10,9 @@ from itertools import pairwise
 import pytest
 
 from paimon_stream.commit.committer import Nothing, Outcome, Published, Superseded
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.observer import Phase
 from paimon_stream.errors import CommitUnknown, HistoryUnknown, PaimonStreamError, Unavailable
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.table.layout import manifest_path
 from tests.commitkit import Bench

@@ -10,7 +10,6 @@ import pytest
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Nothing, Outcome, Published, Superseded
-from paimon_stream.commit.manifest_merge import MergeLimits
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.request import Fixed
@@ -20,6 +19,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.storage.faults import FaultyStorage
+from paimon_stream.table.manifest_merge import MergeLimits
 from tests.commitkit import Bench, data_file
 from tests.unit.test_publish import At, others, rollback
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.format.journal_entry import JournalEntry
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.consumers import consumers, remove_consumer, write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
@@ -22,6 +22,7 @@ from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, 
 from paimon_stream.options import Options
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.journal import Journal
 from tests.commitkit import Bench
 
 HOUR = 3_600_000

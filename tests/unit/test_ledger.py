@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.claims import RegisteredWriter
-from paimon_stream.commit.identity import SnapshotRef, WriterIdentity
-from paimon_stream.commit.journal import JournalEntry, PreviousBatch
+from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.ledger import (
     AlreadyCommitted,
     Evidence,
@@ -34,7 +33,8 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, encode_snapshot
+from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, SnapshotRef, encode_snapshot
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage

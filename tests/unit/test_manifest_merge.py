@@ -6,15 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from paimon_stream.commit.manifest_merge import (
-    Merged,
-    MergeLimits,
-    Shelf,
-    full_merge,
-    merge_manifests,
-    minor_groups,
-    minor_merge,
-)
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.entries import (
     EMPTY_STATS,
@@ -22,6 +13,15 @@ from paimon_stream.format.entries import (
     ManifestEntry,
     ManifestFileMeta,
     SimpleStats,
+)
+from paimon_stream.table.manifest_merge import (
+    Merged,
+    MergeLimits,
+    Shelf,
+    full_merge,
+    merge_manifests,
+    minor_groups,
+    minor_merge,
 )
 from tests.commitkit import data_file
 

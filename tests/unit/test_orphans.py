@@ -8,15 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.errors import CommitContended, CorruptMetadata, InvalidOption, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.journal import Journal
 from tests.commitkit import Bench
 from tests.racekit import Meanwhile
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.identity import SnapshotRef
 from paimon_stream.commit.request import Published
 from paimon_stream.commit.sequence import MAX_SEQUENCE, Numbering
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.faults import FaultyStorage
 from tests.commitkit import FIELDS, Bench, data_file
 

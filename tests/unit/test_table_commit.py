@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from paimon_stream.commit.journal import Journal, JournalEntry
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
@@ -21,8 +20,10 @@ from paimon_stream.errors import (
     UnsupportedTable,
 )
 from paimon_stream.format.entries import IndexFileMeta
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.options import Options
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.table import load_table
 from tests.commitkit import Bench, data_file
 

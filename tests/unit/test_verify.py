@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.journal import Journal
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, ManifestEntry, SimpleStats
@@ -27,6 +26,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table

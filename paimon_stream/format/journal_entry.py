@@ -1,10 +1,6 @@
-"""The journal: what a run had prepared when it went to commit (design, Exactly once, step 4).
+"""What a journal notes about one attempt at a batch, and its bytes (design, Exactly once, step 4).
 
-One small file per batch in `_paimon_stream/<commit user>/<batch id>`, beside the table, written
-atomically before the commit; the last two stay. A restart finds in it which files a dead run had
-prepared, on which snapshot it had judged, and under which names its metadata was staged. So the
-prepared files can be committed instead of being written again, or be removed once it is certain that
-nobody can publish them any more.
+The bytes are a checksummed file with JSON in it; `table/journal.py` says where they lie and how long.
 """
 
 from __future__ import annotations
@@ -14,14 +10,12 @@ import binascii
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.commit.identity import SnapshotRef
-from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import escape_user
+from paimon_stream.format.snapshot_json import SnapshotRef
 
-__all__ = ["Journal", "JournalEntry"]
+__all__ = ["JournalEntry", "PreviousBatch", "decode_journal_entry", "encode_journal_entry"]
 
 _KIND: Final = "journal"
 
@@ -63,69 +57,23 @@ class PreviousBatch:
     snapshot: SnapshotRef
 
 
-class Journal:
-    """The journal of one commit user in one table."""
+def encode_journal_entry(entry: JournalEntry) -> bytes:
+    """The content of the entry's file. Raises `InvalidData` for messages that cannot be written."""
+    return encode_checksummed(_KIND, _to_json(entry))
 
-    def __init__(self, storage: Storage, user: str) -> None:
-        self._storage = storage
-        self._folder = f"_paimon_stream/{escape_user(user)}"
-        self._kept: tuple[int, ...] | None = None  # the batches with an entry, once they are known
 
-    @classmethod
-    def in_folder(cls, storage: Storage, folder: str) -> Journal:
-        """The journal in that folder, for whoever goes through those of all users."""
-        journal = cls(storage, "")
-        journal._folder = folder
-        return journal
-
-    def batches(self) -> list[int]:
-        """The batches that have an entry, ascending."""
-        names = (stat.name for stat in self._storage.list_files(self._folder))
-        return sorted(int(name) for name in names if name.isdigit())
-
-    def read(self, batch_id: int) -> JournalEntry | None:
-        """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""
-        path = self._path(batch_id)
-        try:
-            data = self._storage.read(path)
-        except NotFound:
-            return None
-        body = decode_checksummed(_KIND, data, path)
-        try:
-            return _from_json(body)
-        except (KeyError, TypeError, ValueError, binascii.Error) as broken:
-            raise CorruptMetadata(
-                f"The journal {path} is whole but not understood: {broken!r}. Move it away, and the file "
-                "'writer' beside it, which vouches for the journal; the batch is then judged by the table's "
-                "snapshots alone.",
-                path=path,
-            ) from None
-
-    def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, over an earlier attempt's, and keeps only the one before it.
-
-        Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
-        """
-        self._storage.write(self._path(entry.batch_id), encode_checksummed(_KIND, _to_json(entry)))
-        there = self.batches() if self._kept is None else self._kept
-        others = [batch for batch in there if batch != entry.batch_id]
-        before = max((batch for batch in others if batch < entry.batch_id), default=None)
-        for batch in others:
-            if batch != before:
-                self.remove(batch)
-        self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)
-
-    def remove(self, batch_id: int) -> None:
-        """Removes one entry; a missing one is fine."""
-        self._storage.delete(self._path(batch_id))
-
-    def clear(self) -> None:
-        """Removes all entries."""
-        for batch_id in self.batches():
-            self.remove(batch_id)
-
-    def _path(self, batch_id: int) -> str:
-        return f"{self._folder}/{batch_id}"
+def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
+    """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
+    body = decode_checksummed(_KIND, data, path)
+    try:
+        return _from_json(body)
+    except (KeyError, TypeError, ValueError, binascii.Error) as broken:
+        raise CorruptMetadata(
+            f"The journal {path} is whole but not understood: {broken!r}. Move it away, and the file "
+            "'writer' beside it, which vouches for the journal; the batch is then judged by the table's "
+            "snapshots alone.",
+            path=path,
+        ) from None
 
 
 def _to_json(entry: JournalEntry) -> dict[str, Any]:

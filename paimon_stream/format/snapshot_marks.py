@@ -1,0 +1,36 @@
+"""The marks of a stream: the snapshot properties by which a later run knows its own snapshots, and those of
+another query that was given the same commit user (semantics.md R1.1, R1.5; design, Exactly once, step 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["MARK_PREFIX", "Marks"]
+
+MARK_PREFIX: Final = "paimon-stream."
+"""How the key of every property begins that this package writes into snapshots."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The marks found on a snapshot; all None on one that another engine wrote."""
+
+    query_id: str | None
+    run_id: str | None
+    checkpoint: str | None
+    query_name: str | None
+    offsets_hash: str | None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Marks:
+        """The marks among the properties of a snapshot."""
+        return cls(
+            query_id=properties.get(MARK_PREFIX + "query-id"),
+            run_id=properties.get(MARK_PREFIX + "run-id"),
+            checkpoint=properties.get(MARK_PREFIX + "checkpoint"),
+            query_name=properties.get(MARK_PREFIX + "query-name"),
+            offsets_hash=properties.get(MARK_PREFIX + "offsets-hash"),
+        )

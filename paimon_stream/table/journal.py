@@ -1,0 +1,73 @@
+"""The journal: what a run had prepared when it went to commit (design, Exactly once, step 4).
+
+One small file per batch in `_paimon_stream/<commit user>/<batch id>`, beside the table, written
+atomically before the commit; the last two stay. A restart finds in it which files a dead run had
+prepared, on which snapshot it had judged, and under which names its metadata was staged. So the
+prepared files can be committed instead of being written again, or be removed once it is certain that
+nobody can publish them any more.
+"""
+
+from __future__ import annotations
+
+from paimon_stream.errors import NotFound
+from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import escape_user
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """The journal of one commit user in one table."""
+
+    def __init__(self, storage: Storage, user: str) -> None:
+        self._storage = storage
+        self._folder = f"_paimon_stream/{escape_user(user)}"
+        self._kept: tuple[int, ...] | None = None  # the batches with an entry, once they are known
+
+    @classmethod
+    def in_folder(cls, storage: Storage, folder: str) -> Journal:
+        """The journal in that folder, for whoever goes through those of all users."""
+        journal = cls(storage, "")
+        journal._folder = folder
+        return journal
+
+    def batches(self) -> list[int]:
+        """The batches that have an entry, ascending."""
+        names = (stat.name for stat in self._storage.list_files(self._folder))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def read(self, batch_id: int) -> JournalEntry | None:
+        """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""
+        path = self._path(batch_id)
+        try:
+            data = self._storage.read(path)
+        except NotFound:
+            return None
+        return decode_journal_entry(data, path)
+
+    def write(self, entry: JournalEntry) -> None:
+        """Writes the entry atomically, over an earlier attempt's, and keeps only the one before it.
+
+        Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
+        """
+        self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
+        there = self.batches() if self._kept is None else self._kept
+        others = [batch for batch in there if batch != entry.batch_id]
+        before = max((batch for batch in others if batch < entry.batch_id), default=None)
+        for batch in others:
+            if batch != before:
+                self.remove(batch)
+        self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)
+
+    def remove(self, batch_id: int) -> None:
+        """Removes one entry; a missing one is fine."""
+        self._storage.delete(self._path(batch_id))
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        for batch_id in self.batches():
+            self.remove(batch_id)
+
+    def _path(self, batch_id: int) -> str:
+        return f"{self._folder}/{batch_id}"
