@@ -41,11 +41,18 @@ NAMES = {
     "pypaimon": "pypaimon on the driver",
     "java": "Java Paimon",
 }
-HEAD = """# Performance
+HEAD = "# Performance\n"
+APPENDIX = """## Appendix: all figures
 
-Made by `make bench` and `benchmarks/performance.py`; what is not a figure is in `benchmarks/performance.txt`.
-All figures of a table are from one run on one machine: compare them with one another, not with other pages.
+`make bench` and `benchmarks/performance.py` make this page. The text at its end is
+`benchmarks/performance.txt`. All figures of a table are from one run on one machine: compare them with one
+another, not with other pages.
 """
+SUMMARY = {
+    "L1": ("Appending", ["parquet", "jar"]),
+    "L4": ("Upserting by primary key", ["jar", "iceberg", "delta"]),
+}
+BAR = 30
 
 
 def main() -> None:
@@ -54,7 +61,14 @@ def main() -> None:
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
     pictures = [one for one in found if one["kind"] == "parts"]
-    parts = [HEAD, conditions(found), goals(streams, rows)]
+    parts = [
+        HEAD,
+        summary(streams, rows),
+        *charts(streams),
+        APPENDIX,
+        conditions(found),
+        goals(streams, rows),
+    ]
     parts += streams_part(streams)
     known = [name for name in SECTIONS if any(one["section"] == name for one in rows)]
     for section in [*known, *sorted({one["section"] for one in rows} - SECTIONS.keys())]:
@@ -81,6 +95,64 @@ def read(path: Path) -> dict[str, Any]:
         "machine": machine(),
         "rows": found,
     }
+
+
+def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    """What a reader wants to know first: ours beside the others, least to most of all runs."""
+    lines = []
+    for load, (what, peers) in SUMMARY.items():
+        shares = [
+            f"{span(streams, load, peer)} of {title(peer)}" for peer in peers if span(streams, load, peer)
+        ]
+        if shares:
+            lines.append(f"- **{what}** took this share of the CPU: {', '.join(shares)}.\n")
+    beside_java = []
+    for row in (row for one in rows for row in one["rows"] if row["name"].startswith("commit of")):
+        values = row["systems"]
+        if isinstance(values.get("java"), dict):
+            beside_java.append((row["name"], values["ours"]["wall"] / values["java"]["wall"]))
+    for name in dict.fromkeys(name for name, _ in beside_java):
+        ratios = [ratio for other, ratio in beside_java if other == name]
+        lines.append(f"- **A {name}** took {least_to_most(ratios)} of the time of Java Paimon.\n")
+    return "".join(lines)
+
+
+def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
+    """Our CPU divided by another's in a load, least to most of all runs; nothing where they did not meet."""
+    both = [run["loads"][load]["systems"] for run in streams if load in run["loads"]]
+    return least_to_most(
+        [one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one]
+    )
+
+
+def least_to_most(ratios: list[float]) -> str:
+    """Such as 0.49 to 0.58."""
+    low, high = f"{min(ratios, default=0):.2f}", f"{max(ratios, default=0):.2f}"
+    return "" if not ratios else low if low == high else f"{low} to {high}"
+
+
+def charts(streams: list[dict[str, Any]]) -> list[str]:
+    """The CPU of a stream in each system, ours = 1, for each load of the summary: the run of most systems."""
+    parts = []
+    for load in SUMMARY:
+        runs = [(run, run["loads"][load]) for run in streams if load in run["loads"]]
+        runs = [(run, one) for run, one in runs if "ours" in one["systems"]]
+        if runs:
+            run, one = max(runs, key=lambda pair: len(pair[1]["systems"]))
+            parts.append(
+                chart(f"{load}: {one['title']}, {size_of(one)} rows, Spark {spark_of(run)}", one["systems"])
+            )
+    return parts
+
+
+def chart(heading: str, systems: dict[str, Any]) -> str:
+    """A bar for each system that writes, the cheapest first."""
+    shares = {name: one["cpu"] / systems["ours"]["cpu"] for name, one in systems.items() if name != "noop"}
+    lines = [f"{heading}; CPU, ours = 1.0", ""]
+    for name, share in sorted(shares.items(), key=lambda item: item[1]):
+        bar = "█" * max(1, round(BAR * share / max(shares.values())))
+        lines.append(f"{title(name).strip('*'):36} {share:4.1f}  {bar}")
+    return "```\n" + "\n".join(lines) + "\n```\n"
 
 
 def conditions(found: list[dict[str, Any]]) -> str:
