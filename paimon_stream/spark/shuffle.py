@@ -3,9 +3,9 @@
 Tables with primary keys need all rows of a bucket in one task, sorted by key and, within a key, in the
 order the DataFrame has them, for that order decides which row is the newest. Where the rows fit into the
 memory of tasks they are packed into few records before Spark moves them, and sorted by who writes them
-(`gather_parcels`): Spark's own way, row by row, costs several times as much, most of all in the first
+(`gather_packets`): Spark's own way, row by row, costs several times as much, most of all in the first
 batches. Append tables need no shuffle, for rows of a bucket may be in any number of files (spark.md §3). With
-`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (spread.py), parcels
+`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (spread.py), packets
 bring each (partition, bucket) of a batch to one task, too. Buckets without partitions are spread evenly over
 the tasks: Spark's own hash of a bucket number would leave tasks idle.
 """
@@ -33,10 +33,10 @@ from paimon_stream.spark.named import named
 from paimon_stream.spark.tasks import PackTask
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
-from paimon_stream.write.parcels import PARCELS
+from paimon_stream.write.shuffle_packets import PACKETS
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_keys", "gather_parcels", "is_grouped", "may_gather"]
+__all__ = ["check_shuffle", "gather_keys", "gather_packets", "is_grouped", "may_gather"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
@@ -100,20 +100,20 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     return placed.drop(_BUCKET, _ORDER), by_key
 
 
-def gather_parcels(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as parcels (write/parcels.py), which have the columns of the DataFrame: all of a (partition,
-    bucket) in one partition, in the order they had.
+def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The rows as shuffle packets (write/shuffle_packets.py): all rows of a (partition, bucket) in one partition,
+    in the order they had.
 
-    Spark moves and sorts the parcels, which are few, instead of rows. They come out in no order of keys, so
+    Spark moves and sorts the packets, which are few, instead of rows. They come out in no order of keys, so
     whoever writes them sorts, with as much memory as he has.
     """
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
         # Buckets are spread evenly: a task for each would wait for a core, and each costs its start.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-    pack = PackTask(spec=spec, homes=_keys_of_tasks(count))
-    parcels = frame.mapInArrow(pack, PARCELS).repartition(count, F.col("home"))
-    return parcels.sortWithinPartitions("task", "number")
+    pack = PackTask(spec=spec, shuffle_keys=_keys_of_tasks(count))
+    packets = frame.mapInArrow(pack, PACKETS).repartition(count, F.col("shuffle_key"))
+    return packets.sortWithinPartitions("task", "number")
 
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:

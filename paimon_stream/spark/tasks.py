@@ -16,9 +16,9 @@ from pyspark import TaskContext
 from paimon_stream.errors import PaimonStreamError, Unavailable
 from paimon_stream.spark.worker import settle
 from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.parcels import pack, unpack
 from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 from paimon_stream.write.row_kinds import Operations
+from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import WriteSpec, write_task
 
 __all__ = ["ANSWER", "KeyedTask", "PackTask", "WriteTask"]
@@ -30,7 +30,7 @@ ANSWER: Final = "result"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """What runs in Python beside an executor. `attempts` is how often Spark tries a task; `packed` rows come
-    as parcels."""
+    as packets."""
 
     spec: WriteSpec
     attempts: int
@@ -89,11 +89,11 @@ class PackTask:
     """Packs rows in Python beside an executor."""
 
     spec: WriteSpec
-    homes: tuple[int, ...]
+    shuffle_keys: tuple[int, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows as parcels."""
+        """The rows as packets."""
         settle()
         context = TaskContext.get()
         assert context is not None
-        return pack(self.spec, batches, homes=self.homes, task=context.partitionId())
+        return pack(self.spec, batches, shuffle_keys=self.shuffle_keys, task=context.partitionId())

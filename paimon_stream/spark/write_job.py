@@ -20,7 +20,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
-from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_parcels
+from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
@@ -66,7 +66,7 @@ def run_write_job(
     packed = in_memory if keyed else gathered or table.options.value(SHUFFLE) == "bucket"
     placed, is_sorted = frame, False
     if packed:
-        placed = gather_parcels(frame, _spec(table))
+        placed = gather_packets(frame, _spec(table))
     elif keyed:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
     task = write_task_of(
@@ -92,7 +92,7 @@ def write_task_of(
     packed: bool = False,
 ) -> WriteTask:
     """What each task does with its rows. `is_sorted` is as for `write_keyed_task`; `packed` rows come as
-    parcels."""
+    packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
     if not table.schema.primary_keys:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidData, SchemaError, UnsupportedFeature
 from paimon_stream.format.types import DataField, TypeRoot, arrow_type
-from paimon_stream.write.convert import Place, convert
+from paimon_stream.write.cast_scalar import Place, cast_scalar
 
 __all__ = ["default_of"]
 
@@ -33,7 +33,7 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
     place = Place(table=table, column=one.name)
     try:
         if not one.type.is_nested:
-            return convert(_parsed(text, one.type.root, target), one.type, target, place)[0]
+            return cast_scalar(_parsed(text, one.type.root, target), one.type, target, place)[0]
         why = "defaults of nested columns are not supported"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, SchemaError):
         why = "that is no value of its type"

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.write.leaves import leaves
+from paimon_stream.write.leaf_columns import leaf_columns
 
 __all__ = ["Dictionaries", "worth_a_dictionary"]
 
@@ -54,7 +54,7 @@ def worth_a_dictionary(rows: pa.Table) -> list[str]:
         path
         for name, column in zip(rows.column_names, sample.combine_chunks().columns, strict=True)
         for chunk in column.chunks
-        for path, leaf in leaves(name, chunk)
+        for path, leaf in leaf_columns(name, chunk)
         if not pa.types.is_boolean(leaf.type) and _repeats(leaf.slice(0, 2 * _MOST_SAMPLE_ROWS))
     ]
 

@@ -26,7 +26,7 @@ from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.columns import ColumnPlan
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import Router, split

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.types import DataType
-from paimon_stream.write.leaves import leaves
+from paimon_stream.write.leaf_columns import leaf_columns
 
 __all__ = ["check_old_times", "holds_timestamps"]
 
@@ -28,7 +28,7 @@ def check_old_times(name: str, column: pa.Array, seconds: int, what: str) -> Non
 
     `what` says, for the message, which ones these are, and what they cannot be written to.
     """
-    for path, leaf in leaves(name, column):
+    for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
         values, step = leaf.view(pa.int64()), seconds * _PER_SECOND[leaf.type.unit]

@@ -21,7 +21,7 @@ from paimon_stream.options import Options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
-from paimon_stream.write.columns import ColumnPlan
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, Router, split

@@ -18,7 +18,7 @@ from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.options import Options
-from paimon_stream.write.columns import conform
+from paimon_stream.write.conform import conform
 from paimon_stream.write.routing import Group, Router, split
 
 TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "a", "b", "größer", "%", "x" * 40]))

@@ -14,31 +14,31 @@ import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.types import DataType, TypeRoot
-from paimon_stream.write.convert import Place, check_nulls, convert
+from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 
-__all__ = ["fit"]
+__all__ = ["cast_nested"]
 
 _COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
-def fit(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     """The column as `target`, the Arrow type of `type_`; NULLs on its top level are not judged.
 
-    Raises as `convert`, and `NullInNotNull` for NULL keys, elements, values and members that must not be.
+    Raises as `cast_scalar`, and `NullInNotNull` for NULL keys, elements, values and members that must not be.
     """
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)
     if pa.types.is_dictionary(source):
-        return fit(column.dictionary_decode(), type_, target, place)
+        return cast_nested(column.dictionary_decode(), type_, target, place)
     if not type_.is_nested:
-        return convert(column, type_, target, place)
+        return cast_scalar(column, type_, target, place)
     if type_.root is TypeRoot.ROW and pa.types.is_struct(source):
-        return _fit_row(column, type_, target, place)
+        return _cast_row(column, type_, target, place)
     if type_.root is TypeRoot.ARRAY and _is_list(source):
-        return _fit_array(column, type_, target, place)
+        return _cast_array(column, type_, target, place)
     if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET) and pa.types.is_map(source):
-        return _fit_map(column, type_, target, place)
+        return _cast_map(column, type_, target, place)
     raise IncompatibleSchema(
         f"{place} is {type_}; rows bring {source}, which cannot be stored there. Cast the column first.",
         **place.context(len(column) - column.null_count),
@@ -46,8 +46,8 @@ def fit(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) ->
     )
 
 
-def _fit_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
-    made = fit(column, type_, field.type, place)
+def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place) -> pa.Array:
+    made = cast_nested(column, type_, field.type, place)
     check_nulls(made, type_, place)
     return made
 
@@ -61,21 +61,21 @@ def _is_list(type_: pa.DataType) -> bool:
     )
 
 
-def _fit_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     assert type_.element is not None
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     offsets, alive = _alive(column)
-    elements = _fit_inner(alive(column.values), type_.element, target.value_field, place.inside("element"))
+    elements = _cast_inner(alive(column.values), type_.element, target.value_field, place.inside("element"))
     return pa.ListArray.from_arrays(offsets, elements, type=target)
 
 
-def _fit_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     assert type_.element is not None
     key, value = (type_.key, type_.element) if type_.key is not None else (type_.element, _COUNT)
     offsets, alive = _alive(column)
-    keys = _fit_inner(alive(column.keys), key.with_nullable(False), target.key_field, place.inside("key"))
-    items = _fit_inner(alive(column.items), value, target.item_field, place.inside("value"))
+    keys = _cast_inner(alive(column.keys), key.with_nullable(False), target.key_field, place.inside("key"))
+    items = _cast_inner(alive(column.items), value, target.item_field, place.inside("value"))
     return pa.MapArray.from_arrays(offsets, keys, items, type=target)
 
 
@@ -114,7 +114,7 @@ def _alive(column: pa.Array) -> tuple[pa.Array, _Alive]:
 # -- ROW ----------------------------------------------------------------------------------------------
 
 
-def _fit_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     names = [one.name for one in column.type]
     wanted = [one.name for one in type_.fields]
     if sorted(names) != sorted(wanted):
@@ -130,7 +130,7 @@ def _fit_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Plac
         member = column.field(names.index(one.name))
         if valid is not None:
             member = member.filter(pa.array(valid))
-        member = _fit_inner(member, one.type, field, place.inside(one.name))
+        member = _cast_inner(member, one.type, field, place.inside(one.name))
         members.append(member if valid is None else _spread(member, field, valid))
     mask = None if valid is None else pa.array(~valid)
     return pa.StructArray.from_arrays(members, fields=list(target), mask=mask)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
-from paimon_stream.write.convert import Place, check_nulls
+from paimon_stream.write.cast_nested import cast_nested
+from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.defaults import default_of
 from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.fit import fit
 
 __all__ = ["ColumnPlan", "conform"]
 
@@ -58,18 +58,18 @@ class ColumnPlan:
         `NumericOverflow`, `ValueTooLong`, `NullInNotNull`; each with table, column and count.
         """
         columns = [
-            self._fitted(batch.column(position), *parts)
+            self._cast(batch.column(position), *parts)
             for position, *parts in zip(
                 self._positions(batch.schema.names), self.fields, self.arrow.types, self.defaults, strict=True
             )
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
-    def _fitted(
+    def _cast(
         self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None
     ) -> pa.Array:
         place = Place(table=self.table, column=one.name)
-        column = fit(column, one.type, target, place)
+        column = cast_nested(column, one.type, target, place)
         if default is not None and column.null_count:
             column = column.fill_null(default)
         check_nulls(column, one.type, place)

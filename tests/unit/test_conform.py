@@ -11,7 +11,7 @@ import pytest
 from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.write.columns import ColumnPlan, conform
+from paimon_stream.write.conform import ColumnPlan, conform
 from paimon_stream.write.file_schema import file_schema
 
 

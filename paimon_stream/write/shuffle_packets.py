@@ -1,13 +1,12 @@
-"""Rows on their way to the task of their bucket, many in one record: what Spark moves is few rows of bytes.
+"""Shuffle packets: the rows of one task on their way to the tasks that write them, many rows in one record.
 
-A task that has rows packs them by where they have to go, a task that writes them unpacks them. In between
-are records of five columns: `home` (where to), `task` and `number` (their order: by task, then by number),
-`piece` (bytes) and `ends`: the pieces of a home, in order, are one Arrow stream after the other, and `ends`
-is set at the last piece of each. Rows of a home come out in the order of tasks and, of a task, in the order
-it had them.
+A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it. `task` and
+`number` are its place in the order: by task, then by number. `piece` is bytes: the pieces of one shuffle key,
+in order, are one Arrow stream after the other, and `ends` is set at the last piece of each stream. So the rows
+of a shuffle key come out by task and, within a task, in the order that the task had them.
 
-Rows that cannot be told a home, for their values are wrong, go to the first one as they are: whoever writes
-them finds out again, and says so.
+Where the partition or bucket of a row cannot be computed, because a value is wrong, its batch goes to the
+first shuffle key unchanged: the task that writes it finds the same error and reports it.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ import pyarrow as pa
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.write.columns import ColumnPlan
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Group, Router
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["PARCELS", "pack", "unpack"]
+__all__ = ["PACKETS", "pack", "unpack"]
 
-Homes = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int32]
 
-PARCELS: Final = "home int, task int, number int, ends boolean, piece binary"
-"""The columns of parcels, as Spark declares them."""
+PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece binary"
+"""The columns of packets, as Spark declares them."""
 
 _SCHEMA: Final = pa.schema(
     [
-        ("home", pa.int32()), ("task", pa.int32()), ("number", pa.int32()), ("ends", pa.bool_()),
+        ("shuffle_key", pa.int32()), ("task", pa.int32()), ("number", pa.int32()), ("ends", pa.bool_()),
         ("piece", pa.binary()),
     ]
 )  # fmt: skip
@@ -46,11 +45,12 @@ _PIECE_BYTES: Final = 4 * 2**10
 
 
 def pack(
-    spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, homes: Sequence[int], task: int
+    spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as parcels. All rows of a (partition, bucket) get the same one of `homes`; those
-    of a table without partitions are spread evenly. Holds tens of MB at most, besides one batch."""
-    packer = _Packer(spec, homes, task)
+    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of `shuffle_keys`;
+    the buckets of a table without partitions are spread evenly. Besides one batch it holds tens of MB
+    at most."""
+    packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
         packer.add(batch)
         if packer.bytes >= _HELD_BYTES:
@@ -59,10 +59,10 @@ def pack(
         yield packer.packed()
 
 
-def unpack(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the parcels of one home, which come in order."""
+def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of the packets of one shuffle key, which come in order."""
     begun: list[pa.Buffer] = []
-    for batch in parcels:
+    for batch in packets:
         pieces = batch.column("piece")
         width = np.int64 if pa.types.is_large_binary(pieces.type) else np.int32
         _, places, data = pieces.buffers()
@@ -86,18 +86,18 @@ def unpack(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Packer:
     """Rows that wait to be packed. `bytes` is what they take, at least 1 where there are any."""
 
-    def __init__(self, spec: WriteSpec, homes: Sequence[int], task: int) -> None:
+    def __init__(self, spec: WriteSpec, shuffle_keys: Sequence[int], task: int) -> None:
         schema, table = spec.schema, spec.storage.location
         names = dict.fromkeys((*schema.partition_keys, *schema.bucket_keys))
         self.bytes = 0
         self._names = list(names)
         self._plan = _plan_of(schema, self._names, table)
         self._router = Router(schema, spec.options, table)
-        self._homes = np.array(homes, np.int32)
+        self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
-        self._home_of: list[int] = []
+        self._place_of: list[int] = []
         self._waiting: list[pa.RecordBatch] = []
-        self._places: list[Homes] = []
+        self._places: list[Places] = []
         self._number = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -107,52 +107,52 @@ class _Packer:
             self._places.append(self._placed(batch))
             self.bytes += max(1, batch.nbytes)
 
-    def _placed(self, batch: pa.RecordBatch) -> Homes:
-        """For each row a position in `homes`."""
+    def _placed(self, batch: pa.RecordBatch) -> Places:
+        """For each row a position in the shuffle keys."""
         try:
             numbers = self._router.assign(self._plan.conform(batch.select(self._names)))
         except PaimonStreamError:
             return np.zeros(batch.num_rows, np.int32)
-        for group in self._router.groups[len(self._home_of) :]:
-            self._home_of.append(_home(group, len(self._homes)))
+        for group in self._router.groups[len(self._place_of) :]:
+            self._place_of.append(_place(group, len(self._keys)))
         if isinstance(numbers, int):
-            return np.full(batch.num_rows, self._home_of[numbers], np.int32)
-        found: Homes = np.array(self._home_of, np.int32)[numbers]
+            return np.full(batch.num_rows, self._place_of[numbers], np.int32)
+        found: Places = np.array(self._place_of, np.int32)[numbers]
         return found
 
     def packed(self) -> pa.RecordBatch:
-        """Everything that waits, as parcels."""
+        """Everything that waits, as packets."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting, self._places, self.bytes = [], [], 0
-        counts = np.bincount(places, minlength=len(self._homes))
+        counts = np.bincount(places, minlength=len(self._keys))
         if np.count_nonzero(counts) > 1:
-            few = len(self._homes) <= 2**16
+            few = len(self._keys) <= 2**16
             rows = rows.take(pa.array(np.argsort(places.astype(np.uint16) if few else places, kind="stable")))
         stream = pa.BufferOutputStream()
-        bounds, homes, ends, row = [0], [], [], 0
+        bounds, keys, ends, row = [0], [], [], 0
         for place in np.flatnonzero(counts).tolist():
             with pa.ipc.new_stream(stream, rows.schema) as writer:
                 writer.write_batch(rows.slice(row, int(counts[place])))
             row += int(counts[place])
             cuts = [*range(bounds[-1] + _PIECE_BYTES, stream.tell(), _PIECE_BYTES), stream.tell()]
             bounds += cuts
-            homes += [int(self._homes[place])] * len(cuts)
+            keys += [int(self._keys[place])] * len(cuts)
             ends += [False] * (len(cuts) - 1) + [True]
-        return self._records(stream.getvalue(), bounds, homes, ends)
+        return self._records(stream.getvalue(), bounds, keys, ends)
 
     def _records(
-        self, data: pa.Buffer, bounds: list[int], homes: list[int], ends: list[bool]
+        self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
     ) -> pa.RecordBatch:
         first = self._number
-        self._number += len(homes)
+        self._number += len(keys)
         places = pa.py_buffer(np.array(bounds, np.int32).tobytes())
         columns = [
-            pa.array(homes, pa.int32()),
-            pa.array(np.full(len(homes), self._task, np.int32)),
+            pa.array(keys, pa.int32()),
+            pa.array(np.full(len(keys), self._task, np.int32)),
             pa.array(np.arange(first, self._number, dtype=np.int32)),
             pa.array(ends, pa.bool_()),
-            pa.Array.from_buffers(pa.binary(), len(homes), [None, places, data]),
+            pa.Array.from_buffers(pa.binary(), len(keys), [None, places, data]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
@@ -169,6 +169,6 @@ def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPla
     )
 
 
-def _home(group: Group, homes: int) -> int:
+def _place(group: Group, count: int) -> int:
     """Buckets one after the other, beginning for each partition elsewhere."""
-    return (hash_bytes(group.partition) + group.bucket) % homes
+    return (hash_bytes(group.partition) + group.bucket) % count

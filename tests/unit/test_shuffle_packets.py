@@ -1,4 +1,4 @@
-"""Rows packed for the task of their bucket come out whole and in their order, all of a bucket in one home."""
+"""Shuffle packets give back all rows in their order, those of a bucket at one shuffle key."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
-from paimon_stream.write import parcels
+from paimon_stream.write import shuffle_packets
 from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.parcels import pack, unpack
 from paimon_stream.write.routing import Router
+from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import WriteSpec
 
-HOMES = (7, 3, 11)
+KEYS = (7, 3, 11)
 TYPES = {"id": "BIGINT NOT NULL", "p": "STRING NOT NULL", "n": "INT", "s": "STRING"}
 
 
@@ -50,10 +50,10 @@ def rows(count: int, seed: int = 0) -> pa.RecordBatch:
     )
 
 
-def of_home(packed: Sequence[pa.RecordBatch], home: int, size: int) -> Iterator[pa.RecordBatch]:
-    """What Spark brings to one task: the records of one home by their numbers, so many at once."""
+def of_shuffle_key(packed: Sequence[pa.RecordBatch], key: int, size: int) -> Iterator[pa.RecordBatch]:
+    """What Spark brings to one task: the records of one shuffle key by their numbers, so many at once."""
     table = pa.Table.from_batches(packed)
-    mine = table.filter(pc.equal(table.column("home"), home)).sort_by("number")
+    mine = table.filter(pc.equal(table.column("shuffle_key"), key)).sort_by("number")
     whole = mine.combine_chunks().to_batches()
     return (batch.slice(at, size) for batch in whole for at in range(0, batch.num_rows, size))
 
@@ -61,15 +61,15 @@ def of_home(packed: Sequence[pa.RecordBatch], home: int, size: int) -> Iterator[
 @pytest.mark.parametrize("held", [1, 1 << 13, 1 << 30])
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_rows_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch, held: int, size: int) -> None:
-    monkeypatch.setattr(parcels, "_HELD_BYTES", held)
-    monkeypatch.setattr(parcels, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(shuffle_packets, "_HELD_BYTES", held)
+    monkeypatch.setattr(shuffle_packets, "_PIECE_BYTES", 1000)
     spec, whole = spec_of(), rows(700)
     parts = [whole.slice(at, 90) for at in range(0, 700, 90)]
-    packed = list(pack(spec, [whole.slice(0, 0), *parts], homes=HOMES, task=4))
+    packed = list(pack(spec, [whole.slice(0, 0), *parts], shuffle_keys=KEYS, task=4))
     assert {task for batch in packed for task in batch.column("task").to_pylist()} == {4}
     router, seen, buckets = Router(spec.schema, spec.options), [], []
-    for home in HOMES:
-        found = list(unpack(of_home(packed, home, size)))
+    for key in KEYS:
+        found = list(unpack(of_shuffle_key(packed, key, size)))
         numbers = [number for batch in found for number in batch.column("n").to_pylist()]
         assert numbers == sorted(numbers)
         seen += [row for batch in found for row in batch.to_pylist()]
@@ -82,23 +82,23 @@ def test_rows_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch, held: in
     assert all(buckets)
 
 
-def test_no_rows_make_no_parcels() -> None:
-    assert list(pack(spec_of(), [rows(0)], homes=HOMES, task=0)) == []
+def test_no_rows_make_no_packets() -> None:
+    assert list(pack(spec_of(), [rows(0)], shuffle_keys=KEYS, task=0)) == []
     assert list(unpack([])) == []
 
 
 def test_rows_with_wrong_keys_come_to_whoever_writes_them_as_they_are() -> None:
     spec, good = spec_of(), rows(50)
     bad = good.set_column(0, "id", pa.array([None, *range(49)], pa.int64()))
-    packed = list(pack(spec, [good, bad], homes=HOMES, task=0))
-    came = [list(unpack(of_home(packed, home, 10_000))) for home in HOMES]
+    packed = list(pack(spec, [good, bad], shuffle_keys=KEYS, task=0))
+    came = [list(unpack(of_shuffle_key(packed, key, 10_000))) for key in KEYS]
     assert sum(batch.num_rows for batches in came for batch in batches) == 100
     with pytest.raises(NullPrimaryKey, match="id"):
         write_keyed_task(spec, came[0], first_sequence=0)
 
 
-def test_a_parcel_without_its_end_is_an_error() -> None:
-    packed = list(pack(spec_of(), [rows(2000)], homes=HOMES[:1], task=0))
+def test_a_packet_without_its_end_is_an_error() -> None:
+    packed = list(pack(spec_of(), [rows(2000)], shuffle_keys=KEYS[:1], task=0))
     cut = packed[0].slice(0, packed[0].num_rows - 1)
     with pytest.raises(PaimonStreamError, match="did not come whole"):
         list(unpack([cut]))

@@ -17,7 +17,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.write.columns import conform
+from paimon_stream.write.conform import conform
 from paimon_stream.write.file_schema import file_schema
 
 

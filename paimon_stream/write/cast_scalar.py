@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, ValueTooLong
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
-__all__ = ["Place", "check_nulls", "convert"]
+__all__ = ["Place", "check_nulls", "cast_scalar"]
 
 _WIDE: Final = Context(prec=100)
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
@@ -53,7 +53,7 @@ def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
         )
 
 
-def convert(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
+def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     """The column as `target`, the Arrow type of the scalar type `type_`. One that fits is not copied.
 
     Raises `IncompatibleSchema` for other types and for values with more digits than theirs,
