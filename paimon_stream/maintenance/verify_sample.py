@@ -35,7 +35,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
-from paimon_stream.write.row_stats import column_bounds, merged
+from paimon_stream.write.file_stats import column_bounds, merged
 
 __all__ = ["check_sample"]
 

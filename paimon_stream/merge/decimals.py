@@ -19,7 +19,7 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.merge.order import Flags, Ints, Part
 from paimon_stream.merge.rounds import Arithmetic, Rounds, products
-from paimon_stream.merge.steps import Steps
+from paimon_stream.merge.row_actions import RowActions
 
 __all__ = ["decimal_products", "decimal_sums"]
 
@@ -32,25 +32,25 @@ _HALF: Final = np.uint64(32)
 _WEIGHTS: Final = np.array([1.0, 2.0**32, 2.0**64, 2.0**96])
 
 
-def decimal_sums(table: str, name: str, column: pa.Array, steps: Steps, wanted: Flags) -> pa.Array:
+def decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
     """Sums of the values wanted, NULL where there are none, or where the last step overflows; a value behind
     that begins anew. Raises `NumericOverflow` where Java gives a number that is too large for the type."""
-    runs, type_ = steps.runs, column.type
+    runs, type_ = actions.runs, column.type
     limbs = _limbs(column, runs.order)
     limbs[~wanted] = 0
     # No prefix of a sum is larger than the sum of sizes, in floating point with room for its error.
     sizes = np.abs(limbs @ _WEIGHTS)
     bound = 10**type_.precision
     unsure = np.add.reduceat(sizes, runs.starts) > 0.999 * bound
-    limbs[steps.backs] *= -1
+    limbs[actions.retracts] *= -1
     there = np.logical_or.reduceat(wanted, runs.starts)
     totals = _carried(np.add.reduceat(limbs, runs.starts, axis=0))
     if unsure.any():
         lowest, highest = (-_LONG, _LONG - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
         restarts = np.zeros(len(there), np.bool_)
-        restarts[_overflowing(limbs, steps, unsure, lowest, highest)] = True
+        restarts[_overflowing(limbs, actions, unsure, lowest, highest)] = True
         totals[restarts] = 0
-        rounds = Rounds(np.flatnonzero(wanted & restarts[runs.run_of]), steps)
+        rounds = Rounds(np.flatnonzero(wanted & restarts[runs.key_of]), actions)
         for keys, places in rounds:
             made = _carried(totals[keys] + limbs[places])
             there[keys] = ~_below(made, lowest) & _below(made, highest + 1)
@@ -65,11 +65,11 @@ def decimal_sums(table: str, name: str, column: pa.Array, steps: Steps, wanted: 
     return _array(totals, type_, there)
 
 
-def _overflowing(limbs: Ints, steps: Steps, unsure: Flags, lowest: int, highest: int) -> Ints:
+def _overflowing(limbs: Ints, actions: RowActions, unsure: Flags, lowest: int, highest: int) -> Ints:
     """Of the keys that are unsure those where a step of the sum is below the lowest or above the highest."""
-    runs = steps.runs
-    chosen = unsure[runs.run_of]
-    mine, owner = limbs[chosen], runs.run_of[chosen]
+    runs = actions.runs
+    chosen = unsure[runs.key_of]
+    mine, owner = limbs[chosen], runs.key_of[chosen]
     steps_ = np.cumsum(mine, axis=0)
     starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     sizes = np.diff(np.append(starts, len(owner)))
@@ -102,11 +102,13 @@ def _too_large(table: str, name: str, type_: pa.DataType, unscaled: int) -> Nume
 # -- products ---------------------------------------------------------------------------------------
 
 
-def decimal_products(column: pa.Array, steps: Steps, wrong: Callable[[Any, Any], InvalidData]) -> pa.Array:
+def decimal_products(
+    column: pa.Array, actions: RowActions, wrong: Callable[[Any, Any], InvalidData]
+) -> pa.Array:
     """Products, each step rounded half up to the column's scale. NULL where there is no value, or where the
     last step overflows."""
-    limbs, valid = _limbs(column, steps.runs.order), steps.valid(column)
-    made, there = products(limbs, steps, valid, _Decimals(column.type, wrong))
+    limbs, valid = _limbs(column, actions.runs.order), actions.valid(column)
+    made, there = products(limbs, actions, valid, _Decimals(column.type, wrong))
     return _array(made, column.type, there)
 
 

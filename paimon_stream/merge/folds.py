@@ -1,53 +1,115 @@
-"""What a column becomes by its rule, when it is known what each row does to it; for all keys at a time."""
+"""What a column becomes by its rule, given the action of each row; for all keys at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.merge.choices import (
-    best,
-    first_non_null_value,
-    first_value,
-    last_non_null_value,
-    last_value,
-)
-from paimon_stream.merge.functions import TAKES_BACK, ColumnRule, cannot_retract
+from paimon_stream.merge.functions import RETRACTABLE, ColumnRule, cannot_retract
 from paimon_stream.merge.lists import collected, joined, maps_merged
 from paimon_stream.merge.numbers import multiplied, summed
-from paimon_stream.merge.steps import NOTHING, Steps, picked
+from paimon_stream.merge.order import Flags, Ints, ranks
+from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 
 __all__ = ["folded"]
 
 
-def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, steps: Steps) -> pa.Array:
+def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
     """One value per key; `table` and `name` are for messages. Raises `InvalidData` for values taken back by
     a function that cannot, `NumericOverflow`."""
     if rule.ignore_retract:
-        steps = Steps(steps.runs, np.where(steps.backs, NOTHING, steps.does))
-    elif rule.function not in TAKES_BACK and steps.backs.any():
+        actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
+    elif rule.function not in RETRACTABLE and actions.retracts.any():
         raise cannot_retract(table, name, rule.function)
     match rule.function:
         case "sum":
-            return summed(table, name, column, steps)
+            return summed(table, name, column, actions)
         case "product":
-            return multiplied(table, name, column, steps)
+            return multiplied(table, name, column, actions)
         case "listagg":
-            return joined(column, steps, rule.delimiter, distinct=rule.distinct)
+            return joined(column, actions, rule.delimiter, distinct=rule.distinct)
         case "collect":
-            return collected(column, steps, distinct=rule.distinct)
+            return collected(column, actions, distinct=rule.distinct)
         case "merge_map":
-            return maps_merged(column, steps)
+            return maps_merged(column, actions)
         case "key":
-            places = steps.runs.last(steps.does != NOTHING)
+            places = actions.runs.last(actions.codes != SKIP)
         case "last_value" | "of_group":
-            places = last_value(steps)
+            places = _last_value(actions)
         case "last_non_null_value" | "non_null":
-            places = last_non_null_value(steps, column)
+            places = _last_non_null_value(actions, column)
         case "first_value":
-            places = first_value(steps)
+            places = _first_value(actions)
         case "first_non_null_value":
-            places = first_non_null_value(steps, column)
+            places = _first_non_null_value(actions, column)
         case _:
-            places = best(steps, column, largest=rule.function in ("max", "bool_or"))
-    return picked(column, steps.runs, places)
+            places = _best(actions, column, largest=rule.function in ("max", "bool_or"))
+    return picked(column, actions.runs, places)
+
+
+# -- functions that choose one of a key's rows and take its value as it is -------------------------------
+#
+# Each says which rows change what is held. The last of these is the row; a row that retracts leaves NULL.
+
+
+def _last_value(actions: RowActions) -> Ints:
+    """The place of the value that came last, -1 for NULL."""
+    return _held(actions, (actions.codes != SKIP) & (actions.codes != OUT_OF_ORDER))
+
+
+def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
+    """The place of the last value that is not NULL, -1 for NULL. An older row counts if nothing is held."""
+    valid = actions.valid(column)
+    changes = valid | (actions.codes == SET)
+    older = valid & (actions.codes == OUT_OF_ORDER)
+    if older.any():
+        before = actions.previous(changes)
+        held = (before >= 0) & valid[before] & ~actions.retracts[before]
+        changes &= ~(older & held)
+    return _held(actions, changes)
+
+
+def _first_value(actions: RowActions) -> Ints:
+    """The place of the first value, -1 for NULL. An older row is taken for the first once there is one."""
+    return _first(actions, actions.runs.first(actions.adds))
+
+
+def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
+    """The place of the first value that is not NULL, -1 for NULL; older rows as with `first_value`. Until
+    there is a first, the value that an older row or a SET has left is held, and the next older row makes it
+    the first."""
+    valid = actions.valid(column)
+    older = actions.codes == OUT_OF_ORDER
+    begins = valid & (actions.codes == ADD)
+    if older.any():
+        before = actions.previous(older | (actions.codes == SET))
+        begins |= older & (before >= 0) & valid[before]
+    return _first(actions, actions.runs.first(begins))
+
+
+def _first(actions: RowActions, begin: Ints) -> Ints:
+    """The place of what is held where the first value is there from `begin` on."""
+    begins = np.zeros(len(actions.codes), np.bool_)
+    begins[begin[begin >= 0]] = True
+    changes = (
+        (actions.codes == SET)
+        | ((actions.codes == OUT_OF_ORDER) & ~begins)
+        | ((actions.codes == ADD) & begins)
+    )
+    return _held(actions, changes)
+
+
+def _best(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
+    """The place of the largest or smallest value, -1 where all are NULL."""
+    runs, wanted = actions.runs, actions.since_set.valid(column)
+    numbers = ranks(column)[runs.order]
+    least = np.iinfo(np.int64).min
+    if not largest:
+        numbers = ~numbers
+    top = np.maximum.reduceat(np.where(wanted, numbers, least), runs.starts)
+    return runs.first(wanted & (numbers == top[runs.key_of]))
+
+
+def _held(actions: RowActions, changes: Flags) -> Ints:
+    places = actions.runs.last(changes)
+    return np.where((places >= 0) & (actions.codes[places] == RETRACT), -1, places)

@@ -8,7 +8,7 @@ from typing import Final
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
-__all__ = ["FUNCTIONS", "TAKES_BACK", "ColumnRule", "cannot_retract", "fits"]
+__all__ = ["FUNCTIONS", "RETRACTABLE", "ColumnRule", "cannot_retract", "fits"]
 
 FUNCTIONS: Final = (
     "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
@@ -16,7 +16,7 @@ FUNCTIONS: Final = (
 )  # fmt: skip
 """Java's names."""
 
-TAKES_BACK: Final = frozenset(
+RETRACTABLE: Final = frozenset(
     {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"}
     | {"merge_map"}
 )

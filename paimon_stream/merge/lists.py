@@ -3,7 +3,7 @@
 Elements are numbered so that equal ones have equal numbers; then what becomes of an element depends on the
 rows of its key that hold an equal one, and on nothing else. A list gives an element back from the front, and
 no more than it has: of what was put in, the last are left, as many as stand above the lowest point that the
-running difference of put in and taken back ever had.
+running difference of put in and retracted ever had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
-from paimon_stream.merge.steps import BACK, OLDER, Steps
+from paimon_stream.merge.row_actions import OUT_OF_ORDER, RETRACT, RowActions
 
 __all__ = ["collected", "equals", "joined", "maps_merged"]
 
@@ -25,15 +25,15 @@ __all__ = ["collected", "equals", "joined", "maps_merged"]
 # -- texts ------------------------------------------------------------------------------------------
 
 
-def joined(column: pa.Array, steps: Steps, delimiter: str, *, distinct: bool) -> pa.Array:
+def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
     """Texts with the delimiter between; empty ones are left out, unless there is nothing else. With
     `distinct` the first text stays as it is, and of the others the parts that are not there yet."""
-    steps = steps.since_set
-    runs, wanted = steps.runs, steps.valid(column)
+    actions = actions.since_set
+    runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)
     length = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    places = _in_order(steps, wanted & (length > 0)[runs.order])
-    texts, owner = column.take(pa.array(runs.order[places])), runs.run_of[places]
+    places = _in_order(actions, wanted & (length > 0)[runs.order])
+    texts, owner = column.take(pa.array(runs.order[places])), runs.key_of[places]
     if distinct:
         texts, owner = _parts(texts, owner, delimiter)
     offsets = _offsets(owner, len(some))
@@ -42,13 +42,13 @@ def joined(column: pa.Array, steps: Steps, delimiter: str, *, distinct: bool) ->
     return made if some.all() else pc.if_else(pa.array(some), made, pa.scalar(None, column.type))
 
 
-def _in_order(steps: Steps, wanted: Flags) -> Ints:
+def _in_order(actions: RowActions, wanted: Flags) -> Ints:
     """The places wanted; of each key the older ones in front, the last of them first."""
     places = np.flatnonzero(wanted)
-    older = steps.does[places] == OLDER
+    older = actions.codes[places] == OUT_OF_ORDER
     if not older.any():
         return places
-    order = np.lexsort((np.where(older, -places, places), ~older, steps.runs.run_of[places]))
+    order = np.lexsort((np.where(older, -places, places), ~older, actions.runs.key_of[places]))
     return places[order]
 
 
@@ -86,44 +86,44 @@ class _Elements:
         return _Elements(self.at[wanted], self.owner[wanted], self.place[wanted])
 
 
-def _elements(column: pa.Array, steps: Steps, wanted: Flags) -> _Elements:
+def _elements(column: pa.Array, actions: RowActions, wanted: Flags) -> _Elements:
     places = np.flatnonzero(wanted)
-    rows = steps.runs.order[places]
+    rows = actions.runs.order[places]
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.diff(bounds)[rows]
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     at = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
     place = np.repeat(places, counts)
-    return _Elements(at, steps.runs.run_of[place], place)
+    return _Elements(at, actions.runs.key_of[place], place)
 
 
-def collected(column: pa.Array, steps: Steps, *, distinct: bool) -> pa.Array:
+def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Array:
     """All elements of a key's lists, one list after the other; with `distinct` each once."""
-    steps = steps.since_set
-    wanted = steps.valid(column)
-    found = _elements(column, steps, wanted)
-    some = np.logical_or.reduceat(wanted & ~steps.backs, steps.runs.starts)
-    if not distinct and not steps.backs.any():
+    actions = actions.since_set
+    wanted = actions.valid(column)
+    found = _elements(column, actions, wanted)
+    some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
+    if not distinct and not actions.retracts.any():
         return _lists(column, found, some)
     numbers = equals(column.values)
     if not distinct:
-        return _lists(column, found.select(_left(found, numbers, steps)), some)
-    begin = steps.runs.first(steps.adds)
+        return _lists(column, found.select(_left(found, numbers, actions)), some)
+    begin = actions.runs.first(actions.adds)
     # What a SET holds may have equal elements; the first row that adds takes them together.
     early = (begin < 0)[found.owner] | (found.place < begin[found.owner])
     stays = ~early
-    stays[early] = _left(found.select(early), numbers, steps)
+    stays[early] = _left(found.select(early), numbers, actions)
     found = found.select(stays)
     adding = begin[found.owner] >= 0
     stays = ~adding
-    stays[adding] = _left_once(found.select(adding), numbers, steps)
+    stays[adding] = _left_once(found.select(adding), numbers, actions)
     return _lists(column, found.select(stays), some)
 
 
-def _left(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
+def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are there in the end, where equal ones are held side by side."""
-    kept: Flags = steps.does[found.place] != BACK
+    kept: Flags = actions.codes[found.place] != RETRACT
     if kept.all() or not len(kept):
         return kept
     order, starts = _same(numbers[found.at], found.owner)
@@ -141,30 +141,30 @@ def _left(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
     return made
 
 
-def _left_once(found: _Elements, numbers: Ints, steps: Steps) -> Flags:
+def _left_once(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are there in the end, where of equal ones the first is held."""
     made = np.zeros(len(found.at), np.bool_)
     if not len(made):
         return made
     order, starts = _same(numbers[found.at], found.owner)
-    at, _ = _since_back(steps.does[found.place[order]], starts)
+    at, _ = _since_retract(actions.codes[found.place[order]], starts)
     made[order[at[at >= 0]]] = True
     return made
 
 
-def maps_merged(column: pa.Array, steps: Steps) -> pa.Array:
+def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     """The entries of a key's maps; of entries with the same key the last, at the place of the first. An older
     row's entry counts where there is none."""
-    steps = steps.since_set
-    wanted = steps.valid(column)
-    some = np.logical_or.reduceat(wanted & ~steps.backs, steps.runs.starts)
-    found = _elements(column, steps, wanted)
+    actions = actions.since_set
+    wanted = actions.valid(column)
+    some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
+    found = _elements(column, actions, wanted)
     if not len(found.at):
         return _lists(column, found, some)
     order, starts = _same(equals(column.keys)[found.at], found.owner)
-    does = steps.does[found.place[order]]
-    first, live = _since_back(does, starts)
-    newer = live & (does != OLDER)
+    codes = actions.codes[found.place[order]]
+    first, live = _since_retract(codes, starts)
+    newer = live & (codes != OUT_OF_ORDER)
     last = np.maximum.reduceat(np.where(newer, np.arange(len(order)), -1), starts)
     chosen = np.where(last < 0, first, last)
     there = chosen >= 0
@@ -173,14 +173,14 @@ def maps_merged(column: pa.Array, steps: Steps) -> pa.Array:
     return _lists(column, _Elements(found.at[chosen], found.owner[chosen], found.place[chosen]), some)
 
 
-def _since_back(does: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
-    """Of each run its first place behind its last BACK, -1 if there is none; and all such places."""
-    places, back = np.arange(len(does)), does == BACK
-    ends = np.append(starts[1:], len(does))
+def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
+    """Of each run its first place behind its last RETRACT, -1 if there is none; and all such places."""
+    places, retract = np.arange(len(codes)), codes == RETRACT
+    ends = np.append(starts[1:], len(codes))
     begin = starts
-    live = ~back
-    if back.any():
-        begin = np.maximum(np.maximum.reduceat(np.where(back, places + 1, 0), starts), starts)
+    live = ~retract
+    if retract.any():
+        begin = np.maximum(np.maximum.reduceat(np.where(retract, places + 1, 0), starts), starts)
         live = places >= np.repeat(begin, ends - starts)
     return np.where(begin < ends, begin, -1), live
 

@@ -16,47 +16,49 @@ from paimon_stream.errors import InvalidData
 from paimon_stream.merge.decimals import decimal_products, decimal_sums
 from paimon_stream.merge.order import Flags, Part
 from paimon_stream.merge.rounds import Arithmetic, Rounds, products
-from paimon_stream.merge.steps import Steps
+from paimon_stream.merge.row_actions import RowActions
 
 __all__ = ["multiplied", "summed"]
 
 
-def summed(table: str, name: str, column: pa.Array, steps: Steps) -> pa.Array:
+def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
     """Sums; values taken back are subtracted. NULL where there is no value. Raises `NumericOverflow`."""
-    steps = steps.since_set
-    wanted = steps.valid(column)
+    actions = actions.since_set
+    wanted = actions.valid(column)
     if pa.types.is_decimal128(column.type):
-        return decimal_sums(table, name, column, steps, wanted)
-    values = _values(column, steps)
-    values = np.where(steps.backs, -values, values)
-    return _folded(column, values, steps, wanted, np.add)
+        return decimal_sums(table, name, column, actions, wanted)
+    values = _values(column, actions)
+    values = np.where(actions.retracts, -values, values)
+    return _folded(column, values, actions, wanted, np.add)
 
 
-def multiplied(table: str, name: str, column: pa.Array, steps: Steps) -> pa.Array:
+def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
     """Products; what is held is divided by values taken back. NULL where there is no value. Raises
     `InvalidData` for what cannot be divided."""
-    backs = steps.valid(column) & steps.backs
+    retracts = actions.valid(column) & actions.retracts
     if pa.types.is_decimal128(column.type):
-        return decimal_products(column, steps, _no_quotient(table, name))
-    if backs.any():
+        return decimal_products(column, actions, _no_quotient(table, name))
+    if retracts.any():
         numbers = _Plain(_no_quotient(table, name), whole=pa.types.is_integer(column.type))
         with np.errstate(all="ignore"):
-            made, there = products(_values(column, steps), steps, steps.valid(column), numbers)
+            made, there = products(_values(column, actions), actions, actions.valid(column), numbers)
         return pa.array(made, column.type, mask=~there)
-    steps = steps.since_set
-    return _folded(column, _values(column, steps), steps, steps.valid(column) & ~steps.backs, np.multiply)
+    actions = actions.since_set
+    return _folded(
+        column, _values(column, actions), actions, actions.valid(column) & ~actions.retracts, np.multiply
+    )
 
 
-def _values(column: pa.Array, steps: Steps) -> Part:
-    values: Part = column.fill_null(0).to_numpy(zero_copy_only=False)[steps.runs.order]
+def _values(column: pa.Array, actions: RowActions) -> Part:
+    values: Part = column.fill_null(0).to_numpy(zero_copy_only=False)[actions.runs.order]
     return values
 
 
-def _folded(column: pa.Array, values: Part, steps: Steps, wanted: Flags, fold: np.ufunc) -> pa.Array:
-    runs = steps.runs
+def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, fold: np.ufunc) -> pa.Array:
+    runs = actions.runs
     none = ~np.logical_or.reduceat(wanted, runs.starts)
     if pa.types.is_floating(column.type):
-        made = _in_order(values, wanted, steps, fold)
+        made = _in_order(values, wanted, actions, fold)
     else:
         values = np.where(wanted, values, values.dtype.type(fold.identity))
         with np.errstate(over="ignore"):
@@ -64,10 +66,10 @@ def _folded(column: pa.Array, values: Part, steps: Steps, wanted: Flags, fold: n
     return pa.array(made, column.type, mask=none)
 
 
-def _in_order(values: Part, wanted: Flags, steps: Steps, fold: np.ufunc) -> Part:
+def _in_order(values: Part, wanted: Flags, actions: RowActions, fold: np.ufunc) -> Part:
     """Floats one after the other: sums of three numbers depend on the order."""
-    made = np.full(len(steps.runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
-    rounds = Rounds(np.flatnonzero(wanted), steps)
+    made = np.full(len(actions.runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
+    rounds = Rounds(np.flatnonzero(wanted), actions)
     with np.errstate(all="ignore"):
         for keys, places in rounds:
             made[keys] = fold(made[keys], values[places])

@@ -1,9 +1,8 @@
 """Folds of which each step needs the result before it: the first rows of all keys at a time, then the second
 ones, and so on.
 
-Products from which values are taken back are such, for a quotient is rounded before it is multiplied again;
-so are all that overflow on the way. What keys of very many rows have left after some rounds is done value by
-value, for there is nothing beside it to be done at a time.
+Products with retracted values are such folds, for a quotient is rounded before it is multiplied again; so are
+all that overflow on the way. Rows beyond the first rounds of a key are taken value by value.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from paimon_stream.merge.order import Flags, Ints, Part, run_starts
-from paimon_stream.merge.steps import BACK, SET, Steps
+from paimon_stream.merge.row_actions import RETRACT, SET, RowActions
 
 __all__ = ["Arithmetic", "Rounds", "products"]
 
@@ -26,8 +25,8 @@ _ROUNDS: Final = 32
 class Rounds:
     """These places along the order: the first of each key, the second of each key, and so on."""
 
-    def __init__(self, places: Ints, steps: Steps) -> None:
-        keys = steps.runs.run_of[places]
+    def __init__(self, places: Ints, actions: RowActions) -> None:
+        keys = actions.runs.key_of[places]
         self._places = places
         self._starts = run_starts([keys])
         self._sizes = np.diff(np.append(self._starts, len(keys)))
@@ -79,18 +78,18 @@ class Arithmetic(ABC):
         """A quotient, or None. Raises `InvalidData` if there is none."""
 
 
-def products(values: Part, steps: Steps, valid: Flags, numbers: Arithmetic) -> tuple[Part, Flags]:
+def products(values: Part, actions: RowActions, valid: Flags, numbers: Arithmetic) -> tuple[Part, Flags]:
     """The product of each key's values along the order, and where there is one; what is held is divided by
-    values taken back."""
-    does, backs = steps.does, steps.backs
-    rounds = Rounds(np.flatnonzero(valid | (does == SET)), steps)
-    held = np.ones((len(steps.runs.starts), *values.shape[1:]), values.dtype)
+    values retracted."""
+    codes, retracts = actions.codes, actions.retracts
+    rounds = Rounds(np.flatnonzero(valid | (codes == SET)), actions)
+    held = np.ones((len(actions.runs.starts), *values.shape[1:]), values.dtype)
     there = np.zeros(len(held), np.bool_)
     for keys, places in rounds:
-        old, made, had, back = held[keys], values[places], there[keys], backs[places]
-        fits = valid[places] & (had | ~back)
-        divided = np.flatnonzero(had & back)
-        times = np.flatnonzero(had & ~back & (does[places] != SET))
+        old, made, had, retract = held[keys], values[places], there[keys], retracts[places]
+        fits = valid[places] & (had | ~retract)
+        divided = np.flatnonzero(had & retract)
+        times = np.flatnonzero(had & ~retract & (codes[places] != SET))
         made[times], fits[times] = numbers.times(old[times], made[times])
         if len(divided):
             made[divided], fits[divided] = numbers.over(old[divided], made[divided])
@@ -98,14 +97,14 @@ def products(values: Part, steps: Steps, valid: Flags, numbers: Arithmetic) -> t
     for key, places in rounds.rest():
         one = numbers.singles(held[[key]])[0] if there[key] else None
         for value, what, is_valid in zip(
-            numbers.singles(values[places]), does[places].tolist(), valid[places].tolist(), strict=True
+            numbers.singles(values[places]), codes[places].tolist(), valid[places].tolist(), strict=True
         ):
             if what == SET:
                 one = value if is_valid else None
             elif one is None:
-                one = None if what == BACK else value
+                one = None if what == RETRACT else value
             else:
-                one = numbers.single_over(one, value) if what == BACK else numbers.single_times(one, value)
+                one = numbers.single_over(one, value) if what == RETRACT else numbers.single_times(one, value)
         there[key] = one is not None
         if one is not None:
             held[key] = numbers.stored(one)

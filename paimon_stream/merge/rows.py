@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge.aggregate import aggregated
+from paimon_stream.merge.aggregation import aggregated
+from paimon_stream.merge.key_runs import KeyRuns, sorted_runs
 from paimon_stream.merge.order import Ints
-from paimon_stream.merge.partial import partially_updated
-from paimon_stream.merge.runs import Runs, sorted_runs
+from paimon_stream.merge.partial_update import partially_updated
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
 __all__ = ["merge_rows", "sort_rows"]
@@ -56,7 +56,7 @@ def _one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     return table.combine_chunks()
 
 
-def _taken(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
+def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
     if len(runs.starts) == len(runs.order):
         return table.take(pa.array(runs.order))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
@@ -65,11 +65,11 @@ def _taken(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
     return table.take(pa.array(runs.order[chosen[chosen >= 0]]))
 
 
-def _folded(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
+def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
     """Keys with one row as they are, between those whose rows are put together."""
     several = runs.sizes > 1
     engine = aggregated if spec.engine == AGGREGATION else partially_updated
-    made = engine(spec, table, runs.select(several[runs.run_of]))
+    made = engine(spec, table, runs.select(several[runs.key_of]))
     alone = table.take(pa.array(runs.order[runs.starts[~several]]))
     places = np.empty(len(several), np.int64)
     places[~several] = np.arange(alone.num_rows)
@@ -78,7 +78,7 @@ def _folded(spec: MergeSpec, table: pa.Table, runs: Runs) -> pa.Table:
     return pa.concat_tables(both).combine_chunks().take(pa.array(places))
 
 
-def _last_rows(spec: MergeSpec, runs: Runs) -> Ints:
+def _last_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:
     """Deduplicate: of each key its last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
@@ -86,9 +86,9 @@ def _last_rows(spec: MergeSpec, runs: Runs) -> Ints:
     return np.where(runs.sizes == 1, runs.starts, found)
 
 
-def _first_rows(spec: MergeSpec, runs: Runs) -> Ints:
+def _first_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:
     several = runs.sizes > 1
-    if not spec.ignore_delete and (runs.retracts & several[runs.run_of]).any():
+    if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
         raise InvalidData(
             f"{spec.table} has the merge engine first-row and got -U or -D rows, which it does not accept. "
             "Filter them out, or set the option ignore-delete.",

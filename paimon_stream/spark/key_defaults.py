@@ -15,7 +15,7 @@ from paimon_stream.format.types import DataType
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import spark_type
 from paimon_stream.table.table import Table
-from paimon_stream.write.defaults import default_of
+from paimon_stream.write.conform import default_of
 
 __all__ = ["literal", "with_key_defaults"]
 

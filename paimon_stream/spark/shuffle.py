@@ -101,8 +101,8 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py): all rows of a (partition, bucket) in one partition,
-    in the order they had.
+    """The rows as shuffle packets (write/shuffle_packets.py): all rows of a (partition, bucket) in
+    one partition, in the order they had.
 
     Spark moves and sorts the packets, which are few, instead of rows. They come out in no order of keys, so
     whoever writes them sorts, with as much memory as he has.

@@ -18,8 +18,8 @@ from paimon_stream.format.types import DataField
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.avro_values import avro_schema, encode_rows
+from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import Output
-from paimon_stream.write.row_stats import RowStats
 
 __all__ = ["AvroDataFile", "AvroSettings"]
 

@@ -15,17 +15,20 @@ from typing import Final
 import pyarrow as pa
 
 from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.file_format import FileFormat, check_columns, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.write.avro_data import AvroSettings
 from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.file_settings import file_settings
 from paimon_stream.write.file_stats import StatsPlan
+from paimon_stream.write.orc_file import OrcSettings
 from paimon_stream.write.output import FileSettings, FileWriter
+from paimon_stream.write.parquet_file import ParquetSettings
 
-__all__ = ["BucketWriter", "DataFileSettings"]
+__all__ = ["BucketWriter", "DataFileSettings", "file_settings"]
 
 _ROW_GROUP_ROWS: Final = 256 * 1024
 _ROW_GROUP_BYTES: Final = 128 * 2**20
@@ -64,6 +67,24 @@ class DataFileSettings:
             target_bytes=max(1, target),
             row_group_bytes=max(1, block),
         )
+
+
+def file_settings(
+    schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
+) -> FileSettings:
+    """How the data files of a table are written; `wanted` says which columns get statistics.
+
+    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do; `table` is for messages.
+    """
+    format_ = file_format(options)
+    check_columns(format_, schema.fields, options, table)
+    match format_:
+        case FileFormat.PARQUET:
+            return ParquetSettings.of(schema, options)
+        case FileFormat.ORC:
+            return OrcSettings.of(schema, options, wanted)
+        case FileFormat.AVRO:
+            return AvroSettings.of(schema, options, wanted)
 
 
 class BucketWriter:

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.write.leaf_columns import leaf_columns
+from paimon_stream.write.file_schema import leaf_columns
 
 __all__ = ["Dictionaries", "worth_a_dictionary"]
 

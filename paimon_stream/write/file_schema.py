@@ -1,7 +1,9 @@
-"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1)."""
+"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1), and
+their leaf columns: the columns of scalars inside columns of any type."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pyarrow as pa
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["file_schema", "leaf_paths"]
+__all__ = ["file_schema", "leaf_columns", "leaf_paths"]
 
 _INNER_IDS: Final = 536870911
 _IDS_PER_FIELD: Final = 1024
@@ -64,3 +66,28 @@ def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
     if pa.types.is_struct(type_):
         return [path for one in type_ for path in leaf_paths(f"{name}.{one.name}", one.type)]
     return [name]
+
+
+def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Each leaf of the column with its path in Parquet files, in file order. Only elements that belong to
+    these rows are in them; members of NULL rows are anything."""
+    type_ = column.type
+    if pa.types.is_map(type_):
+        start, length = _span(column)
+        yield from leaf_columns(f"{name}.key_value.key", column.keys.slice(start, length))
+        yield from leaf_columns(f"{name}.key_value.value", column.items.slice(start, length))
+    elif pa.types.is_list(type_):
+        yield from leaf_columns(f"{name}.list.element", column.values.slice(*_span(column)))
+    elif pa.types.is_struct(type_):
+        for position, one in enumerate(type_):
+            yield from leaf_columns(f"{name}.{one.name}", column.field(position))
+    else:
+        yield name, column
+
+
+def _span(column: pa.Array) -> tuple[int, int]:
+    """Where the elements of these rows begin among those of the whole array, and how many they are."""
+    if not len(column):
+        return 0, 0
+    start = column.offsets[0].as_py()
+    return start, column.offsets[len(column)].as_py() - start

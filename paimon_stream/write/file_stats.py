@@ -1,20 +1,32 @@
-"""Which statistics the manifest entry of a data file carries (format.md §4.5).
+"""The statistics of a data file: which ones its manifest entry carries, and those taken from its rows.
 
-What the formats tell are exact statistics of each column; here they become what the options ask for.
+Statistics of rows are taken a whole column at a time. Bounds are in the order in which Java compares: text by
+its bytes, floats -0.0, 0.0, numbers, NaN (format.md §4.5). Values come out in the internal form of
+`format/binary_row.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.stats import ColumnStats, StatsKind, StatsMode, encode_stats, parse_mode
-from paimon_stream.format.types import DataField
+from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsKind, StatsMode, encode_stats, parse_mode
+from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
-__all__ = ["StatsPlan"]
+__all__ = ["RowStats", "StatsPlan", "column_bounds", "merged"]
+
+Bounds = tuple[Any, Any]
+
+_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +62,97 @@ class StatsPlan:
         """The statistics of a file with these columns, and the names of those they cover (None for all)."""
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)
+
+
+class RowStats:
+    """Collects the statistics of the rows of one file. `wanted` says which columns get any."""
+
+    def __init__(self, types: Sequence[DataType], wanted: Sequence[bool]) -> None:
+        self._types = types
+        self._wanted = wanted
+        self._nulls = [0] * len(types)
+        self._bounds: list[list[Bounds]] = [[] for _ in types]
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes note of rows."""
+        for i, (type_, column) in enumerate(zip(self._types, rows.columns, strict=True)):
+            if self._wanted[i]:
+                self._nulls[i] += column.null_count
+                bounds = column_bounds(column, type_)
+                if bounds is not None:
+                    self._bounds[i].append(bounds)
+
+    def columns(self, longest_text: int | None = None) -> list[ColumnStats]:
+        """The statistics of all rows; nothing for columns that are not wanted. A bound of text that is
+        longer than `longest_text` bytes is left out."""
+        made = []
+        for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
+            low, high = merged(self._bounds[i], type_, longest_text)
+            made.append(ColumnStats(min=low, max=high, null_count=self._nulls[i]) if wanted else NO_STATS)
+        return made
+
+
+def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
+    """The least and greatest value, text as bytes; None without values and for types without order."""
+    if type_.is_nested or type_.is_binary:
+        return None
+    if type_.root in _FLOATS:
+        found = _float_bounds(column)
+    elif type_.is_string:
+        found = _min_max(column.cast(pa.binary()))
+    elif type_.is_timestamp:
+        nanos = _NANOS_PER[column.type.unit]
+        low, high = _min_max(column.cast(pa.int64()))
+        found = (None, None) if low is None else (low * nanos, high * nanos)
+    elif type_.root in (TypeRoot.DATE, TypeRoot.TIME):
+        found = _min_max(column.cast(pa.int32()))
+    else:
+        found = _min_max(column)
+    return None if found[0] is None else found
+
+
+def _min_max(column: pa.ChunkedArray) -> Bounds:
+    found = pc.min_max(column)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _float_bounds(column: pa.ChunkedArray) -> Bounds:
+    low, high = _min_max(column)
+    if low == 0:
+        low = -0.0 if _holds_bits(column, negative=True) else 0.0
+    if high == 0:
+        high = 0.0 if _holds_bits(column, negative=False) else -0.0
+    return low, math.nan if pc.any(pc.is_nan(column)).as_py() else high
+
+
+def _holds_bits(column: pa.ChunkedArray, *, negative: bool) -> bool:
+    """Whether there is a zero of that sign."""
+    width = column.type.bit_width
+    wanted = pa.scalar(-(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32())
+    return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)
+
+
+def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:
+    """The bounds of all of these, text decoded; none where it is not UTF-8."""
+    if not bounds:
+        return None, None
+    order = _java_order if type_.root in _FLOATS else None
+    low = min((one[0] for one in bounds), key=order)
+    high = max((one[1] for one in bounds), key=order)
+    if not type_.is_string:
+        return low, high
+    try:
+        return _text(low, longest_text), _text(high, longest_text)
+    except UnicodeDecodeError:
+        return None, None
+
+
+def _text(raw: bytes, longest: int | None) -> str | None:
+    text = raw.decode()
+    return text if longest is None or len(raw) <= longest else None
+
+
+def _java_order(value: float) -> tuple[bool, float, float]:
+    """The order of Double.compare: -0.0 below 0.0, NaN above everything."""
+    nan = math.isnan(value)
+    return nan, 0.0 if nan else value, math.copysign(1.0, value)

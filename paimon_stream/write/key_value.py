@@ -38,9 +38,8 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.data_file import BucketWriter, DataFileSettings, file_settings
 from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.file_settings import file_settings
 from paimon_stream.write.file_stats import StatsPlan
 from paimon_stream.write.output import FileWriter
 

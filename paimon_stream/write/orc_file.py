@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import orc
 
+from paimon_stream.errors import InvalidData
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -21,10 +23,9 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import FILE_BLOCK_SIZE, FILE_SUFFIX_COMPRESSION, Options, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
-from paimon_stream.write.file_schema import file_schema
-from paimon_stream.write.old_times import check_old_times, holds_timestamps
+from paimon_stream.write.file_schema import file_schema, leaf_columns
+from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import Output, format_option
-from paimon_stream.write.row_stats import RowStats
 
 __all__ = ["OrcFile", "OrcSettings"]
 
@@ -39,10 +40,7 @@ _DICTIONARY_SHARE: Final = 0.4
 _LONGEST_BOUND: Final = 1024
 """Java's ORC keeps no bound of text that is longer, in bytes."""
 
-_OLD: Final = (
-    "with fractions of seconds, which cannot be written to ORC files so that Java reads them. Cut the "
-    "fractions off, or set file.format to parquet"
-)
+_PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
 
 
@@ -70,7 +68,7 @@ class OrcSettings:
             wanted=wanted,
             codec="uncompressed" if codec == "none" else codec,
             suffix=f"{codec}.orc" if options.value(FILE_SUFFIX_COMPRESSION) else "orc",
-            timestamps=tuple(i for i, one in enumerate(schema.fields) if holds_timestamps(one.type)),
+            timestamps=tuple(i for i, one in enumerate(schema.fields) if _holds_timestamps(one.type)),
             dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
             more=tuple(_more(options)),
         )
@@ -89,7 +87,7 @@ class OrcSettings:
         that Arrow's writer would spoil."""
         for i in self.timestamps:
             for chunk in rows.column(i).chunks:
-                check_old_times(self.arrow.names[i], chunk, 1, _OLD)
+                _check_fractions(self.arrow.names[i], chunk)
         if rows.schema.equals(self.arrow):
             return rows
         columns = [
@@ -107,6 +105,32 @@ class OrcSettings:
         return orc.ORCWriter(
             stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more)
         )
+
+
+def _holds_timestamps(type_: DataType) -> bool:
+    """Whether there is a timestamp anywhere in the type."""
+    inner = [one for one in (type_.key, type_.element) if one is not None]
+    inner += [one.type for one in type_.fields]
+    return type_.is_timestamp or any(map(_holds_timestamps, inner))
+
+
+def _check_fractions(name: str, column: pa.Array) -> None:
+    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds: Arrow's writer leaves a
+    negative rest where Java expects none."""
+    for path, leaf in leaf_columns(name, column):
+        if not pa.types.is_timestamp(leaf.type):
+            continue
+        values, step = leaf.view(pa.int64()), _PER_SECOND[leaf.type.unit]
+        whole = pc.equal(pc.multiply(pc.divide(values, step), step), values)
+        broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
+        if broken:
+            raise InvalidData(
+                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which "
+                "cannot be written to ORC files so that Java reads them. Cut the fractions off, or set "
+                "file.format to parquet.",
+                column=path,
+                count=broken,
+            )
 
 
 def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from paimon_stream.format.stats import NO_STATS, ColumnStats
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.file_schema import leaf_paths
-from paimon_stream.write.row_stats import Bounds, RowStats, column_bounds, merged
+from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
 
 __all__ = ["MICRO_DIGITS", "ParquetStats"]
 

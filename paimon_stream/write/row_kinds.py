@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.merge.functions import TAKES_BACK
+from paimon_stream.merge.functions import RETRACTABLE
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from paimon_stream.options import (
     IGNORE_UPDATE_BEFORE,
@@ -181,7 +181,7 @@ def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
         return both, "partial-update cannot take back what a row has set"
     if merge.engine == AGGREGATION:
         for name, rule in merge.rules.items():
-            if rule.function not in TAKES_BACK and not rule.ignore_retract:
+            if rule.function not in RETRACTABLE and not rule.ignore_retract:
                 why = f"{rule.function} of column {name!r} takes no value back"
                 if merge.remove_on_delete:
                     return (UPDATE_BEFORE,), why

@@ -2,8 +2,8 @@
 
 A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it. `task` and
 `number` are its place in the order: by task, then by number. `piece` is bytes: the pieces of one shuffle key,
-in order, are one Arrow stream after the other, and `ends` is set at the last piece of each stream. So the rows
-of a shuffle key come out by task and, within a task, in the order that the task had them.
+in order, are one Arrow stream after the other, and `ends` is set at the last piece of each stream. So the
+rows of a shuffle key come out by task and, within a task, in the order that the task had them.
 
 Where the partition or bucket of a row cannot be computed, because a value is wrong, its batch goes to the
 first shuffle key unchanged: the task that writes it finds the same error and reports it.

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.merge.folds import folded
-from paimon_stream.merge.functions import FUNCTIONS, TAKES_BACK, ColumnRule
+from paimon_stream.merge.functions import FUNCTIONS, RETRACTABLE, ColumnRule
+from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.lists import equals
-from paimon_stream.merge.runs import Runs
-from paimon_stream.merge.steps import ADD, BACK, NOTHING, OLDER, SET, Steps
+from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
 from tests.mergekit import WIDE, Refused, fold_steps
 
-DOES = {"nothing": NOTHING, "set": SET, "add": ADD, "older": OLDER, "back": BACK}
+DOES = {"nothing": SKIP, "set": SET, "add": ADD, "older": OUT_OF_ORDER, "back": RETRACT}
 
 
 def decimals(scale: int, digits: int) -> Callable[[Random], Decimal]:
@@ -78,7 +78,7 @@ def random_keys(random: Random, function: str, value: Callable[[Random], Any], k
     choices = ["add", "add", "add"]
     if random.random() < 0.7:
         choices += ["older", "older", "set", "nothing"]
-    if random.random() < (0.7 if function in TAKES_BACK else 0.2):
+    if random.random() < (0.7 if function in RETRACTABLE else 0.2):
         choices += ["back", "back"]
     nulls = random.choice([0, 0.2, 0.9])
     sizes = [random.randint(1, 8) for _ in range(keys)]
@@ -89,14 +89,14 @@ def random_keys(random: Random, function: str, value: Callable[[Random], Any], k
     ]
 
 
-def as_steps(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, Steps]:
-    """The same as rows of a table in any order, and the steps."""
+def as_actions(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, RowActions]:
+    """The same as rows of a table in any order, and the actions."""
     rows = [row for key in keys for row in key]
     order = random.sample(range(len(rows)), len(rows))
     values = [rows[place][1] for place in np.argsort(order)]
     starts = np.cumsum([0, *map(len, keys[:-1])])
     does = np.array([DOES[what] for what, _ in rows], np.int8)
-    return column_of(type_, values), Steps(Runs(np.array(order), starts, np.zeros_like(does)), does)
+    return column_of(type_, values), RowActions(KeyRuns(np.array(order), starts, np.zeros_like(does)), does)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -114,7 +114,7 @@ def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     own = f"fields.{name}."
     options = {f"{own}aggregate-function": function, f"{own}distinct": str(distinct).lower()}
     options[f"{own}ignore-retract"] = str(ignores).lower()
-    column, steps = as_steps(random, type_, given_keys)
+    column, actions = as_actions(random, type_, given_keys)
 
     error: type[Exception] | None = None
     try:
@@ -125,9 +125,9 @@ def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
         error = InvalidData
     if error:
         with pytest.raises(error):
-            folded("db.t", name, column, rule, steps)
+            folded("db.t", name, column, rule, actions)
         return
-    made = folded("db.t", name, column, rule, steps)
+    made = folded("db.t", name, column, rule, actions)
     made.validate(full=True)
     found = made.to_pylist()
     if name == "m":

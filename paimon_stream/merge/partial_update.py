@@ -17,22 +17,31 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.folds import folded
 from paimon_stream.merge.functions import ColumnRule
+from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.order import Flags, Ints, flat, nulls, run_starts, sort_columns
-from paimon_stream.merge.runs import Runs
+from paimon_stream.merge.row_actions import (
+    ADD,
+    OUT_OF_ORDER,
+    RETRACT,
+    SET,
+    SKIP,
+    ActionCodes,
+    RowActions,
+    picked,
+)
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-from paimon_stream.merge.steps import ADD, BACK, NOTHING, OLDER, SET, Does, Steps, picked
 
 __all__ = ["partially_updated"]
 
 _INSERT, _DELETE = 0, 3
 
 
-def partially_updated(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
+def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     """The table's columns, one row per key; every key has several rows. Raises `InvalidData`."""
     return _grouped(spec, table, runs) if spec.groups else _plain(spec, table, runs)
 
 
-def _plain(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
+def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     """Without sequence groups."""
     adds = ~runs.retracts
     if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
@@ -50,7 +59,7 @@ def _plain(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
     if spec.remove_on_delete:
         begin = runs.last(runs.deletes)
         counts |= runs.deletes
-        counts &= np.arange(len(runs.order)) >= begin[runs.run_of]
+        counts &= np.arange(len(runs.order)) >= begin[runs.key_of]
         kept = kept | runs.deletes[newest]
     elif spec.ignore_delete:
         newest = runs.last(adds)
@@ -84,7 +93,7 @@ class _Group:
     ranks: Ints
 
 
-def _grouped(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
+def _grouped(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     groups = {
         position: _Group(group.ordering, group.deletes, *_ranks(arrays, runs, group.ordering))
@@ -97,8 +106,8 @@ def _grouped(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
     removing = np.zeros_like(adds) if spec.ignore_delete else _removing(groups.values(), runs)
     deleted = (runs.last(adds) < 0) | removing[newest] & (newest >= 0)
     changes = _Changes(runs, counts, removing)
-    steps = {position: changes.of_group(group) for position, group in groups.items()}
-    alone = changes.steps(np.where(adds, ADD, NOTHING))
+    actions = {position: changes.of_group(group) for position, group in groups.items()}
+    alone = changes.actions(np.where(adds, ADD, SKIP))
     columns = []
     for name, column in arrays.items():
         rule = spec.rules.get(name)
@@ -111,12 +120,12 @@ def _grouped(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
         elif rule.group is None:
             columns.append(folded(spec.table, name, column, rule, alone))
         else:
-            mine = _steps_of(name, rule, groups[rule.group], steps[rule.group])
+            mine = _actions_of(name, rule, groups[rule.group], actions[rule.group])
             columns.append(folded(spec.table, name, column, rule, mine))
     return columns
 
 
-def _ranks(arrays: dict[str, pa.Array], runs: Runs, ordering: tuple[str, ...]) -> tuple[Flags, Ints]:
+def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]) -> tuple[Flags, Ints]:
     empty = np.ones(len(runs.order), np.bool_)
     parts = []
     for name in ordering:
@@ -131,7 +140,7 @@ def _ranks(arrays: dict[str, pa.Array], runs: Runs, ordering: tuple[str, ...]) -
     return ~empty, ranks
 
 
-def _newer(group: _Group, runs: Runs, resets: Flags) -> Flags:
+def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
     """Where a row is no older than what its key holds: the newest row before it, from the last one on that
     replaced the whole row."""
     begins = resets.copy()
@@ -145,7 +154,7 @@ def _newer(group: _Group, runs: Runs, resets: Flags) -> Flags:
     return made
 
 
-def _removing(groups: Iterable[_Group], runs: Runs) -> Flags:
+def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
     """Which -D remove their row: those that are no older in a group that says so. With one such group they
     are known at once; with several a removal sets the others back, and what follows is looked at again: each
     time one more of every key's removals is certain, and mostly all are after a few times."""
@@ -161,9 +170,9 @@ def _removing(groups: Iterable[_Group], runs: Runs) -> Flags:
 
 
 class _Changes:
-    """What rows do to columns, where a key's first row, if it retracts, is held before it is taken back."""
+    """What rows do to columns, where a key's first row, if it retracts, is held before it is retracted."""
 
-    def __init__(self, runs: Runs, counts: Flags, removing: Flags) -> None:
+    def __init__(self, runs: KeyRuns, counts: Flags, removing: Flags) -> None:
         self._runs = runs
         self._counts = counts
         self._removing = removing
@@ -174,27 +183,29 @@ class _Changes:
         self._begins = self._twice + np.arange(len(self._twice))
         starts = runs.starts + np.cumsum(begins)[runs.starts] - begins[runs.starts]
         self._places = places
-        self._doubled = Runs(runs.order[places], starts, runs.kinds[places])
+        self._doubled = KeyRuns(runs.order[places], starts, runs.kinds[places])
 
-    def steps(self, does: Does) -> Steps:
-        """The steps of rows that do this, where none removes the row and none begins it."""
-        does = np.where(self._removing, SET, does)[self._places]
-        does[self._begins] = SET
-        return Steps(self._doubled, does)
+    def actions(self, codes: ActionCodes) -> RowActions:
+        """The actions of rows that do this, where none removes the row and none begins it."""
+        codes = np.where(self._removing, SET, codes)[self._places]
+        codes[self._begins] = SET
+        return RowActions(self._doubled, codes)
 
-    def of_group(self, group: _Group) -> tuple[Steps, Steps]:
+    def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
         """For columns with a function, and for those without: an older row does nothing to these."""
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts
-        does = np.where(runs.retracts, BACK, np.where(newer, ADD, OLDER))
-        return self.steps(np.where(there, does, NOTHING)), self.steps(np.where(there & newer, does, NOTHING))
+        codes = np.where(runs.retracts, RETRACT, np.where(newer, ADD, OUT_OF_ORDER))
+        return self.actions(np.where(there, codes, SKIP)), self.actions(np.where(there & newer, codes, SKIP))
 
 
-def _steps_of(name: str, rule: ColumnRule, group: _Group, steps: tuple[Steps, Steps]) -> Steps:
-    with_function, without = steps
+def _actions_of(
+    name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]
+) -> RowActions:
+    with_function, without = actions
     if rule.function != "of_group":
         return with_function
     if name in group.ordering:
-        return Steps(without.runs, np.where(without.backs, ADD, without.does))
+        return RowActions(without.runs, np.where(without.retracts, ADD, without.codes))
     return without

@@ -16,14 +16,14 @@ import pyarrow as pa
 from paimon_stream.merge.order import Flags, Ints, Part, flat, run_starts, sort_columns
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
-__all__ = ["Runs", "sorted_runs"]
+__all__ = ["KeyRuns", "sorted_runs"]
 
 _UPDATE_BEFORE = 1
 _DELETE = 3
 
 
 @dataclass(frozen=True)
-class Runs:
+class KeyRuns:
     """Rows of a table in merge order. `order` are positions in the table, `starts` where in `order` the rows
     of each key begin, `kinds` the row kinds along `order`."""
 
@@ -43,7 +43,7 @@ class Runs:
         return made
 
     @cached_property
-    def run_of(self) -> Ints:
+    def key_of(self) -> Ints:
         """Along `order`, the position in `starts` of each row's key."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
@@ -70,14 +70,14 @@ class Runs:
         found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(found == rows, -1, found)
 
-    def select(self, wanted: Flags) -> Runs:
+    def select(self, wanted: Flags) -> KeyRuns:
         """The rows where `wanted` holds along `order`; keys without any are gone."""
-        order, run_of = self.order[wanted], self.run_of[wanted]
-        starts = run_starts([run_of]) if len(run_of) else np.zeros(0, np.int64)
-        return Runs(order, starts, self.kinds[wanted])
+        order, key_of = self.order[wanted], self.key_of[wanted]
+        starts = run_starts([key_of]) if len(key_of) else np.zeros(0, np.int64)
+        return KeyRuns(order, starts, self.kinds[wanted])
 
 
-def sorted_runs(spec: MergeSpec, table: pa.Table) -> Runs:
+def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:
     """The rows of a table of one bucket in merge order."""
     keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
     newest = [
@@ -91,7 +91,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> Runs:
     if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
         order = _older_last(order, [*keys, *newest, sequence])
     kinds = flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
-    return Runs(order, starts, kinds)
+    return KeyRuns(order, starts, kinds)
 
 
 def _order(parts: list[Part], sequence: Ints) -> Ints:

@@ -10,25 +10,25 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.merge.folds import folded
+from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.order import flat
-from paimon_stream.merge.runs import Runs
+from paimon_stream.merge.row_actions import ADD, RETRACT, SET, RowActions, picked
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
-from paimon_stream.merge.steps import ADD, BACK, SET, Steps, picked
 
 __all__ = ["aggregated"]
 
 _INSERT, _DELETE = 0, 3
 
 
-def aggregated(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
+def aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     """The table's columns, one row per key; every key has several rows. Raises `InvalidData`."""
     newest = runs.ends - 1
-    does = np.where(runs.retracts, BACK, ADD)
+    codes = np.where(runs.retracts, RETRACT, ADD)
     deleted = np.zeros(len(runs.starts), np.bool_)
     if spec.remove_on_delete:
-        does[runs.deletes] = SET
+        codes[runs.deletes] = SET
         deleted = runs.deletes[newest]
-    steps = Steps(runs, does)
+    actions = RowActions(runs, codes)
     columns = []
     for name in table.column_names:
         column = flat(table.column(name))
@@ -38,5 +38,5 @@ def aggregated(spec: MergeSpec, table: pa.Table, runs: Runs) -> list[pa.Array]:
         elif name == SEQUENCE or rule is None:
             columns.append(picked(column, runs, newest))
         else:
-            columns.append(folded(spec.table, name, column, rule, steps))
+            columns.append(folded(spec.table, name, column, rule, actions))
     return columns
