@@ -1,7 +1,7 @@
 """Paimon's data types: their text and JSON forms, and what they are in Arrow (format.md §2.4, §2.5).
 
 Every type of the format can be read here; which of them can be *written* is the writer's decision
-(`write/columns.py`).
+(`write/conform.py`).
 """
 
 from __future__ import annotations
