@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paimon_stream.commit.committer import CommitRequest, Committer
-from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.commit.request import Published
-from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
@@ -37,6 +35,8 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import FileStat, PutResult
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import Table, create_table
 
 FIELDS = (

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering, rewrites
-from paimon_stream.commit.story import Story
 from paimon_stream.commit.table_commit import TableCommit, batch_user
-from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import (
     CommitUnknown,
     IncompatibleSchema,
@@ -35,6 +32,9 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
+from paimon_stream.stream.story import Story
+from paimon_stream.stream.unsupported_options import warn_of_work_left
+from paimon_stream.stream.writable import check_writable, warn_of_compaction
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task

@@ -1,6 +1,6 @@
 """Is a restart of a stream safe, what would it do, and what to do if not.
 
-The doctor asks what the sink asks before its first batch (`commit/first_judgement.py`), with the identity
+The doctor asks what the sink asks before its first batch (`stream/evidence.py`), with the identity
 and the batch that Spark would come with after a restart, which it reads from the checkpoint. So its answer
 is the sink's, as long as nobody changes the table, the checkpoint or the sink's arguments in between.
 
@@ -13,12 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from paimon_stream.commit.claims import RegisteredWriter, registered_writers
-from paimon_stream.commit.first_judgement import Batch, FirstJudgement, gather, judge
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
-from paimon_stream.commit.replay_errors import Refusals
-from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, ReplayError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
@@ -34,6 +28,12 @@ from paimon_stream.options import (
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.claims import RegisteredWriter, registered_writers
+from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, judge
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 
@@ -105,16 +105,16 @@ def examine(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NotingRefusals(Refusals):
+class _NotingReplayErrors(ReplayErrors):
     """Refuses as the sink does; what an operator's option lets pass is noted instead of logged."""
 
     noted: list[str] = field(default_factory=list)
 
-    def _decide(self, option: Option[str], kind: type[ReplayError], cause: str, cure: str) -> None:
+    def decide(self, option: Option[str], kind: type[ReplayError], cause: str, cure: str) -> None:
         if self.options.value(option) == "continue":
             self.noted.append(f"{kind.__name__} is passed over, because {option.key} = continue: {cause}.")
             return
-        Refusals._decide(self, option, kind, cause, cure)
+        ReplayErrors.decide(self, option, kind, cause, cure)
 
 
 class _Doctor:
@@ -197,7 +197,7 @@ class _Doctor:
             query_name=self._query_name,
             token="doctor",
         )
-        refuse = _NotingRefusals(
+        refuse = _NotingReplayErrors(
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
         )
         last = self._last_of(user, identity.query_id)
@@ -232,7 +232,7 @@ class _Doctor:
         identity: WriterIdentity,
         batch: Batch,
         others: frozenset[str],
-        refuse: Refusals,
+        refuse: ReplayErrors,
     ) -> FirstJudgement:
         check_writable(table)
         evidence = gather(table, identity, batch, claimed=others.__contains__, runtime=self._runtime)

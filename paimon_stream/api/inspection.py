@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from paimon_stream.api.table_file import table_file
-from paimon_stream.commit.claims import RegisteredWriter, registered_writers
-from paimon_stream.commit.story import NO_STORY, Story
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.read.scan import find_snapshot
+from paimon_stream.stream.claims import RegisteredWriter, registered_writers
+from paimon_stream.stream.story import NO_STORY, Story
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore

@@ -8,8 +8,8 @@ from typing import Any
 
 from paimon_stream.commit.base import Base
 from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
-from paimon_stream.commit.writable import check_writable
 from paimon_stream.format.entries import FileKind
+from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
 from paimon_stream.api.table_file import TableFile, table_file
-from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound
@@ -40,6 +39,7 @@ from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
+from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore

@@ -10,9 +10,9 @@ from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, Column, Listing, say
 from paimon_stream.cli.text import iso
-from paimon_stream.commit.story import Story
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.stream.story import Story
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["snapshot_json", "snapshots"]

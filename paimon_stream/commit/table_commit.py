@@ -17,7 +17,7 @@ from paimon_stream.commit.existence import missing_files
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
-from paimon_stream.commit.replay_errors import Refusals
+from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.usage import names_in_use

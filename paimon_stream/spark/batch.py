@@ -2,7 +2,7 @@
 
 The order matters: who writes is told first, the batch is judged before any work, rows are written by one
 Spark action, and only then is anything published (design, Exactly once). The judging and publishing are
-`commit/stream.py`'s; here is what needs Spark.
+`stream/writer.py`'s; here is what needs Spark.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
-from paimon_stream.commit.stream import Batch, StreamWriter
-from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import (
     InvalidOption,
     PaimonStreamError,
@@ -51,6 +48,9 @@ from paimon_stream.spark.shuffle import is_grouped, may_gather
 from paimon_stream.spark.small_batch import BatchSizes, write_small
 from paimon_stream.spark.spread import Spread
 from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.writable import check_writable
+from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
 

@@ -16,10 +16,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
+from paimon_stream.stream.identity import WriterIdentity
 
 __all__ = [
     "NOT_AS_KNOWN",

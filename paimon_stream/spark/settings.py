@@ -8,11 +8,11 @@ from typing import Final
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.stream import BeforeCommit
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
+from paimon_stream.stream.writer import BeforeCommit
 
 __all__ = ["OnCommit", "SinkSettings"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.stream import BeforeCommit
 from paimon_stream.extras import require
 from paimon_stream.runtime import system
 from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.stream.writer import BeforeCommit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -107,7 +107,7 @@ _NOT_BUILT: Final = {
     "data-evolution.enabled": "data evolution",
 }
 _NOT_BUILT_KEYED: Final = {"pk-clustering-override": "files that are not sorted by the key"}
-# Those of them that, in tables with primary keys, are the compaction's work; `commit/writable.py` says when.
+# Those of them that, in tables with primary keys, are the compaction's work; `stream/writable.py` says when.
 _LEFT_TO_COMPACTION: Final = ("deletion-vectors.enabled",)
 # Those of them whose commits give each row an id.
 _MADE_BY_COMMITS: Final = ("row-tracking.enabled", "data-evolution.enabled")
@@ -136,7 +136,7 @@ def check_writable(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
     written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
     for options that contradict the schema (design, What is refused). What merging rows of a key asks for is
-    `commit/writable.py`'s to judge, which asks this first."""
+    `stream/writable.py`'s to judge, which asks this first."""
     _check_kind(table)
     _check_options(table)
     for one in table.schema.partition_fields:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import Fresh
-from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.errors import UnsupportedTable
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import Fresh
+from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.golden.casekit import load, model, require_same
 from tests.tablekit import write_rows
 

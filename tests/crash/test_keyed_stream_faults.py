@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.commit.first_judgement import Batch
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import AlreadyCommitted, Reuse
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.stream import StreamWriter
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed
+from paimon_stream.stream.evidence import Batch
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 from tests.commitkit import Bench
 from tests.crash.test_commit_faults import FAULTS

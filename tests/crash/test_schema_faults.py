@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.first_judgement import Batch
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import AlreadyCommitted, Reuse
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.stream import StreamWriter
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
@@ -21,6 +17,10 @@ from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.evidence import Batch
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, functions
 
 from paimon_stream import CommitReport, PaimonSink, errors
 from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.story import Story
+from paimon_stream.stream.story import Story
 from tests.spark.kit import Job
 
 NO_PY4J_CAUSE = ("direct cause of the following exception", "During handling of the above exception")

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.commit.story import Story
 from paimon_stream.errors import (
     BucketCountChanged,
     IncompatibleSchema,
@@ -21,6 +20,7 @@ from paimon_stream.errors import (
     OutsidePartition,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.stream.story import Story
 from paimon_stream.table.schema import SchemaStore
 
 NUMBERS = count()

@@ -28,8 +28,8 @@ from paimon_stream.cli.output import Answer, Listing, show
 from paimon_stream.cli.page import render
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
-from paimon_stream.commit.story import Story
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.story import Story
 
 ROOT = Path(__file__).parent.parent.parent
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]

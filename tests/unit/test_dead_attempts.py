@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
@@ -16,6 +15,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.faults import Killed
+from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.table.message_files import data_files, written_files
 from tests.commitkit import Bench
 from tests.unit.test_publish import At, others

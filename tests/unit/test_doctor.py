@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.api.doctor import Diagnosis, examine
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.stream import Batch, StreamWriter
 from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import create_table
 from tests.commitkit import FIELDS, Bench
 

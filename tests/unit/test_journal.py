@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.claims import Claims
-from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.errors import CorruptMetadata, DuplicateWriter, UnknownVersion
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.journal_entry import PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.journal import Journal
 from tests.unit.test_ledger import ME, entry
 

@@ -8,19 +8,6 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.claims import RegisteredWriter
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import (
-    AlreadyCommitted,
-    Evidence,
-    Fresh,
-    Memory,
-    Reuse,
-    Verdict,
-    judge_first,
-    judge_next,
-)
-from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
@@ -38,6 +25,19 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId,
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import RegisteredWriter
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import (
+    AlreadyCommitted,
+    Evidence,
+    Fresh,
+    Memory,
+    Reuse,
+    Verdict,
+    judge_first,
+    judge_next,
+)
+from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 
 ME = WriterIdentity(
@@ -134,8 +134,8 @@ class World:
         for id_ in ids:
             self.storage.delete(f"snapshot/snapshot-{id_}")
 
-    def refusals(self, batch_id: int) -> Refusals:
-        return Refusals(
+    def refusals(self, batch_id: int) -> ReplayErrors:
+        return ReplayErrors(
             location="memory:t", user=self.identity.user, batch_id=batch_id, options=Options(self.options)
         )
 

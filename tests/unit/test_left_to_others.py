@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.stream import Batch, StreamWriter
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.commitkit import Bench
 
 NUMBERS = count()

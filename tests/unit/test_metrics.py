@@ -10,7 +10,6 @@ import pytest
 from paimon_stream.commit.counts import Counts
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.story import Story
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
@@ -19,6 +18,7 @@ from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import METRICS, CommitMetrics
 from paimon_stream.metrics.histogram import Distribution, Histogram
 from paimon_stream.metrics.log import LOGGER_NAME, LogReporter
+from paimon_stream.stream.story import Story
 from tests.commitkit import Bench, data_file
 
 REPORT = CommitReport(

@@ -10,7 +10,6 @@ import pytest
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.commit.writable import check_writable
 from paimon_stream.errors import (
     DeletedFiles,
     HistoryUnknown,
@@ -23,6 +22,7 @@ from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.options import Options
+from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.table import load_table
 from tests.commitkit import Bench, data_file

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paimon_stream.commit.claims import RegisteredWriter, duplicate_writer
-from paimon_stream.commit.identity import WriterIdentity, is_own
-from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
+from paimon_stream.stream.identity import WriterIdentity, is_own
+from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict", "judge_first", "judge_next"]
@@ -94,7 +94,7 @@ class Memory:
     seen: SnapshotRef | None
 
 
-def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: Refusals) -> Fresh:
+def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh:
     """Judges a later batch of a run: it must be a new one, our last snapshot still in the lineage, and
     nobody else may have published the batch since the run last looked.
 
@@ -118,7 +118,7 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
     return Fresh(seen=seen, own=memory.own)
 
 
-def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: Refusals) -> Verdict:
+def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from storage alone."""
     same_table = _judge_table(evidence, refuse)
     entry = _own_entry(evidence.entry, evidence.identity) if same_table else None
@@ -206,7 +206,7 @@ def _same_stream(
     )
 
 
-def _judge_table(evidence: Evidence, refuse: Refusals) -> bool:
+def _judge_table(evidence: Evidence, refuse: ReplayErrors) -> bool:
     """Is this still the table the stream wrote to? Returns whether its journal speaks of this one."""
     entries = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
     noted = (one.schema_digest for one in (evidence.registered, *entries) if one is not None)
@@ -216,7 +216,7 @@ def _judge_table(evidence: Evidence, refuse: Refusals) -> bool:
     return False
 
 
-def _judge_identity(evidence: Evidence, history: _History, refuse: Refusals) -> None:
+def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
     """Does this stream continue where another checkpoint wrote?"""
     identity, registered = evidence.identity, evidence.registered
     if registered is not None:
@@ -250,7 +250,7 @@ def _judge_known(
     seen: SnapshotRef | None,
     entry: JournalEntry | None,
     last_entry: JournalEntry | None,
-    refuse: Refusals,
+    refuse: ReplayErrors,
 ) -> Verdict:
     """Our newest snapshot is there: its identifier against the batch.
 
@@ -300,7 +300,7 @@ def _judge_entry(
     entry: JournalEntry,
     latest: Snapshot | None,
     seen: SnapshotRef | None,
-    refuse: Refusals,
+    refuse: ReplayErrors,
 ) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     base = 0 if entry.base is None else entry.base.id
@@ -324,7 +324,7 @@ def _judge_lost_batch(
     last_entry: JournalEntry,
     latest: Snapshot | None,
     history: _History,
-    refuse: Refusals,
+    refuse: ReplayErrors,
 ) -> None:
     """No snapshot of ours is left, but an earlier batch was journalled, and Spark went on after it: it
     was committed. So its snapshot has expired, or was rolled back."""
@@ -339,7 +339,7 @@ def _judge_lost_batch(
         )
 
 
-def _judge_unknown(evidence: Evidence, history: _History, refuse: Refusals) -> None:
+def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed?"""
     registered, done = evidence.registered, evidence.previous_done_millis
     if registered is None:
@@ -357,7 +357,7 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: Refusals) -> N
 
 
 def _require_in_lineage(
-    snapshots: SnapshotStore, own: SnapshotRef, latest: Snapshot | None, refuse: Refusals
+    snapshots: SnapshotStore, own: SnapshotRef, latest: Snapshot | None, refuse: ReplayErrors
 ) -> None:
     kept = snapshots.find(own.id)
     if kept is not None and kept.nonce == own.nonce:

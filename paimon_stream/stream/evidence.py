@@ -8,27 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from paimon_stream.commit.claims import Claims
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.commit.plan import collect
-from paimon_stream.commit.replay_errors import Refusals
-from paimon_stream.commit.reuse import why_not_reusable
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.errors import SequenceConflict
+from paimon_stream.errors import NotFound, SequenceConflict
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.runtime import Runtime
+from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
+from paimon_stream.runtime import Clock, Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 __all__ = ["Batch", "FirstJudgement", "gather", "judge"]
+
+_HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
+"""Older prepared files may be taken by an orphan cleaner (default age 1 day) before they are public."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +105,7 @@ def judge(
     table: Table,
     snapshots: SnapshotStore,
     evidence: Evidence,
-    refuse: Refusals,
+    refuse: ReplayErrors,
     runtime: Runtime,
     *,
     overwrites: bool = False,
@@ -111,7 +117,7 @@ def judge(
     """
     verdict = judge_first(snapshots, evidence, refuse)
     if isinstance(verdict, Reuse):
-        why_not = why_not_reusable(
+        why_not = _why_not_reusable(
             table.storage, table, evidence.schema_digest, evidence.offsets_hash, runtime.clock, verdict.entry
         )
         if verdict.entry.overwrites is not overwrites:
@@ -123,6 +129,33 @@ def judge(
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
             return FirstJudgement(verdict=again, written_again=why_not)
     return FirstJudgement(verdict=verdict)
+
+
+def _why_not_reusable(
+    storage: Storage,
+    table: Table,
+    schema_digest: str,
+    offsets_hash: str | None,
+    clock: Clock,
+    entry: JournalEntry,
+) -> str | None:
+    """What no longer holds of the journalled attempt, in words; None if it may be committed.
+
+    The batch must be the same data (its source offsets), for the same table, schema and bucket count,
+    prepared lately, and every file must still be there (design, Exactly once, step 4).
+    """
+    if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
+        return "the journal's reuse is off"
+    if entry.offsets_hash is None or entry.offsets_hash != offsets_hash:
+        return "its source offsets cannot be compared with those the files were prepared for"
+    if (entry.schema_digest, entry.schema_id) != (schema_digest, table.schema.id):
+        return "the table's schema changed since its files were prepared"
+    if entry.total_buckets != table.options.value(BUCKET):
+        return "the table's bucket count changed since its files were prepared"
+    if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
+        return "its prepared files are so old that an orphan cleaner may take them"
+    missing = sum(not _exists(storage, path) for path in data_files(table.layout, entry.messages))
+    return f"{missing} of its prepared files are gone" if missing else None
 
 
 def _why_numbers_are_taken(
@@ -146,3 +179,11 @@ def _count_live(
     touched = frozenset(message.partition for message in messages)
     entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
     return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})
+
+
+def _exists(storage: Storage, path: str) -> bool:
+    try:
+        storage.stat(path)
+    except NotFound:
+        return False
+    return True

@@ -14,29 +14,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from paimon_stream.commit.claims import Claims, duplicate_writer
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.dead_attempts import remove_dead_attempts, snapshots_of_batch
-from paimon_stream.commit.first_judgement import Batch, gather, judge
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import (
-    AlreadyCommitted,
-    Evidence,
-    Fresh,
-    Memory,
-    Reuse,
-    Verdict,
-    judge_next,
-)
-from paimon_stream.commit.left_to_others import warn_of_work_left
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
-from paimon_stream.commit.replay_errors import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.commit.story import Story
-from paimon_stream.commit.writable import check_writable, warn_of_compaction
 from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
@@ -46,6 +29,23 @@ from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, I
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.stream.claims import Claims, duplicate_writer
+from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
+from paimon_stream.stream.evidence import Batch, gather, judge
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import (
+    AlreadyCommitted,
+    Evidence,
+    Fresh,
+    Memory,
+    Reuse,
+    Verdict,
+    judge_next,
+)
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.stream.story import Story
+from paimon_stream.stream.unsupported_options import warn_of_work_left
+from paimon_stream.stream.writable import check_writable, warn_of_compaction
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -122,7 +122,7 @@ class StreamWriter:
         self._observer.reached(Phase.JUDGED, batch.batch_id)
         return verdict
 
-    def _judge_first(self, batch: Batch, refuse: Refusals) -> Verdict:
+    def _judge_first(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         if self.table.options.value(COMMIT_GUARD) == "probe":
             probe_atomic_create(self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
         self._claims.acquire()
@@ -163,8 +163,8 @@ class StreamWriter:
     def _manifests(self) -> ManifestStore:
         return ManifestStore(self._storage, self.table.options, self._runtime)
 
-    def _refusals(self, batch: Batch) -> Refusals:
-        return Refusals(
+    def _refusals(self, batch: Batch) -> ReplayErrors:
+        return ReplayErrors(
             location=self._storage.location,
             user=self._identity.user,
             batch_id=batch.batch_id,

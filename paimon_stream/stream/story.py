@@ -1,7 +1,7 @@
 """What a stream writes about a batch into the snapshot's properties, so that a table tells its own story.
 
 Only what is known before publishing, a few small numbers. Nothing is ever judged by them (that is what the
-marks of `commit/identity.py` are for), and other engines ignore them.
+marks of `stream/identity.py` are for), and other engines ignore them.
 """
 
 from __future__ import annotations

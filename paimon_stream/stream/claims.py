@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.commit.identity import WriterIdentity
 from paimon_stream.errors import CorruptMetadata, DuplicateWriter, NotFound
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.layout import escape_user
 
 __all__ = ["Claims", "RegisteredWriter", "duplicate_writer", "registered_writers"]

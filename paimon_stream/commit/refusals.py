@@ -1,0 +1,64 @@
+"""What a commit refuses where it cannot be proven that it was not made before: the error, or a warning where
+an operator has decided to continue. One place for the wording, so that every text names table, user, batch,
+cause and cure; `stream/replay_errors.py` has the refusals that only a stream knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from paimon_stream.errors import HistoryUnknown, ReplayError, SharedCheckpoint
+from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
+
+__all__ = ["Refusals"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """Raises for one batch of one commit user, as the options say."""
+
+    location: str
+    user: str
+    batch_id: int
+    options: Options
+
+    def history_unknown(self, cause: str) -> None:
+        """Nothing tells whether the batch was committed."""
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            HistoryUnknown,
+            f"whether the batch was committed cannot be told: {cause}",
+            "Look for the batch's rows in the table. If they are missing, let it continue; keep snapshots "
+            "longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min)",
+        )
+
+    def shared_checkpoint(self, snapshot_id: int, identifier: int, run_id: str | None) -> SharedCheckpoint:
+        """The error for a batch that another run has published meanwhile."""
+        who = f"run {run_id}" if run_id else "another writer"
+        return SharedCheckpoint(
+            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} "
+            f"published batch {identifier} under the same user (snapshot {snapshot_id}). Its data stands and "
+            "this batch was not published. Two queries run on one checkpoint or share a commit user: stop "
+            "one.",
+            table=self.location,
+            user=self.user,
+            batch=self.batch_id,
+            snapshot=snapshot_id,
+        )
+
+    def decide(self, option: Option[str], kind: type[ReplayError], cause: str, cure: str) -> None:
+        """Raises that kind of error, unless the option says to continue."""
+        what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
+        if self.options.value(option) == "continue":
+            _LOG.warning("%s Continuing, because %s = continue.", what, option.key)
+            return
+        raise kind(
+            f"{what} Nothing was written. {cure}: option {option.key!r} = 'continue'.",
+            table=self.location,
+            user=self.user,
+            batch=self.batch_id,
+            option=option.key,
+        )

@@ -1,0 +1,1 @@
+"""Exactly once: one stream writing batches into one table, whatever dies in between."""

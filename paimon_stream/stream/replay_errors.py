@@ -1,0 +1,57 @@
+"""The refusals of the ledger: each raises its error, or lets pass with a warning where an operator has
+decided to continue.
+"""
+
+from __future__ import annotations
+
+from paimon_stream.commit.refusals import Refusals
+from paimon_stream.errors import CheckpointReset, CheckpointRewound, TableReplaced, TableRolledBack
+from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
+
+__all__ = ["ReplayErrors"]
+
+
+class ReplayErrors(Refusals):
+    """Raises for one batch of one stream, as the options say."""
+
+    __slots__ = ()
+
+    def checkpoint_reset(self, other_query: str | None, where: str) -> None:
+        """Another checkpoint of this stream wrote here."""
+        who = "a writer that left no query id" if other_query is None else f"query {other_query}"
+        self.decide(
+            ON_CHECKPOINT_RESET,
+            CheckpointReset,
+            f"{who} wrote here before under this stream's identity ({where}), so this checkpoint is new or "
+            "the commit user is shared, and rows may be read from the source a second time",
+            "Restore the old checkpoint; or, if the rows may be written again or the source was moved past "
+            "them, let it continue",
+        )
+
+    def checkpoint_rewound(self, cause: str) -> None:
+        """The table is ahead of the checkpoint."""
+        self.decide(
+            ON_CHECKPOINT_RESET,
+            CheckpointRewound,
+            f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
+            "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
+        )
+
+    def table_replaced(self, cause: str) -> None:
+        """The table is not the one the stream wrote to."""
+        self.decide(
+            ON_TABLE_CHANGE,
+            TableReplaced,
+            f"{cause}: it was dropped and created again, and rows of earlier batches are not in it",
+            "Start a new checkpoint to write everything again; or let it continue with this batch",
+        )
+
+    def table_rolled_back(self, cause: str) -> None:
+        """Our last snapshot is gone from the lineage."""
+        self.decide(
+            ON_TABLE_CHANGE,
+            TableRolledBack,
+            f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a "
+            "snapshot, and rows of earlier batches are not in it",
+            "Write those rows again from the source (a new checkpoint); or let it continue with this batch",
+        )
