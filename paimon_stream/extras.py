@@ -19,8 +19,8 @@ def require(module: str, extra: str, needed_for: str) -> Any:
         return importlib.import_module(module)
     except ImportError as missing:
         raise MissingExtra(
-            f"{needed_for} needs {missing.name or module}, which is not installed. "
-            f"Run: pip install 'paimon-stream[{extra}]'",
+            f"{needed_for} needs {missing.name or module}, which is not installed. Install paimon-stream "
+            f"with its extra {extra!r}: in a checkout of it, run pip install '.[{extra}]'",
             module=module,
             extra=extra,
         ) from None

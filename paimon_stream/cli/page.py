@@ -22,7 +22,7 @@ _START: Final = """\
 
 <!-- Generated: python -m paimon_stream.cli.page > docs/cli.md -->
 
-    pip install 'paimon-stream[cli]'
+    pip install '.[cli]'                                       # in a checkout
     paimon-stream snapshots /data/warehouse/shop.db/orders     # or: python -m paimon_stream snapshots …
 
 `TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. Spark is not needed.

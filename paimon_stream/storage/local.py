@@ -57,6 +57,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
     errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
+    errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
     errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
     errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),

@@ -12,7 +12,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, ValueTooLong
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    InvalidData,
+    NullInNotNull,
+    NumericOverflow,
+    ValueTooLong,
+)
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 __all__ = ["Place", "check_nulls", "cast_scalar"]
@@ -20,6 +26,12 @@ __all__ = ["Place", "check_nulls", "cast_scalar"]
 _WIDE: Final = Context(prec=100)
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000
+_UTF8: Final = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
+    r"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
+"""Bytes that are UTF-8 (RFC 3629, section 4), as a regular expression over bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +49,11 @@ class Place:
     def __str__(self) -> str:
         return f"Column {self.column + self.path!r} of {self.table or 'the table'}"
 
+    @property
+    def amount(self) -> str:
+        """What an error's pattern has in place of its count: inside of nested values rows are not counted."""
+        return "{places}" if self.path else "{rows}"
+
     def context(self, count: int) -> dict[str, Any]:
         """What an error says of it to a program."""
         return {"table": self.table, "column": self.column + self.path, "count": count}
@@ -45,11 +62,10 @@ class Place:
 def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
     """Raises `NullInNotNull` where the type does not allow the NULLs that are there."""
     if not type_.nullable and column.null_count:
-        count = column.null_count
         raise NullInNotNull(
-            f"{place} is NOT NULL, but {count:,} of {len(column):,} rows are NULL there. Filter them out, or "
-            "fill them with coalesce().",
-            **place.context(count),
+            f"{place} is NOT NULL, but the value is NULL in {place.amount}. Filter NULLs out, or replace "
+            "them with coalesce().",
+            **place.context(column.null_count),
         )
 
 
@@ -57,10 +73,13 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: P
     """The column as `target`, the Arrow type of the scalar type `type_`. One that fits is not copied.
 
     Raises `IncompatibleSchema` for other types and for values with more digits than theirs,
-    `NumericOverflow` for numbers out of range, `ValueTooLong` for text and bytes beyond the length.
+    `NumericOverflow` for numbers out of range, `ValueTooLong` for text and bytes beyond the length,
+    `InvalidData` for text that is not UTF-8.
     """
     if not column.type.equals(target):
         column = _converted(column, type_, target, place)
+    if type_.is_string:
+        _check_text(column, type_, place)
     if type_.is_timestamp:
         _check_digits(column, type_, place)
     elif type_.precision < MAX_LENGTH and (type_.is_string or type_.is_binary):
@@ -80,6 +99,21 @@ def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
         raise _other_type(column, type_, place, changed)
 
 
+def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
+    """Spark and Arrow pass bytes that are not UTF-8 on as text, and readers then fail on them. Arrow checks
+    each value when it casts from bytes. Values are counted only where that fails: it costs much more."""
+    raw = column.cast(pa.binary())
+    try:
+        raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        broken = _count(pc.invert(pc.match_substring_regex(raw, _UTF8)))
+        raise InvalidData(
+            f"{place} is {type_}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
+            "encoding, repair the text, with make_valid_utf8() in Spark 4, or store it in a BYTES column.",
+            **place.context(broken),
+        ) from None
+
+
 def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
     """Lengths are code points of text, and bytes of BINARY."""
     most = type_.precision
@@ -90,8 +124,8 @@ def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
     if longer:
         unit = "characters" if type_.is_string else "bytes"
         raise ValueTooLong(
-            f"{place} is {type_}; {longer:,} of {len(column):,} values are longer, the longest has "
-            f"{pc.max(lengths).as_py():,} {unit}. Cut them with substring(), or widen the column.",
+            f"{place} is {type_}, but the value is longer in {place.amount}; one has "
+            f"{pc.max(lengths).as_py():,} {unit}. Cut it with substring(), or widen the column.",
             **place.context(longer),
         )
 
@@ -121,8 +155,8 @@ def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, plac
 
 def _overflow(column: pa.Array, type_: DataType, place: Place, outside: int) -> NumericOverflow:
     return NumericOverflow(
-        f"{place} is {type_}; {outside:,} of {len(column):,} values are out of its range. Widen the column, "
-        "or fix the values.",
+        f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
+        "the values.",
         **place.context(outside),
     )
 
@@ -136,7 +170,7 @@ def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) 
 
 def _other_type(column: pa.Array, type_: DataType, place: Place, count: int) -> IncompatibleSchema:
     return IncompatibleSchema(
-        f"{place} is {type_}; rows bring {column.type}, {count:,} of {len(column):,} values cannot be stored "
+        f"{place} is {type_}, but the rows have {column.type} there, and not every value can be stored "
         "without loss. Cast the column first.",
         **place.context(count),
         type=str(column.type),

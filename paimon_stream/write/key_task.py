@@ -135,7 +135,7 @@ class _Task:
         except NullInNotNull as wrong:
             if wrong.context.get("column") not in self.spec.schema.primary_keys:
                 raise
-            raise NullPrimaryKey(f"{wrong.message} It is part of the primary key.", **wrong.context) from None
+            raise NullPrimaryKey(f"{wrong.pattern} It is part of the primary key.", **wrong.context) from None
         kinds = self.kinds.kinds(rows, given)
         if kinds is None:
             return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
@@ -158,7 +158,7 @@ class _Task:
         """What is wrong with the values of further batches, which are not written any more."""
         for batch in batches:
             try:
-                self._fitted(batch)
+                self.router.assign(self._fitted(batch).select(self.columns.arrow.names))
             except InvalidData as another:
                 yield another
 

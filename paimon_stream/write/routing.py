@@ -7,17 +7,19 @@ and Python sees each distinct partition once, never a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_row import column_values, serialize
 from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.options import BUCKET, BUCKET_FUNCTION, Options
+from paimon_stream.format.types import DataField
+from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
 from paimon_stream.write.bucket import assign_buckets
 
 __all__ = ["Group", "Router", "split"]
@@ -27,6 +29,10 @@ GroupIds = npt.NDArray[np.int64]
 UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
 _MOST_CODES: Final = 2**40
+_LONGEST_NAME: Final = 255
+"""Bytes in the name of a folder: on Linux's and macOS's file systems, and on HDFS."""
+_LONGEST_NUMBER: Final = 64
+_BYTES_PER_CHARACTER: Final = 4
 
 
 class Group(NamedTuple):
@@ -60,11 +66,12 @@ class Router:
             () if self.total_buckets == UNAWARE else tuple(schema.field(name) for name in schema.bucket_keys)
         )
         self._function = options.value(BUCKET_FUNCTION)
+        self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
         """The group numbers of a conformed batch's rows; one number where all rows are of one group.
 
-        Raises `InvalidData` for partition values that are not UTF-8.
+        Raises `ValueTooLong` for partition values that cannot name a folder.
         """
         if not self._partition and not self._keys:
             return self._number(Group(EMPTY_ROW, 0))
@@ -118,22 +125,31 @@ class Router:
         types = [one.type for one in self._partition]
         values = []
         for one, column in zip(self._partition, columns, strict=True):
-            if one.type.is_string:
-                self._check_text(one.name, column, codes)
             values.append(column_values(column, one.type))
+            self._check_folder_names(one, values[-1], codes)
         return [serialize(types, row) for row in zip(*values, strict=True)]
 
-    def _check_text(self, name: str, column: pa.Array, codes: GroupIds) -> None:
-        broken = [code for code, raw in enumerate(column.cast(pa.binary()).to_pylist()) if not _is_text(raw)]
-        if broken:
-            count = int(np.isin(codes, broken).sum())
-            raise InvalidData(
-                f"Partition column {name!r} of {self._table or 'the table'} is not UTF-8 in {count:,} of "
-                f"{len(codes):,} rows, so it cannot name a folder. Fix the values.",
+    def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:
+        """Partition values become names of folders (format.md §1.4). `values[code]` is a code's value."""
+        sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
+        if sizes:
+            raise ValueTooLong(
+                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {{rows}} that "
+                f"is too long: a partition's folder is named after its value. The name may take "
+                f"{_LONGEST_NAME} bytes, and one would take {max(sizes.values()):,}. Shorten the value, or "
+                "partition by another column.",
                 table=self._table,
-                column=name,
-                count=count,
+                column=one.name,
+                count=int(np.isin(codes, list(sizes)).sum()),
             )
+
+    def _name_bytes(self, one: DataField, value: Any) -> int:
+        """The bytes of the folder's name where they are too many, else 0."""
+        most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
+        if most + len(one.name) * _BYTES_PER_CHARACTER < _LONGEST_NAME or value is None:
+            return 0
+        size = len(partition_path((one.name,), (one.type,), (value,), legacy=self._legacy_name).encode())
+        return size if size > _LONGEST_NAME else 0
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -174,10 +190,3 @@ def _bits(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
         return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     return column
-
-
-def _is_text(raw: bytes | None) -> bool:
-    try:
-        return raw is None or raw.decode() is not None
-    except UnicodeDecodeError:
-        return False

@@ -37,6 +37,13 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
 _SHOWN: Final = 3
+_OWN_WORDS: Final = (
+    f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
+)
+_STORED_WORDS: Final = (
+    f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
+    "instead of the table's option rowkind.field."
+)
 
 Kinds = npt.NDArray[np.int8]
 
@@ -90,24 +97,30 @@ class Operations:
 
     def only(self, found: int, table: str) -> None:
         """Raises `IncompatibleSchema` unless the rows have one such column."""
-        if found != 1:
-            raise IncompatibleSchema(
-                f"{table}: {OPERATION_COLUMN.key} is {self.column!r}, but the rows have {found} such "
-                "columns. Nothing was written. Select it with the table's columns.",
-                table=table,
-                column=self.column,
-            )
+        if found == 1:
+            return
+        if found:
+            wrong = f"have {found} columns of that name. Drop or rename the others"
+        else:
+            wrong = "have no such column. Select it beside the table's columns"
+        raise IncompatibleSchema(
+            f"{table}: {OPERATION_COLUMN.key} is {self.column!r}, but the rows {wrong}. Nothing was written.",
+            table=table,
+            column=self.column,
+        )
 
 
-def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str) -> Kinds:
-    """The kinds that the tokens of a column stand for. Raises `BadRowKind` for NULL and unknown ones."""
+def kinds_of_tokens(
+    tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
+) -> Kinds:
+    """The kinds that the tokens of a column stand for. Raises `BadRowKind` for NULL and unknown ones, with
+    the cure."""
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
         raise BadRowKind(
-            f"Column {column!r} of the rows for {table} is to say what a row does; in {at.null_count:,} of "
-            f"{len(tokens):,} rows it is {', '.join(map(repr, wrong[:_SHOWN]))}, which is none of "
-            f"{', '.join(known)}. Fix the values.",
+            f"Column {column!r} says what each row for {table} does, but in {{rows}} its value is not one of "
+            f"{', '.join(known)}; it is {_listed(wrong)}. {cure}",
             table=table,
             column=column,
             count=at.null_count,
@@ -116,6 +129,12 @@ def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table:
     kinds = np.fromiter(known.values(), np.int8)
     found: Kinds = kinds[at.to_numpy(zero_copy_only=False)]
     return found
+
+
+def _listed(tokens: list[str | None]) -> str:
+    """The first of them, for people."""
+    shown = ["NULL" if one is None else repr(one) for one in tokens[:_SHOWN]]
+    return ", ".join(shown) + (", …" if len(tokens) > _SHOWN else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +167,8 @@ class KindRules:
         """The kind of each row: by `rowkind.field`, else as given; None where all are +I. Raises
         `BadRowKind`."""
         if self.field is not None:
-            return kinds_of_tokens(rows.column(self.field), _TOKENS, self.field, self.table)
+            tokens = rows.column(self.field)
+            return kinds_of_tokens(tokens, _TOKENS, self.field, self.table, _STORED_WORDS)
         return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds) -> npt.NDArray[np.bool_]:
@@ -163,9 +183,9 @@ class KindRules:
             if taking:
                 names = ", ".join(name for name, kind in _TOKENS.items() if kind in self.refused)
                 raise BadRowKind(
-                    f"{taking:,} of {len(kinds):,} rows for {self.table} delete or take back ({names}), and "
-                    f"the table cannot merge that: {self.refusal}. Set ignore-delete, or another option of "
-                    "the merge engine that says what a delete means.",
+                    f"{self.table} cannot merge rows that delete or take back ({names}), and {{rows}} of the "
+                    f"batch did: {self.refusal}. Set ignore-delete, or another option of the merge engine "
+                    "that says what a delete means.",
                     table=self.table,
                     count=taking,
                 )

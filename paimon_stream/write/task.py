@@ -94,12 +94,10 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
     """The error with the count of all values like it: those of the same kind in the same column."""
     kind, column = type(first), first.context.get("column")
-    found = first.context.get("count", 1)
-    alike = (one for one in others if type(one) is kind and one.context.get("column") == column)
-    total = found + sum(one.context.get("count", 1) for one in alike)
-    if total == found:
+    alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
+    if not alike:
         return first
-    return kind(f"{first.message} In all there are {total:,} of them.", **{**first.context, "count": total})
+    return first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
 
 
 class _Task:
@@ -160,7 +158,7 @@ class _Task:
         """What is wrong with the values of further batches, which are not written any more."""
         for batch in batches:
             try:
-                self.columns.conform(batch)
+                self.router.assign(self.columns.conform(batch))
             except InvalidData as another:
                 yield another
 

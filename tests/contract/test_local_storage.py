@@ -418,6 +418,7 @@ def test_a_file_where_a_folder_is_needed_is_named(storage: LocalStorage) -> None
     [
         (errno.EIO, Unavailable), (errno.ETIMEDOUT, Unavailable), (errno.ESTALE, Unavailable),
         (errno.EMFILE, Unavailable), (errno.EROFS, PermissionDenied), (errno.EDQUOT, NoSpace),
+        (errno.ENAMETOOLONG, StorageError),
     ],
 )  # fmt: skip
 def test_every_other_error_of_the_system_is_a_storage_error(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paimon_stream.errors import InvalidData, UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_row import column_values, encode_row, serialize
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
@@ -121,14 +121,34 @@ def test_many_partition_columns_of_many_values_do_not_overflow() -> None:
     assert router.groups[499].partition == serialize([parse_type("INT")] * 8, [499] * 8)
 
 
-def test_partition_text_that_is_not_utf8_is_refused_with_column_and_count() -> None:
+@pytest.mark.parametrize(
+    ("value", "too_long"),
+    [
+        ("x" * 253, None),
+        ("x" * 254, 256),
+        ("é" * 126, None),
+        ("é" * 127, 256),
+        ("/" * 84, None),
+        ("/" * 85, 257),
+        ("漢" * 85, 257),
+    ],
+    ids=lambda one: str(one)[:3],
+)
+def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(value: str, too_long: int | None) -> None:
     table = schema(("s",))
-    column = pa.array([b"ok", b"\xff", None, b"\xff"]).cast(pa.binary()).view(pa.string())
-    rest = batch_of([("x", None, None, None, None)] * 4)
+    rest = batch_of([("x", None, None, None, None)] * 5)
+    column = pa.array(["ok", value, None, value, value + "y"])
     batch = pa.RecordBatch.from_arrays([column, *rest.columns[1:]], schema=rest.schema)
-    with pytest.raises(InvalidData) as refused:
-        Router(table, Options({}), "/w/t").assign(batch)
-    assert refused.value.context == {"table": "/w/t", "column": "s", "count": 2}
+    router = Router(table, Options({}), "/w/t")
+    if too_long is None:
+        router.assign(batch.slice(0, 4))
+        assert len(router.groups) == 3
+        return
+    with pytest.raises(
+        ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}"
+    ) as told:
+        router.assign(batch)
+    assert told.value.context == {"table": "/w/t", "column": "s", "count": 3}
 
 
 @pytest.mark.parametrize("buckets", [0, -2])

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import re
+import warnings
 from decimal import Decimal
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as st
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from paimon_stream.errors import IncompatibleSchema, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
@@ -199,3 +204,16 @@ def test_a_missing_key_column_is_refused_even_where_it_is_nullable() -> None:
     assert refused(struct(id=st.IntegerType()), schema).context["column"] == "dt"
     bucketed = schema_of(("id", "INT"), ("v", "INT"), **{"bucket": "2", "bucket-key": "id"})
     assert refused(struct(v=st.IntegerType()), bucketed).context["column"] == "id"
+
+
+def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    (allowed,) = re.findall(r'"pandas(.*?)"', project)
+    low, high = re.fullmatch(r">=([\d.]+),<(\d+)", allowed or "").groups()  # type: ignore[union-attr]
+    for version in (f"{low}.0", f"{int(high) - 1}.99.0"):
+        monkeypatch.setattr(pd, "__version__", version)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            require_minimum_pandas_version()

@@ -440,8 +440,8 @@ def test_without_the_extra_one_line_names_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "paimon-stream: The command line needs click, which is not installed. Run: pip install "
-        "'paimon-stream[cli]'"
+        "paimon-stream: The command line needs click, which is not installed. Install paimon-stream with its "
+        "extra 'cli': in a checkout of it, run pip install '.[cli]'"
     ]
 
 

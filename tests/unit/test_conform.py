@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow
+from paimon_stream.errors import IncompatibleSchema, InvalidData, NullInNotNull, NumericOverflow
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.write.conform import ColumnPlan, conform
@@ -139,7 +139,48 @@ def test_null_in_not_null_names_table_column_and_count() -> None:
     with pytest.raises(NullInNotNull) as refused:
         written("INT NOT NULL", pa.array([1, None, None], pa.int32()))
     assert refused.value.context == {"table": "/w/t", "column": "c", "count": 2}
-    assert "/w/t" in refused.value.message and "2 of 3" in refused.value.message
+    assert "/w/t" in refused.value.message and "is NULL in 2 rows." in refused.value.message
+
+
+BROKEN = pa.array(
+    [b"ok", b"\xff\xfe", None, b"\xc3", b"\xed\xa0\x80", "größer 😀 漢字".encode()], pa.binary()
+)
+TEXTS = BROKEN.view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "path", "amount"),
+    [
+        ("STRING", TEXTS, "c", "3 rows"),
+        ("VARCHAR(20)", TEXTS.slice(1), "c", "3 rows"),
+        ("CHAR(9)", TEXTS.slice(3, 1), "c", "1 row"),
+        ("STRING", BROKEN.cast(pa.large_binary()).view(pa.large_string()), "c", "3 rows"),
+        ("STRING", pa.DictionaryArray.from_arrays([1, 0, 1], TEXTS), "c", "2 rows"),
+        ("ARRAY<STRING>", pa.ListArray.from_arrays([0, 4, 6], TEXTS), "c.element", "3 places"),
+        ("ROW<m STRING>", pa.StructArray.from_arrays([TEXTS], ["m"]), "c.m", "3 places"),
+        (
+            "MAP<INT, STRING>",
+            pa.MapArray.from_arrays([0, 2], pa.array([1, 2], pa.int32()), TEXTS.slice(0, 2)),
+            "c.value",
+            "1 place",
+        ),
+    ],
+    ids=str,
+)
+def test_text_that_is_not_utf8_is_refused_with_column_and_count(
+    sql: str, column: pa.Array, path: str, amount: str
+) -> None:
+    with pytest.raises(
+        InvalidData, match=rf"Column '{path}' of /w/t is .* not UTF-8 in {amount}\."
+    ) as refused:
+        written(sql, column)
+    assert refused.value.context == {"table": "/w/t", "column": path, "count": int(amount.split()[0])}
+
+
+def test_bytes_of_a_null_are_not_judged() -> None:
+    nothing = pa.Array.from_buffers(pa.string(), 6, [pa.py_buffer(b"\0"), *BROKEN.buffers()[1:]])
+    assert written("STRING", nothing).to_pylist() == [None] * 6
+    assert written("BYTES", BROKEN).to_pylist() == BROKEN.to_pylist()
 
 
 def test_null_is_found_behind_a_dictionary_too() -> None:

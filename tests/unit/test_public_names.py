@@ -88,4 +88,4 @@ def test_without_pyspark_the_sink_names_the_extra_to_install() -> None:
         "except errors.MissingExtra as missing: print(missing.context['extra'], missing)\n"
     )
     assert done.stdout.startswith("spark "), done.stdout + done.stderr
-    assert "pip install 'paimon-stream[spark]'" in done.stdout
+    assert "run pip install '.[spark]'" in done.stdout

@@ -53,6 +53,14 @@ def test_a_failure_comes_back_with_class_message_and_context() -> None:
     assert (back.partition_id, back.attempt_number) == (7, 1)
 
 
+def test_a_count_that_came_from_a_task_can_still_grow() -> None:
+    error = NullInNotNull("NULL in {rows}.", column="c", count=1)
+    back = decode_result(encode_result(TaskFailure(error=error)))
+    assert isinstance(back, TaskFailure) and isinstance(back.error, NullInNotNull)
+    assert str(back.error) == "NULL in 1 row."
+    assert str(back.error.recounted(1200)) == "NULL in 1,200 rows."
+
+
 def test_context_that_json_has_not_travels_as_text() -> None:
     back = decode_result(encode_result(TaskFailure(error=NoSpace("full", path=b"\xff", count=1))))
     assert isinstance(back, TaskFailure)

@@ -20,6 +20,7 @@ import pytest
 import paimon_stream
 from paimon_stream.errors import (
     AlreadyExists,
+    InvalidData,
     InvalidOption,
     NoSpace,
     NullInNotNull,
@@ -27,6 +28,7 @@ from paimon_stream.errors import (
     StorageError,
     Unavailable,
     UnsupportedFeature,
+    ValueTooLong,
 )
 from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from paimon_stream.format.schema_json import TableSchema
@@ -327,10 +329,29 @@ def test_nulls_are_counted_over_all_rows_of_the_task() -> None:
         pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), **columns}),
         pa.record_batch({"id": pa.array([None, None, None], pa.int64()), **columns}),
     ]
-    with pytest.raises(NullInNotNull, match=r"2 of 3 .* In all there are 5") as refused:
+    with pytest.raises(NullInNotNull, match=r"NULL in 5 rows\.") as refused:
         write_task(spec_of(storage), batches)
     assert refused.value.context["count"] == 5
     assert not storage.list_files("bucket-0")
+
+
+def test_text_that_is_not_utf8_is_counted_over_all_rows_and_leaves_no_file() -> None:
+    storage = MemoryStorage()
+    broken = pa.array([b"ok", b"\xff", None, b"\xc3"], pa.binary()).view(pa.string())
+    batch = pa.record_batch({"id": [1, 2, 3, 4], "p": broken, "x": [1.0] * 4})
+    with pytest.raises(InvalidData, match=r"Column 'p' of .* not UTF-8 in 4 rows\.") as refused:
+        write_task(spec_of(storage), [rows(0, 10), batch, batch])
+    assert refused.value.context == {"table": storage.location, "column": "p", "count": 4}
+    assert all_files(storage) == []
+
+
+def test_partition_values_too_long_for_a_folder_are_counted_over_all_rows_and_leave_no_file() -> None:
+    spec = spec_of(MemoryStorage(), partition=("p",), buffer_bytes=1)
+    batch = pa.record_batch({"id": [1, 2, 3], "p": ["a", "b" * 254, "c" * 300], "x": [1.0] * 3})
+    with pytest.raises(ValueTooLong, match=r"Partition column 'p' .* in 4 rows that is too long") as refused:
+        write_task(spec, [rows(0, 1000), batch, batch])
+    assert refused.value.context["count"] == 4
+    assert all_files(spec.storage) == []
 
 
 def test_null_in_not_null_names_table_column_and_count_and_leaves_no_file() -> None:
