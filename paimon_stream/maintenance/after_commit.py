@@ -1,7 +1,7 @@
 """What a committer does for its table after it has published: expiry of snapshots and tags.
 
 It never fails a commit, and never holds up the next one without a bound: it looks first whether anything
-is due, which costs two small reads, works in a thread of its own, of which there is one at most, and is
+is due, which costs a few small reads, works in a thread of its own, of which there is one at most, and is
 waited for ten seconds at most. What is not done then goes on beside the next batch, as expiry by any other
 process would.
 """
@@ -25,6 +25,7 @@ from paimon_stream.maintenance.expire import (
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -52,6 +53,7 @@ class AfterCommit:
     failures: int = 0
     expired: int = 0
     _worker: threading.Thread | None = None
+    _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
     _oldest: int | None = None
     _told: bool = False
@@ -62,13 +64,13 @@ class AfterCommit:
 
     def after(self, table: Table, snapshot_id: int) -> None:
         """The same, for who knows only the id; nothing, if that snapshot is gone already."""
-        self._run(table, lambda: SnapshotStore(table.storage, self.runtime).find(snapshot_id))
+        self._run(table, lambda: self._snapshots(table).find(snapshot_id))
 
     def after_nothing(self, table: Table) -> None:
         """The same after a batch that made no snapshot: others may have made some, and time goes by."""
         try:
             if not table.options.value(WRITE_ONLY):
-                self._maintain(table, self._last)
+                self._maintain(table, self._last, latest=None)
         except Exception as why:  # noqa: BLE001  a batch without rows is no less done
             self._failed(table, why)
 
@@ -81,11 +83,11 @@ class AfterCommit:
             if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
                 write_consumer(table.storage, consumer_of(snapshot.commit_user), snapshot.id)
             if not table.options.value(WRITE_ONLY):
-                self._maintain(table, snapshot)
+                self._maintain(table, snapshot, latest=snapshot.id)
         except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
             self._failed(table, why)
 
-    def _maintain(self, table: Table, last: Snapshot | None) -> None:
+    def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
         if changelog_outlives(table.options):
             self._tell_once(
                 "%s keeps its changelog longer than its snapshots, so they are left to Paimon to expire.",
@@ -94,7 +96,8 @@ class AfterCommit:
             return
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
-        if not expiry_is_due(table, table.storage, self.runtime, earliest=self._earliest(table)):
+        earliest = self._earliest(table)
+        if not expiry_is_due(table, self._snapshots(table), self.runtime, earliest=earliest, latest=latest):
             return
         worker = threading.Thread(target=self._work, args=(table, last), daemon=True)
         self._worker = worker
@@ -102,10 +105,16 @@ class AfterCommit:
         if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
             worker.join(self.wait_seconds)
 
+    def _snapshots(self, table: Table) -> SnapshotStore:
+        """One store for all batches: what it knows of the newest snapshot saves it from listing them."""
+        if self._store is None or self._store[0] is not table.storage:
+            self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
+        return self._store[1]
+
     def _earliest(self, table: Table) -> int | None:
         """The oldest snapshot. What was the oldest stays it while it exists; asking for that keeps a table in
         which nothing has expired yet, so that there is no hint, from being listed after each commit."""
-        snapshots = SnapshotStore(table.storage, self.runtime)
+        snapshots = self._snapshots(table)
         if self._oldest is None or not snapshots.exists(self._oldest):
             self._oldest = snapshots.earliest_id()
         return self._oldest

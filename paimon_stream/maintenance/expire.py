@@ -216,16 +216,21 @@ def expire_snapshots(
 
 
 def expiry_is_due(
-    table: Table, storage: Storage, runtime: Runtime | None = None, *, earliest: int | None = None
+    table: Table,
+    snapshots: SnapshotStore,
+    runtime: Runtime,
+    *,
+    earliest: int | None = None,
+    latest: int | None = None,
 ) -> bool:
-    """Whether the table's options let any snapshot go now. Reads two hints and one snapshot, whatever the
-    table's size, or lists the snapshots where nothing hints at the earliest and the caller does not know it;
-    consumers and streams may still hold it back. Raises `InvalidOption`, `StorageError`."""
-    retention = Retention.of(table.options, (runtime or system()).clock.now_millis())
-    snapshots = SnapshotStore(storage, runtime)
-    latest = snapshots.latest_id()
-    if earliest is None:
-        earliest = snapshots.earliest_id()
+    """Whether the table's options let any snapshot go now; consumers and streams may still hold it back.
+
+    `earliest` and `latest` are the ids of the oldest and the newest snapshot, where the caller knows them;
+    then it reads one snapshot, whatever the table's size. Raises `InvalidOption`, `StorageError`.
+    """
+    retention = Retention.of(table.options, runtime.clock.now_millis())
+    latest = snapshots.latest_id() if latest is None else latest
+    earliest = snapshots.earliest_id() if earliest is None else earliest
     if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
         return False
     if earliest < latest - retention.most + 1:

@@ -1,8 +1,10 @@
 """Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
 Later snapshots, tags and long-lived changelogs go; their data files and manifests stay until orphan files
-are removed, for a writer that was paused may still publish on top of them. The newest snapshot goes first,
-so at every moment the table is one that it was before, and a rollback that was killed is repeated.
+are removed, for a writer that was paused may still publish on top of them. The hint LATEST goes before
+anything else, and comes back last: without it every engine lists the snapshots and takes the newest, while
+Java believes a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot goes first, so at
+every moment the table is one that it was before, and a rollback that was killed is repeated.
 
 A stream whose batches go notices it at its next batch and stops (`TableRolledBack`): Spark does not replay
 batches that it noted as done.
@@ -76,8 +78,8 @@ def rollback_to(
     streams = _streams(snapshots, later)
     gone = set(later)
     if not dry_run:
+        used.delete(LATEST_HINT)
         _bring_back(used, snapshots, kept)
-        used.write(LATEST_HINT, str(kept.id).encode())
         gone = _remove_later(used, snapshots, kept)
         _remove_changelogs(used, changelogs)
         for name in removed_tags:
@@ -134,10 +136,16 @@ def _streams(snapshots: SnapshotStore, ids: tuple[int, ...]) -> dict[str, int]:
 
 
 def _bring_back(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> None:
-    """Makes sure that the snapshot's file exists before any other goes."""
-    if snapshots.find(kept.id) is None:
+    """Makes sure that the snapshot's file exists before any other goes. EARLIEST tells other expirers of it:
+    it is the first that may expire."""
+    there = snapshots.find(kept.id)
+    if there is not None and there.nonce == kept.nonce:
+        return
+    if there is None:
         storage.put_if_absent(snapshot_path(kept.id), encode_snapshot(kept))
-        storage.write(EARLIEST_HINT, str(kept.id).encode())
+    else:  # created again by a writer that was paused: no part of the table's lineage
+        storage.write(snapshot_path(kept.id), encode_snapshot(kept))
+    storage.write(EARLIEST_HINT, str(kept.id).encode())
 
 
 def _remove_later(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> set[int]:
@@ -146,6 +154,7 @@ def _remove_later(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) ->
         later = [one for one in snapshots.ids() if one > kept.id]
         if not later:
             return gone
+        storage.delete(LATEST_HINT)  # of whoever has committed meanwhile
         for snapshot_id in reversed(later):
             storage.delete(snapshot_path(snapshot_id))
         gone.update(later)

@@ -1,11 +1,14 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
 
-Hints are read and written by the safer rules R2.1 and R2.2 of semantics.md: a hint is believed only if
-its snapshot exists and the next one does not, and is never moved backwards nor to a missing snapshot.
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md: a hint saves a listing only
+where it is proven to name the newest snapshot, and is never moved backwards nor to a missing snapshot. That
+its snapshot exists and the next one does not proves nothing: a writer that was paused may have created an
+expired snapshot again and have pointed LATEST to it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -24,11 +27,14 @@ from paimon_stream.table.layout import (
 
 __all__ = ["SnapshotStore", "Window"]
 
+_LOG = logging.getLogger(__name__)
 _PREFIX: Final = "snapshot-"
 _PARSE_ATTEMPTS: Final = 10
 _PARSE_WAIT_SECONDS: Final = 0.2
 _LATEST_ATTEMPTS: Final = 10
 _HINT_ATTEMPTS: Final = 5
+_LISTED_EVERY: Final = 256
+"""After so many hints that were believed in a row, the snapshots are listed all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +48,16 @@ class Window:
 
 class SnapshotStore:
     """The snapshot files of one table. A file is read whenever it is asked for; one that holds the very bytes
-    of the last is not parsed again."""
+    of the last is not parsed again. What it remembers of the newest snapshot proves later hints."""
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self._storage = storage
         self._clock = (runtime or system()).clock
         self._parsed: tuple[bytes, Snapshot] | None = None
+        self._newest: Snapshot | None = None
+        self._believed = 0
+        self._line: range | None = None
+        self._reported: int | None = None
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -57,34 +67,73 @@ class SnapshotStore:
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest_id(self) -> int | None:
-        """The id of the newest snapshot, None in an empty table (semantics.md R2.1)."""
-        hint = self._hint(LATEST_HINT)
-        if hint is not None and self.exists(hint) and not self.exists(hint + 1):
-            return hint
-        ids = self.ids()
-        return ids[-1] if ids else None
+        """The id of the newest snapshot, None in an empty table. Raises as `latest`."""
+        newest = self.latest()
+        return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table (semantics.md R2.1).
+        """The newest snapshot, None in an empty table: the one that LATEST names where that is proven, else
+        the one with the highest id in a listing. The first call lists, and so does every 256th.
 
         Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
+        return self._hinted() or self._listed()
+
+    @property
+    def line(self) -> range | None:
+        """The ids of the snapshots without a gap that ended with the newest one when the snapshots were last
+        listed by `latest`; None where there were none. Each listing makes a new object."""
+        return self._line
+
+    def _hinted(self) -> Snapshot | None:
+        """The snapshot that LATEST names, if it is proven to be the newest; None where a listing must tell.
+
+        The proof: expiry removes the oldest snapshot first. So while the snapshot that was the newest when we
+        last looked still stands, every later one stands too, and a missing id among them has none above it.
+        """
+        known = self._newest
+        if known is None or self._believed >= _LISTED_EVERY:
+            return None
         hint = self._hint(LATEST_HINT)
-        if hint is not None:
-            hinted = self.find(hint)
-            if hinted is not None and not self.exists(hint + 1):
-                return hinted
+        if hint is None or hint < known.id or self.exists(hint + 1):
+            return None
+        hinted = self.find(hint)
+        still = hinted if hint == known.id else self.find(known.id)
+        if hinted is None or still is None or still.nonce != known.nonce:
+            return None
+        self._newest = hinted
+        self._believed += 1
+        return hinted
+
+    def _listed(self) -> Snapshot | None:
+        """The snapshot with the highest id."""
+        hint = self._hint(LATEST_HINT)
         for _ in range(_LATEST_ATTEMPTS):
             ids = self.ids()
-            if not ids:
-                return None
-            newest = self.find(ids[-1])
-            if newest is not None:  # else it was expired or rolled back since the listing
+            newest = self.find(ids[-1]) if ids else None
+            if newest is not None or not ids:  # else it was expired or rolled back since the listing
+                self._newest, self._believed = newest, 0
+                self._line = _unbroken(ids) if ids else None
+                self._report_stale(hint, ids)
                 return newest
         raise CorruptMetadata(
             f"{self._full(SNAPSHOT_FOLDER)} lists {snapshot_path(ids[-1])}, but it cannot be read: the "
             "storage's listing and its files disagree. Look whether something keeps deleting snapshots.",
             path=self._full(snapshot_path(ids[-1])),
+        )
+
+    def _report_stale(self, hint: int | None, ids: list[int]) -> None:
+        """Warns, once, of a LATEST that other engines believe although newer snapshots exist."""
+        if hint is None or hint not in ids or hint == ids[-1] or hint + 1 in ids or hint == self._reported:
+            return
+        self._reported = hint
+        _LOG.warning(
+            "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an expired "
+            "snapshot again, or a rollback was killed. Other engines may read and write the old one. The next "
+            "commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
+            self._full(LATEST_HINT),
+            hint,
+            ids[-1],
         )
 
     def earliest_id(self) -> int | None:
@@ -227,6 +276,14 @@ class SnapshotStore:
 
     def _full(self, path: str) -> str:
         return f"{self._storage.location}/{path}"
+
+
+def _unbroken(ids: list[int]) -> range:
+    """The run of ids without a gap that ends with the highest."""
+    present, lowest = set(ids), ids[-1]
+    while lowest - 1 in present:
+        lowest -= 1
+    return range(lowest, ids[-1] + 1)
 
 
 def _checked(snapshot: Snapshot, snapshot_id: int, path: str) -> Snapshot:

@@ -51,12 +51,12 @@ def with_options(bench: Bench, **options: str) -> Bench:
 def test_without_arguments_the_options_of_the_table_hold() -> None:
     bench = grown(15)
     assert expire(bench).snapshots == ()
-    assert not expiry_is_due(bench.table, bench.storage, bench.runtime)
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
     bench.clock.advance(HOUR)
-    assert expiry_is_due(bench.table, bench.storage, bench.runtime)
+    assert expiry_is_due(bench.table, bench.snapshots, bench.runtime)
     assert expire(bench).snapshots == (1, 2, 3, 4, 5)
     assert bench.storage.read("snapshot/EARLIEST") == b"6"
-    assert not expiry_is_due(bench.table, bench.storage, bench.runtime)
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
     bench.audit([f"f{number}" for number in range(15)], orphans=True)
 
 
@@ -101,7 +101,7 @@ def test_a_dry_run_says_what_a_run_does_and_does_nothing() -> None:
 def test_an_empty_table_has_nothing_to_expire() -> None:
     bench = grown(0)
     assert expire(bench).snapshots == ()
-    assert not expiry_is_due(bench.table, bench.storage, bench.runtime)
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
 
 
 def test_time_that_runs_out_ends_a_run_between_two_snapshots() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -142,11 +143,88 @@ def test_the_newest_snapshot_is_found_whatever_the_hint_says(
     assert store.latest_id() == newest
 
 
-def test_a_true_hint_saves_the_listing() -> None:
+def verbs(storage: FaultyStorage, ask: Callable[[], object]) -> list[str]:
+    """The verbs of the operations that a call makes."""
+    before = len(storage.operations)
+    ask()
+    return [operation.verb for operation in storage.operations[before:]]
+
+
+def test_a_proven_hint_saves_the_listing() -> None:
     storage = FaultyStorage(table_of(1, 2, 3, latest="3"))
-    found = SnapshotStore(storage, simulated(1)).latest()
-    assert found is not None and found.id == 3
-    assert [operation.verb for operation in storage.operations] == ["read", "read", "stat"]
+    store = SnapshotStore(storage, simulated(1))
+    assert verbs(storage, store.latest) == ["read", "list_files", "read"], "nothing proves the first hint"
+    assert verbs(storage, store.latest) == ["read", "stat", "read"]
+
+
+def test_a_hint_is_proven_over_what_others_commit_while_the_snapshot_we_know_stands() -> None:
+    storage = FaultyStorage(table_of(1, 2, 3, latest="3"))
+    store = SnapshotStore(storage, simulated(1))
+    store.latest()
+    for id_ in (4, 5):
+        storage.inner.write(f"snapshot/snapshot-{id_}", encode_snapshot(snapshot(id_)))
+    storage.inner.write("snapshot/LATEST", b"5")
+    assert verbs(storage, store.latest) == ["read", "stat", "read", "read"]
+    assert store.latest_id() == 5
+
+
+@pytest.mark.parametrize("hint", ["5", "2", "99", "x", None])
+def test_a_hint_to_an_expired_snapshot_that_was_created_again_is_never_believed(hint: str | None) -> None:
+    storage = table_of(*range(11, 21), latest="20")
+    store = store_of(storage)
+    assert store.latest_id() == 20
+    storage.write("snapshot/snapshot-5", encode_snapshot(snapshot(5)))
+    if hint is None:
+        storage.delete("snapshot/LATEST")
+    else:
+        storage.write("snapshot/LATEST", hint.encode())
+    assert store.latest_id() == 20, "known to a store that has looked before"
+    assert store_of(storage).latest_id() == 20, "found by a new one"
+
+
+def test_a_hint_above_a_snapshot_that_has_expired_since_is_not_believed() -> None:
+    storage = table_of(11, latest="11")
+    store = store_of(storage)
+    assert store.latest_id() == 11
+    for id_ in (15, *range(18, 21)):  # 12 to 17 came and went, and 15 was created again
+        storage.write(f"snapshot/snapshot-{id_}", encode_snapshot(snapshot(id_)))
+    storage.delete("snapshot/snapshot-11")
+    storage.write("snapshot/LATEST", b"15")
+    assert store.latest_id() == 20
+
+
+def test_a_hint_to_a_snapshot_that_was_rolled_back_and_written_again_is_looked_up() -> None:
+    storage = FaultyStorage(table_of(1, 2, 3, latest="3"))
+    store = SnapshotStore(storage, simulated(1))
+    store.latest()
+    storage.inner.write("snapshot/snapshot-3", encode_snapshot(snapshot(3, "another")))
+    assert "list_files" in verbs(storage, store.latest)
+    assert "list_files" not in verbs(storage, store.latest)
+
+
+def test_the_snapshots_are_listed_again_after_many_hints() -> None:
+    storage = FaultyStorage(table_of(1, 2, latest="2"))
+    store = SnapshotStore(storage, simulated(1))
+    listed = ["list_files" in verbs(storage, store.latest) for _ in range(600)]
+    assert [at for at, once in enumerate(listed) if once] == [0, 257, 514]
+
+
+def test_a_stale_hint_that_other_engines_believe_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    storage = table_of(5, *range(11, 21), latest="5")
+    store = store_of(storage)
+    for _ in range(3):
+        store.latest()
+    (record,) = caplog.records
+    assert "LATEST names snapshot 5, but snapshot 20 is the newest" in record.message
+    assert "repair-hints" in record.message
+
+
+@pytest.mark.parametrize("hint", ["20", "19", "3", "99", "x", None])
+def test_a_hint_that_misleads_nobody_is_not_reported(
+    hint: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    store_of(table_of(*range(11, 21), latest=hint)).latest()
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(("hint", "oldest"), [("4", 4), ("2", 4), (None, 4), ("x", 4), ("5", 5)])
