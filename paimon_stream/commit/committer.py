@@ -322,6 +322,7 @@ class Committer:
         """The snapshot is part of the table: remembers it, and points readers to it."""
         snapshot = staged.snapshot
         self._own = Base(snapshot=snapshot, metas=staged.metas)
+        self._snapshots.note(snapshot)
         self._floor = landed.floor
         self._checker.advance(snapshot, staged.base, staged.changes)
         if self._sequences is not None:

@@ -3,8 +3,8 @@
 Later snapshots, tags and long-lived changelogs go; their data files and manifests stay until orphan files
 are removed, for a writer that was paused may still publish on top of them. The hint LATEST goes before
 anything else, and comes back last: without it every engine lists the snapshots and takes the newest, while
-Java believes a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot goes first, so at
-every moment the table is one that it was before, and a rollback that was killed is repeated.
+Java believes a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot goes first, so
+at every moment the table is one that it was before, and a rollback that was killed is repeated.
 
 A stream whose batches go notices it at its next batch and stops (`TableRolledBack`): Spark does not replay
 batches that it noted as done.

@@ -79,6 +79,11 @@ class SnapshotStore:
         """
         return self._hinted() or self._listed()
 
+    def note(self, snapshot: Snapshot) -> None:
+        """Notes a snapshot that is part of the table for certain: while it stands, it proves later hints."""
+        if self._newest is None or snapshot.id > self._newest.id:
+            self._newest = snapshot
+
     @property
     def line(self) -> range | None:
         """The ids of the snapshots without a gap that ended with the newest one when the snapshots were last
@@ -88,8 +93,8 @@ class SnapshotStore:
     def _hinted(self) -> Snapshot | None:
         """The snapshot that LATEST names, if it is proven to be the newest; None where a listing must tell.
 
-        The proof: expiry removes the oldest snapshot first. So while the snapshot that was the newest when we
-        last looked still stands, every later one stands too, and a missing id among them has none above it.
+        The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of
+        the table still stands, every later one stands too, and a missing id among them has none above it.
         """
         known = self._newest
         if known is None or self._believed >= _LISTED_EVERY:
@@ -128,9 +133,9 @@ class SnapshotStore:
             return
         self._reported = hint
         _LOG.warning(
-            "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an expired "
-            "snapshot again, or a rollback was killed. Other engines may read and write the old one. The next "
-            "commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
+            "%s names snapshot %d, but snapshot %d is the newest: a writer that was paused created an "
+            "expired snapshot again, or a rollback was killed. Other engines may read and write the old one. "
+            "The next commit here corrects it, and so does 'paimon-stream repair-hints --yes'.",
             self._full(LATEST_HINT),
             hint,
             ids[-1],

@@ -3,6 +3,7 @@ stream, one that starts, and other engines all see the table's newest snapshot."
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -70,10 +71,8 @@ def test_at_every_point_where_a_rollback_to_an_expired_tag_is_killed_all_engines
         stream = grown(12, tag_at=5, expired=7)
         bench = stream.bench
         storage = FaultyStorage(bench.storage, [Fault(at=at, moment=Moment.AFTER, stop=True)])
-        try:
+        with suppress(Killed):
             rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)
-        except Killed:
-            pass
         fired = storage.fired
         ids = bench.snapshots.ids()
         assert java_latest(bench.storage) == ids[-1]
