@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.commit.first_judgement import Batch
-from paimon_stream.commit.identity import WriterIdentity
-from paimon_stream.commit.ledger import AlreadyCommitted, Reuse
-from paimon_stream.commit.message import CommitMessage
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.stream import StreamWriter
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.evidence import Batch
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.writer import StreamWriter
 from tests.keyedkit import write_changes
 from tests.persisted.archive import Killed, all_killed
 from tests.persisted.streams import FILES, STREAMS, Stream, ordered

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from paimon_stream.commit.claims import Claims, RegisteredWriter
-from paimon_stream.commit.identity import Marks
-from paimon_stream.commit.journal import Journal
-from paimon_stream.commit.story import Story
+from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import Claims, RegisteredWriter
+from paimon_stream.stream.story import Story
+from paimon_stream.table.journal import Journal
 from tests.persisted import values
 from tests.persisted.archive import own_files, releases, stored_own_files
 
