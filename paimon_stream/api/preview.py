@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
+from paimon_stream.commit.plan import Base
 from paimon_stream.format.entries import FileKind
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore

@@ -1,4 +1,4 @@
-"""The files of the partitions a commit touches, as of the snapshot it builds on (semantics.md 3.4).
+"""The files of the partitions a commit touches, as of the snapshot it builds on (semantics.md §3.4).
 
 Invariants: what is known is true of one snapshot, the *position*, and is changed as a whole or not at all.
 It is brought forward over deltas that are seen whole and in one lineage; an OVERWRITE by others, which may
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from paimon_stream.commit.base import Base
+from paimon_stream.commit.plan import Base
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataType
@@ -40,7 +40,7 @@ class LiveFile:
 @dataclass(slots=True)
 class KnownFiles:
     """The files of one partition or several: those that are live; those that were, as far as manifests still
-    say so; and those that are listed twice, which no table should have (semantics.md 3.5)."""
+    say so; and those that are listed twice, which no table should have (semantics.md §3.5)."""
 
     live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
     removed: set[FileIdentity] = field(default_factory=set)

@@ -10,31 +10,39 @@ been published before, while a batch's own files are new, and their names belong
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
-from paimon_stream.commit.depth import DepthWarning
-from paimon_stream.commit.existence import missing_files
-from paimon_stream.commit.plan import Changes, renumber
+from paimon_stream.commit.conflicts import Scene, check_strict_mode, check_strict_overwrite
+from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
-from paimon_stream.commit.strict_mode import StrictMode
+from paimon_stream.errors import HistoryUnknown, NotFound
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.options import BUCKET, CONFLICT_DETECTION, DISCARD_DUPLICATES, Options
+from paimon_stream.options import (
+    BUCKET,
+    COMPACTION_TRIGGER,
+    CONFLICT_DETECTION,
+    DISCARD_DUPLICATES,
+    STOP_TRIGGER,
+    STRICT_MODE,
+    WRITE_ONLY,
+    Options,
+)
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Checker"]
+__all__ = ["Checker", "DepthWarning", "StrictMode", "missing_files"]
 
 _LOG = logging.getLogger(__name__)
 _EXPIRATION: Final = "partition.expiration-time"
@@ -114,7 +122,7 @@ class Checker:
     # -- which rules --------------------------------------------------------------------------------
 
     def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
-        """Whether the changes are held against the files of the table (semantics.md 2.2, R3.1)."""
+        """Whether the changes are held against the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
             return False
         adds_runs = self._key_order is not None and any(
@@ -262,3 +270,116 @@ def _has_vectors(table: Table) -> bool:
 
 def _is_on(options: Options, key: str) -> bool:
     return options.get(key, "false").strip().lower() == "true"
+
+
+def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:
+    """The paths of added files that are not on storage, which is asked for each: a table that names a file
+    that is not there cannot be read. Data, changelog and index files alike, and the extra files of each; what
+    a commit removes need not exist. Raises `StorageError`."""
+    return [path for one in changes for path in _added(layout, one) if not _exists(storage, path)]
+
+
+def _added(layout: Layout, changes: Changes) -> Iterator[str]:
+    for entry in (*changes.entries, *changes.changelog):
+        if entry.kind is FileKind.ADD:
+            for name in (entry.file.file_name, *entry.file.extra_files):
+                yield layout.data_file(entry.partition, entry.bucket, name)
+    for change in changes.index:
+        if change.kind is FileKind.ADD and change.entry.file.external_path is None:
+            yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
+
+
+def _exists(storage: Storage, path: str) -> bool:
+    try:
+        storage.stat(path)
+    except NotFound:
+        return False
+    return True
+
+
+class StrictMode:
+    """What others did since the last safe snapshot, looked at before each attempt: option
+    `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing where the option is not set; −1
+    is the latest snapshot at the first commit.
+
+    Invariant: the last safe snapshot only moves forward, to a base whose whole way there was looked at.
+    """
+
+    def __init__(self, options: Options, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
+        self._snapshots = snapshots
+        self._manifests = manifests
+        self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
+
+    def check(self, scene: Scene, base: Base) -> None:
+        """Looks at the snapshots up to the base, which is the last safe one from then on.
+
+        Raises `StrictModeViolated`, and `HistoryUnknown` where some of them have expired.
+        """
+        if self._last_safe is None:
+            return
+        if self._last_safe < 0:
+            self._last_safe = base.id
+        window = self._snapshots.window(self._last_safe, base.id)
+        if not window.complete:
+            raise HistoryUnknown(
+                f"{scene}: snapshots since {self._last_safe}, the last safe one of option "
+                f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
+                f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
+                **scene.facts(),
+            )
+        check_strict_mode(scene, window.snapshots, self._last_safe)
+        if scene.kind is CommitKind.OVERWRITE:
+            check_strict_overwrite(scene, window.snapshots, self._last_safe, self._adds_files)
+        self._last_safe = max(self._last_safe, base.id)
+
+    def _adds_files(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot's delta has files in real buckets: from 0 up, as postponed ones have none."""
+        return any(
+            meta.num_added_files + meta.num_deleted_files > 0
+            and (meta.max_bucket is None or meta.max_bucket >= 0)
+            for meta in self._manifests.delta(snapshot)
+        )
+
+
+_MORE_THAN_TRIGGER: Final = 3
+
+
+class DepthWarning:
+    """Warns once of a bucket with more files of level 0 than Java would let it have (semantics.md §6.6),
+    before readers grow slow. Looks only at what the commit knows already."""
+
+    def __init__(self, location: str, most: int) -> None:
+        self._location = location
+        self._most = most
+        self._said = False
+
+    @classmethod
+    def of(cls, table: Table) -> DepthWarning | None:
+        """That of a table; None for one without primary key, and where another job compacts."""
+        options = table.options
+        if not table.schema.primary_keys or options.value(WRITE_ONLY):
+            return None
+        most = (
+            options.value(STOP_TRIGGER)
+            if options.is_set(STOP_TRIGGER)
+            else options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
+        )
+        return cls(table.location, most)
+
+    def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
+        """Looks at the buckets that these entries, just published, have touched."""
+        if self._said:
+            return
+        for entry in entries:
+            depth = index.depth(entry.partition, entry.bucket)
+            if depth > self._most:
+                self._said = True
+                _LOG.warning(
+                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d): "
+                    "every reader merges them all. Have a job that compacts, and set write-only = true.",
+                    self._location,
+                    entry.bucket,
+                    depth,
+                    self._most,
+                )
+                return

@@ -1,7 +1,7 @@
 """The conflict rules: pure functions over what is in the table and what a commit would change.
 
 Each rule either passes or raises the one `CommitConflict` it is named for; none reads storage. They are
-semantics.md 3.1's checks 1-6 and 2.9's strict mode; checks 7 and 8 are of row ids, and tables with row ids
+semantics.md §3.1's checks 1-6 and §2.9's strict mode; checks 7 and 8 are of row ids, and tables with row ids
 are refused before anything is written. Nothing has been written when they run, so a conflict leaves
 nothing behind.
 """
@@ -149,7 +149,7 @@ def check_schemas(scene: Scene, known: Collection[int], entries: Iterable[Manife
 
 def check_listed_once(scene: Scene, twice: Collection[FileIdentity]) -> None:
     """Check 4, of the table itself: none of its files is listed `twice`. Such a table gives rows twice, and
-    Java fails on it from its next merge of manifests on (semantics.md 3.5). Raises `DeletedFiles`."""
+    Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     _refuse(
         scene,
         twice,
@@ -164,7 +164,7 @@ def without_duplicates(
     entries: Sequence[ManifestEntry], live: Collection[FileIdentity]
 ) -> tuple[ManifestEntry, ...]:
     """The entries without those whose file is live already, as `commit.discard-duplicate-files` asks of an
-    append (semantics.md 2.3 step 5)."""
+    append (semantics.md §2.3 step 5)."""
     return tuple(entry for entry in entries if entry.identity not in live)
 
 
@@ -173,7 +173,7 @@ def check_not_in_table(
 ) -> None:
     """Check 4: no added file is in the table already. `live` are the files of the touched partitions.
 
-    A file listed twice would be read twice, and break every later merge of manifests (semantics.md 3.5).
+    A file listed twice would be read twice, and break every later merge of manifests (semantics.md §3.5).
     Raises `DeletedFiles`.
     """
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in live]
@@ -189,7 +189,7 @@ def check_never_removed(
     scene: Scene, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
     """Check 4 goes on: no added file was in the table and has been removed. Readers would not see it as long
-    as a manifest has its DELETE, and see it again afterwards (semantics.md 3.5). Raises `DeletedFiles`."""
+    as a manifest has its DELETE, and see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
     _refuse(
         scene,
@@ -312,7 +312,7 @@ def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
 
 def check_files_exist(scene: Scene, missing: Collection[str]) -> None:
     """Every file that would be added is on storage; `missing` are the paths that are not (semantics.md
-    1.2, R9.1). Raises `DeletedFiles`."""
+    §1.2, R9.1). Raises `DeletedFiles`."""
     if missing:
         raise DeletedFiles(
             f"{scene}: cannot commit because {len(missing)} of its files have been deleted: "
@@ -325,7 +325,7 @@ def check_files_exist(scene: Scene, missing: Collection[str]) -> None:
 
 
 def check_strict_mode(scene: Scene, since: Iterable[Snapshot], last_safe: int) -> None:
-    """`commit.strict-mode.last-safe-snapshot` (semantics.md 2.9): no other user has compacted or
+    """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9): no other user has compacted or
     overwritten in the snapshots `since` the last safe one. Raises `StrictModeViolated`."""
     for snapshot in since:
         rewrites = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
@@ -345,7 +345,7 @@ def check_strict_overwrite(
     scene: Scene, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
 ) -> None:
     """Strict mode of an overwrite: nor has any other user appended, for the overwrite would delete those
-    rows too (semantics.md 2.9, 5.2). `adds_files` tells whether a snapshot's delta has files in real
+    rows too (semantics.md §2.9, 5.2). `adds_files` tells whether a snapshot's delta has files in real
     buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
         appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != scene.user

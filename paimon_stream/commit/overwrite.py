@@ -14,24 +14,39 @@ what is replaced does not matter: an overwrite is how a table is rescaled.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from paimon_stream.commit.base import Base
-from paimon_stream.commit.plan import Changes, IndexChange, collect, renumber
-from paimon_stream.commit.upgrade import upgraded
+from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
 from paimon_stream.errors import InvalidOption, OutsidePartition
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.options import BUCKET, DYNAMIC_OVERWRITE, PARTITION_DEFAULT_NAME
+from paimon_stream.format.row_order import RowOrder, row_order
+from paimon_stream.options import (
+    BUCKET,
+    COMPACTION_TRIGGER,
+    DYNAMIC_OVERWRITE,
+    NUM_LEVELS,
+    OVERWRITE_UPGRADE,
+    PARTITION_DEFAULT_NAME,
+)
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.table import Table
 
-__all__ = ["Overwrite", "OverwriteSource", "is_dynamic", "plan_drop", "plan_overwrite", "static_spec"]
+__all__ = [
+    "Overwrite",
+    "OverwriteSource",
+    "is_dynamic",
+    "plan_drop",
+    "plan_overwrite",
+    "static_spec",
+    "upgraded",
+]
 
 _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 5
@@ -108,9 +123,9 @@ def plan_overwrite(
     `InvalidData` for one that the table cannot have, `OutsidePartition` for files outside of it.
     """
     kept = _without_changelog(table, tuple(messages))
-    halves = collect(kept, table_buckets=table.options.value(BUCKET))
-    written = halves.append
-    if not (halves.compact.entries or halves.compact.index):
+    collected = collect(kept, table_buckets=table.options.value(BUCKET))
+    written = collected.append
+    if not (collected.compact.entries or collected.compact.index):
         written = upgraded(table, written)
     if is_dynamic(table, partition, dynamic):
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
@@ -118,7 +133,7 @@ def plan_overwrite(
             source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=False
         )
     cleared = _static(table, [static_spec(table, partition)] if partition else None)
-    _check_inside(table, cleared, partition or {}, (*written.entries, *halves.compact.entries))
+    _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
     return Overwrite(
         source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True
     )
@@ -226,3 +241,41 @@ def _numbered(table: Table, written: Changes) -> Changes:
             ranges.setdefault((entry.partition, entry.bucket), []).append(span)
     in_order = all(one[1] < other[0] for spans in ranges.values() for one, other in pairwise(spans))
     return written if in_order else renumber(written, {})
+
+
+def upgraded(table: Table, written: Changes) -> Changes:
+    """The levels of what an overwrite writes (semantics.md §5.1 step 3): the changes with the files of each
+    bucket whose ranges of keys are disjoint at the top level, in the order of their keys. Nothing is changed
+    where the table has no key or does not want it (`overwrite-upgrade`), and where any file has a level
+    already, no real bucket, or is taken away.
+
+    Raises `FormatError` for keys that are not of the table's types.
+    """
+    keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
+    clustered = table.options.get("pk-clustering-override", "false").strip().lower() == "true"
+    if not table.schema.primary_keys or clustered or not table.options.value(OVERWRITE_UPGRADE):
+        return written
+    if any(e.file.level > 0 or e.bucket < 0 or e.kind is not FileKind.ADD for e in written.entries):
+        return written
+    top = _top_level(table)
+    if top < 1:
+        return written
+    buckets: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
+    for entry in written.entries:
+        buckets[entry.partition, entry.bucket].append(entry)
+    order = row_order(keys)
+    entries = [entry for bucket in buckets.values() for entry in _bucket(bucket, order, top)]
+    return replace(written, entries=tuple(entries))
+
+
+def _top_level(table: Table) -> int:
+    if table.options.is_set(NUM_LEVELS):
+        return table.options.value(NUM_LEVELS) - 1
+    return table.options.value(COMPACTION_TRIGGER)
+
+
+def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:
+    by_key = sorted(entries, key=lambda entry: order(entry.file.min_key))
+    if any(order(one.file.max_key) >= order(other.file.min_key) for one, other in pairwise(by_key)):
+        return entries
+    return [replace(entry, file=replace(entry.file, level=top)) for entry in by_key]

@@ -20,10 +20,27 @@ from paimon_stream.format.entries import (
     IndexFileMeta,
     IndexManifestEntry,
     ManifestEntry,
+    ManifestFileMeta,
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.snapshot_json import Snapshot
 
-__all__ = ["NO_CHANGES", "Changes", "Halves", "IndexChange", "collect", "renumber"]
+__all__ = ["Base", "Changes", "CollectedChanges", "IndexChange", "NO_CHANGES", "collect", "renumber"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What an attempt builds on: the latest snapshot, None in an empty table, and its manifests, base list
+    before delta list."""
+
+    snapshot: Snapshot | None
+    metas: tuple[ManifestFileMeta, ...]
+
+    @property
+    def id(self) -> int:
+        """The snapshot's id; 0 in an empty table."""
+        return 0 if self.snapshot is None else self.snapshot.id
+
 
 _BESIDE_NEW_FILES: Final = attrgetter(
     "deleted_files", "changelog_files", "new_index_files", "deleted_index_files", "compact_before",
@@ -59,7 +76,7 @@ class Changes:
 
     @property
     def record_count(self) -> int:
-        """Rows added minus rows deleted (semantics.md 2.3 step 8)."""
+        """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
         return sum(
             entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count
             for entry in self.entries
@@ -73,7 +90,7 @@ class Changes:
     @property
     def takes_away(self) -> bool:
         """Whether rows that readers saw go away: by a DELETE entry, or by a change of deletion vectors. Such
-        an append is an OVERWRITE (semantics.md 2.2)."""
+        an append is an OVERWRITE (semantics.md §2.2)."""
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
         )
@@ -83,17 +100,17 @@ NO_CHANGES = Changes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halves:
+class CollectedChanges:
     """What messages ask for: the changes of writing, and those of a compaction. One identifier publishes
-    them as two snapshots, in this order (semantics.md 1.4)."""
+    them as two snapshots, in this order (semantics.md §1.4)."""
 
     append: Changes = NO_CHANGES
     compact: Changes = NO_CHANGES
 
 
-def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Halves:
+def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
     """The changes the messages ask for; `table_buckets` is the option `bucket`, for messages without a
-    bucket count (semantics.md 2.1)."""
+    bucket count (semantics.md §2.1)."""
     append, compact = _Half(table_buckets), _Half(table_buckets)
     for message in messages:
         append.files(message, FileKind.ADD, message.new_files)
@@ -108,7 +125,7 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Halves:
         compact.changes_log(message, message.compact_changelog_files)
         compact.indexes(message, FileKind.ADD, message.compact_new_index_files)
         compact.indexes(message, FileKind.DELETE, message.compact_deleted_index_files)
-    return Halves(append=append.done(), compact=compact.done())
+    return CollectedChanges(append=append.done(), compact=compact.done())
 
 
 class _Half:
@@ -161,7 +178,7 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
     """The same changes with the final sequence numbers of new fixed-bucket files.
 
     `highest` has the highest number of each (partition, bucket) that has files. Writers number each
-    bucket from 0; here the numbers move up behind those in use, in entry order (semantics.md 6.3).
+    bucket from 0; here the numbers move up behind those in use, in entry order (semantics.md §6.3).
     """
     following = dict(highest)
     entries: list[ManifestEntry] = []

@@ -7,12 +7,70 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paimon_stream.commit.counts import NO_COUNTS, Counts
+from paimon_stream.commit.plan import NO_CHANGES, Changes
 from paimon_stream.commit.request import Nothing, Published
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
-__all__ = ["CommitReport"]
+__all__ = ["CommitReport", "Counts", "NO_COUNTS"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The changes of one commit's snapshots, counted as Java's metrics count them (semantics.md §14).
+    *Appended* is what was written, deletes of an overwrite included; *compacted* what a compaction took and
+    gave. Records are the rows of the files, those of deleted files too; sizes are bytes."""
+
+    files_added: int = 0
+    files_deleted: int = 0
+    files_appended: int = 0
+    files_compacted: int = 0
+    changelog_files_appended: int = 0
+    changelog_files_compacted: int = 0
+    records_appended: int = 0
+    records_compacted: int = 0
+    changelog_records_appended: int = 0
+    changelog_records_compacted: int = 0
+    partitions: int = 0
+    buckets: int = 0
+    compaction_input_bytes: int = 0
+    compaction_output_bytes: int = 0
+
+    @classmethod
+    def of(cls, append: Changes = NO_CHANGES, compact: Changes = NO_CHANGES) -> Counts:
+        """The counts of a commit that appended and compacted this."""
+        both = (*append.entries, *compact.entries)
+        added = [entry for entry in both if entry.kind is FileKind.ADD]
+        given = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
+        taken = [entry for entry in compact.entries if entry.kind is FileKind.DELETE]
+        return cls(
+            files_added=len(added),
+            files_deleted=len(both) - len(added),
+            files_appended=len(append.entries),
+            files_compacted=len(compact.entries),
+            changelog_files_appended=len(append.changelog),
+            changelog_files_compacted=len(compact.changelog),
+            records_appended=_rows(append.entries),
+            records_compacted=_rows(compact.entries),
+            changelog_records_appended=append.changelog_record_count,
+            changelog_records_compacted=compact.changelog_record_count,
+            partitions=len({entry.partition for entry in both}),
+            buckets=len({(entry.partition, entry.bucket) for entry in both}),
+            compaction_input_bytes=_bytes(taken),
+            compaction_output_bytes=_bytes(given),
+        )
+
+
+NO_COUNTS = Counts()
+
+
+def _rows(entries: Iterable[ManifestEntry]) -> int:
+    return sum(entry.file.row_count for entry in entries)
+
+
+def _bytes(entries: Iterable[ManifestEntry]) -> int:
+    return sum(entry.file.file_size for entry in entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +172,7 @@ class CommitReport:
 
     @property
     def snapshots(self) -> int:
-        """How many snapshots the commit made: one for each half."""
+        """How many snapshots the commit made: one for what was written, one for a compaction."""
         made = {self.snapshot_id, self.compact_snapshot_id} - {None}
         return len(made) if self.outcome == "committed" else 0
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from paimon_stream.commit.base import Base
-from paimon_stream.commit.plan import NO_CHANGES, Changes
+from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
@@ -51,14 +50,14 @@ class Fixed:
 class CommitRequest:
     """One commit: what some messages say, under a user and an identifier.
 
-    `source` gives the changes instead of the messages' written half; the messages' compact half, if they
+    `source` gives the changes instead of what the messages have written; the messages' compaction, if they
     have one, still follows as a snapshot of its own. `kind` is the kind of the snapshot; messages that
-    take rows away make an OVERWRITE of an APPEND, and a request of kind COMPACT has a compact half only.
+    take rows away make an OVERWRITE of an APPEND, and a request of kind COMPACT has a compaction only.
 
     `seen` is the latest snapshot that the caller judged on, None for a table that was empty then: what
     was published since is searched for this very commit. `fence` is asked where that window has a gap;
     True says that nobody else can have committed this identifier. `checked` asks for the existence of
-    every file and for the conflict checks 3-5 (semantics.md 1.2, 3.1), which a fresh append does not
+    every file and for the conflict checks 3-5 (semantics.md §1.2, 3.1), which a fresh append does not
     need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order; `numbering` says,
     in a table with a primary key, where those of the messages come from, None where nobody knows.
     `stage_uuid` is part of the name of every manifest and manifest list this commit may write, in all its
@@ -92,7 +91,7 @@ class CommitRequest:
 
     @property
     def checks_conflicts(self) -> bool:
-        """Whether the files it adds and removes are held against those in the table (semantics.md 2.2)."""
+        """Whether the files it adds and removes are held against those in the table (semantics.md §2.2)."""
         return self.checked or self.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
 
 
@@ -101,9 +100,9 @@ class Published:
     """The commit is part of the table, as this snapshot. `attempts` counts all of them, the successful
     one too; `phases` are milliseconds by step, summed over the attempts.
 
-    `compact` is the snapshot of the compact half, which is `snapshot` itself where there is no other half.
-    `compact_failed` says why the compact half was left out: its files stay, and belong to nobody.
-    `changes` and `compact_changes` are those of the two halves; `manifests_merged` counts the manifests
+    `compact` is the snapshot of the compaction, which is `snapshot` itself where there is no other.
+    `compact_failed` says why the compaction was left out: its files stay, and belong to nobody.
+    `changes` and `compact_changes` are those of the two snapshots; `manifests_merged` counts the manifests
     that were merged into others.
     """
 

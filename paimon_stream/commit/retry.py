@@ -1,4 +1,4 @@
-"""How long and how often a commit is tried (semantics.md 2.7)."""
+"""How long and how often a commit is tried (semantics.md §2.7)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.commit.base import Base
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef

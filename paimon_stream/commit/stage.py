@@ -3,7 +3,7 @@
 Invariants: nothing staged is visible before the snapshot is published; every name is new, and drawn from
 the one `Names` of the commit before the file is written, so that `Names.drawn` covers all that may exist;
 the snapshot that comes out refers only to files that are durable, and carries over from its base what
-the commit does not change (semantics.md 1.5, 2.3 steps 6-11).
+the commit does not change (semantics.md §1.5, 2.3 steps 6-11).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.index_changes import apply_index_changes
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
@@ -214,7 +213,7 @@ class Stager:
         return merge_manifests(metas, limits, shelf)
 
     def _latest_schema(self) -> int:
-        """The newest schema's id now, whichever the files were written with (semantics.md 2.3 step 10)."""
+        """The newest schema's id now, whichever the files were written with (semantics.md §2.3 step 10)."""
         newest = self._schemas.latest_id()
         if newest is None:
             raise no_such_table(self._storage.location)
@@ -243,6 +242,6 @@ def discard(storage: Storage, names: Iterable[str]) -> None:
 
 
 def _highest(one: int | None, other: int | None) -> int | None:
-    """Watermarks never go back (semantics.md 1.5)."""
+    """Watermarks never go back (semantics.md §1.5)."""
     known = [mark for mark in (one, other) if mark is not None]
     return max(known, default=None)

@@ -1,7 +1,7 @@
 """Committing without Spark: whoever has commit messages makes them part of a table.
 
 `commit` publishes; `filter_and_commit` is for whoever comes back after a failure with messages that may
-have been published already (semantics.md 1.2); `overwrite` replaces what is there; `abort` removes the files
+have been published already (semantics.md §1.2); `overwrite` replaces what is there; `abort` removes the files
 of messages that never will be published.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paimon_stream.commit import conflicts
+from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
-from paimon_stream.commit.existence import missing_files
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
@@ -271,7 +271,7 @@ class TableCommit:
     def _check_files_exist(
         self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
     ) -> None:
-        halves = collect(messages, table_buckets=self._table.options.value(BUCKET))
+        collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
         scene = conflicts.Scene(
             location=self._storage.location,
@@ -280,7 +280,7 @@ class TableCommit:
             partition_name=layout.partition,
             base=latest,
         )
-        gone = missing_files(self._storage, layout, halves.append, halves.compact)
+        gone = missing_files(self._storage, layout, collected.append, collected.compact)
         conflicts.check_files_exist(scene, gone)
 
     def _publish(
@@ -318,7 +318,7 @@ class TableCommit:
         """The identifier of this user's newest stream commit, None if there is none.
 
         Batch commits are passed over: their identifier is larger than any, and would swallow all others
-        (semantics.md 1.3).
+        (semantics.md §1.3).
         """
         if latest is None:
             return None

@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Committer
-from paimon_stream.commit.plan import NO_CHANGES, Changes
+from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta

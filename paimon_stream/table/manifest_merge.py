@@ -142,7 +142,7 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
 
 
 def minor_merge(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Metas:
-    """Joins neighbours (semantics.md 4.1). A delete whose add is not in its group is kept."""
+    """Joins neighbours (semantics.md §4.1). A delete whose add is not in its group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
         if len(group) == 1:
@@ -156,7 +156,7 @@ def minor_merge(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Metas:
 
 
 def full_merge(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Metas | None:
-    """Rewrites what changed without any delete (semantics.md 4.2); None where it declines."""
+    """Rewrites what changed without any delete (semantics.md §4.2); None where it declines."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
     deleted = _deleted_files(metas, shelf.read)

@@ -21,7 +21,7 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
     beside them, changelog and index files.
 
     A compaction can move a file to another level under its name; such a file is part of the table, and not
-    among them (semantics.md 2.8). Files outside of the table are not either.
+    among them (semantics.md §2.8). Files outside of the table are not either.
     """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))

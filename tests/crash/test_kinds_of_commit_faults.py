@@ -10,10 +10,9 @@ from functools import partial
 
 import pytest
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Nothing, Published, Superseded
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError
@@ -48,7 +47,7 @@ class ForeignCommits:
 
 @dataclass
 class Case:
-    """A table, the messages to commit, what is live before, after the written half, after both."""
+    """A table, the messages to commit, what is live before, after the first snapshot, after both."""
 
     bench: Bench
     messages: list[CommitMessage]
@@ -190,7 +189,7 @@ def kinds_of_mine(bench: Bench) -> list[CommitKind]:
 
 
 def state(case: Case) -> str:
-    """Which half is in; asserts that the table is just that, and whole."""
+    """Which snapshot is in; asserts that the table is just that, and whole."""
     kinds = kinds_of_mine(case.bench)
     compacted = CommitKind.COMPACT in kinds
     expected = case.done if compacted else case.written if kinds else case.before
@@ -232,7 +231,7 @@ def test_a_commit_that_failed_anywhere_leaves_whole_halves_and_can_be_repeated(
 
 
 def comes_back(case: Case, found: str) -> None:
-    """A fresh committer replays the batch: what is missing of the written half comes, nothing twice."""
+    """A fresh committer replays the batch: what is missing of the first snapshot comes, nothing twice."""
     fresh = partial(TableCommit, case.bench.table, "me", runtime=case.bench.runtime)
     published = fresh().filter_and_commit({BATCH: case.messages})
     assert published == (1 if found == "before" else 0)

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from paimon_stream.commit.plan import Halves, collect, renumber
+from paimon_stream.commit.plan import CollectedChanges, collect, renumber
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, IndexFileMeta
 from tests.commitkit import data_file
@@ -38,7 +38,7 @@ def test_a_message_without_bucket_count_has_the_tables() -> None:
 
 
 def test_a_message_of_nothing_is_nothing() -> None:
-    assert collect([message()], table_buckets=4) == Halves()
+    assert collect([message()], table_buckets=4) == CollectedChanges()
 
 
 PARTS = [f.name for f in fields(CommitMessage) if f.init][3:]
@@ -48,19 +48,19 @@ PARTS = [f.name for f in fields(CommitMessage) if f.init][3:]
 def test_every_part_of_a_message_becomes_one_change_of_its_half(part: str) -> None:
     index = IndexFileMeta(index_type="HASH", file_name="i", file_size=1, row_count=1)
     content = (index,) if "index" in part else (data_file("x"),)
-    halves = collect([replace(message(), **{part: content})], table_buckets=4)
-    half, other = (halves.compact, halves.append)[:: 1 if "compact" in part else -1]
-    assert half
+    collected = collect([replace(message(), **{part: content})], table_buckets=4)
+    part_of_it, other = (collected.compact, collected.append)[:: 1 if "compact" in part else -1]
+    assert part_of_it
     assert not other
     kind = FileKind.DELETE if "deleted" in part or part == "compact_before" else FileKind.ADD
     if "index" in part:
-        (change,) = half.index
+        (change,) = part_of_it.index
         assert (change.kind, change.entry.file, change.entry.bucket) == (kind, index, 0)
     else:
-        (entry,) = half.changelog if "changelog" in part else half.entries
+        (entry,) = part_of_it.changelog if "changelog" in part else part_of_it.entries
         assert (entry.kind, entry.file, entry.total_buckets) == (kind, data_file("x"), 4)
-    assert half.changelog_record_count == (10 if "changelog" in part else 0)
-    assert half.takes_away == (kind is FileKind.DELETE and "index" not in part)
+    assert part_of_it.changelog_record_count == (10 if "changelog" in part else 0)
+    assert part_of_it.takes_away == (kind is FileKind.DELETE and "index" not in part)
 
 
 def test_a_compaction_removes_before_it_adds_and_messages_keep_their_order() -> None:

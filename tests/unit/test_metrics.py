@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from paimon_stream.commit.counts import Counts
 from paimon_stream.commit.plan import Changes
-from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.report import CommitReport, Counts
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.overwrite import is_dynamic, plan_drop, plan_overwrite
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, OutsidePartition
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage

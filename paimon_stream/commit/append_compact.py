@@ -1,8 +1,8 @@
-"""One commit, two snapshots: first what was written, then what was compacted (semantics.md 1.4, 2.2, 7.3).
+"""One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4, §2.2, §7.3).
 
-Both carry the same user, identifier, watermark and properties. Invariants: the compact half is published
-only behind its own written half; it is another's if that one is another's; once the written half is part
-of the table, nothing that happens to the compact half fails the commit (R3.2), for the rows are in. What
+Both carry the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is
+published only behind its own APPEND; it is another's if that one is another's; once the APPEND is part of the
+table, nothing that happens to the compaction fails the commit (R3.2), for the rows are in. What
 it would have added then belongs to nobody, and waits for an orphan cleaner.
 """
 
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from paimon_stream.commit.plan import Changes, Halves
+from paimon_stream.commit.plan import Changes, CollectedChanges
 from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
@@ -25,7 +25,7 @@ from paimon_stream.commit.request import (
 from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
-__all__ = ["PublishOne", "commit_halves"]
+__all__ = ["PublishOne", "commit_append_compact"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,28 +33,30 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 """Publishes one snapshot of the request's kind."""
 
 
-def commit_halves(request: CommitRequest, halves: Halves, publish: PublishOne) -> Outcome:
-    """Publishes the written half, then the compact half. Raises what `publish` raises for the first of
+def commit_append_compact(
+    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
+) -> Outcome:
+    """Publishes what was written, then the compaction. Raises what `publish` raises for the first of
     them; a compaction alone that conflicts with what others did is only reported."""
-    written = _publish_written(request, halves, publish)
-    if isinstance(written, Superseded) or not halves.compact:
+    written = _publish_written(request, collected, publish)
+    if isinstance(written, Superseded) or not collected.compact:
         return written
     if isinstance(written, Nothing):
-        return _publish_compaction_alone(request, halves.compact, publish)
-    return _publish_compaction_after(request, written, halves.compact, publish)
+        return _publish_compaction_alone(request, collected.compact, publish)
+    return _publish_compaction_after(request, written, collected.compact, publish)
 
 
-def _publish_written(request: CommitRequest, halves: Halves, publish: PublishOne) -> Outcome:
+def _publish_written(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
     if request.source is not None:
         return publish(request, request.source)
-    if request.kind is CommitKind.COMPACT and not halves.append and halves.compact:
+    if request.kind is CommitKind.COMPACT and not collected.append and collected.compact:
         return Nothing()
     kind = request.kind
-    if kind is CommitKind.APPEND and halves.append.takes_away:
+    if kind is CommitKind.APPEND and collected.append.takes_away:
         kind = CommitKind.OVERWRITE
     # A compaction, and what replaces files, builds upon the numbers that the writer gave.
-    renumber = request.renumber and kind is CommitKind.APPEND and not halves.compact
-    return publish(replace(request, kind=kind, renumber=renumber), Fixed(halves.append))
+    renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
+    return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
 
 def _publish_compaction_alone(request: CommitRequest, changes: Changes, publish: PublishOne) -> Outcome:
@@ -68,9 +70,9 @@ def _publish_compaction_alone(request: CommitRequest, changes: Changes, publish:
 def _publish_compaction_after(
     request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
 ) -> Published:
-    half = replace(_compaction(request), seen=SnapshotRef.of(written.snapshot))
+    compaction = replace(_compaction(request), seen=SnapshotRef.of(written.snapshot))
     try:
-        outcome = publish(half, Fixed(changes))
+        outcome = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:
         _warn(request, failed)
         return replace(written, compact_failed=failed)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paimon_stream.commit.base import Base
 from paimon_stream.commit.committer import Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.observer import Phase
-from paimon_stream.commit.plan import NO_CHANGES, Changes
+from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import Fixed
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SharedCheckpoint, TableRolledBack
@@ -46,7 +45,7 @@ def kinds(bench: Bench, user: str = "me") -> list[str]:
     return [one.commit_kind.value for one in snapshots if one.commit_user == user]
 
 
-# -- what becomes of the halves ------------------------------------------------------------------------
+# -- what becomes of the two snapshots -----------------------------------------------------------------
 
 
 def test_what_was_written_comes_before_what_was_compacted_under_one_identifier() -> None:

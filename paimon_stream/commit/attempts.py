@@ -1,0 +1,119 @@
+"""One snapshot under way: what the attempts at it have in common, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paimon_stream.commit.plan import NO_CHANGES
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
+from paimon_stream.commit.retry import Patience, RetryPolicy
+from paimon_stream.commit.stage import Names, Staged
+from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, TableReplaced
+from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.runtime import Runtime
+from paimon_stream.table.manifest_merge import Merged
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """What one commit of one snapshot remembers from attempt to attempt. Mutable, and of one thread.
+
+    `count` is the number of attempts so far; `seen` is the latest snapshot that was searched; `begun_millis`
+    is when the attempt read its base; `merged` the merge of an earlier attempt; `nonces` are those of all
+    attempts; `outstanding` says that the outcome of a put is open; `unproven` are attempts that were lost
+    without a proof.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        request: CommitRequest,
+        source: ChangeSource,
+        names: Names,
+        policy: RetryPolicy,
+        runtime: Runtime,
+    ) -> None:
+        self._location = location
+        self.request = request
+        self.source = source
+        self.patience = Patience(policy, runtime)
+        self.names = names
+        self.seen = request.seen
+        self.count = 0
+        self.begun_millis = 0
+        self.merged: Merged | None = None
+        self.nonces: set[str] = set()
+        self.outstanding = False
+        self.unproven: list[Staged] = []
+        self.phases: dict[str, float] = {}
+        self._clock = runtime.clock
+
+    @property
+    def open(self) -> bool:
+        """Whether an attempt may be part of the table, or may still become part of it."""
+        return self.outstanding or bool(self.unproven)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the time spent inside to the phase."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            spent = (self._clock.monotonic() - began) * 1000
+            self.phases[phase] = self.phases.get(phase, 0.0) + spent
+
+    def published(self, staged: Staged) -> Published:
+        """The outcome, where this attempt is part of the table."""
+        snapshot = staged.snapshot
+        compacts = snapshot.commit_kind is CommitKind.COMPACT
+        return Published(
+            snapshot=snapshot,
+            attempts=self.count,
+            phases=self.phases,
+            compact=snapshot if compacts else None,
+            changes=NO_CHANGES if compacts else staged.changes,
+            compact_changes=staged.changes if compacts else NO_CHANGES,
+            manifests_merged=staged.merged.count,
+        )
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    def contended(self) -> CommitContended:
+        """The error for a commit that was given up, with nothing published."""
+        return CommitContended(
+            f"{self._location}: {self._commit} was given up after {self.patience.elapsed_millis:.0f} ms and "
+            f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
+            "was published, and it is safe to try again. With many writers raise 'commit.max-retries' or "
+            "'commit.timeout', or let fewer of them commit.",
+            **self._facts(),
+            attempts=self.count,
+        )
+
+    def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
+        """The error where an attempt may have been published; `failed` is what happened then."""
+        cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
+        return CommitUnknown(
+            f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
+            "deleted. Start the query again: it looks for the commit before it writes anything; who calls "
+            "commit() himself calls filter_and_commit() with the same messages.",
+            **self._facts(),
+            attempts=self.count,
+        )
+
+    def table_replaced(self) -> TableReplaced:
+        """The error where the table is not the one any more that the commit was for."""
+        return TableReplaced(
+            f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
+            "was under way. Nothing was published. Start with a new checkpoint to write everything again.",
+            **self._facts(),
+        )
+
+    @property
+    def _commit(self) -> str:
+        return f"commit {self.request.identifier} of user {self.request.user!r}"
+
+    def _facts(self) -> dict[str, object]:
+        return {"table": self._location, "user": self.request.user, "batch": self.request.identifier}
