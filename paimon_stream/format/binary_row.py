@@ -97,7 +97,11 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     """The values of a row without arity. Raises `FormatError` for bytes that are no such row."""
     try:
         return _row(types, memoryview(data))
-    except (struct.error, UnicodeDecodeError, IndexError, OverflowError) as why:
+    except UnicodeDecodeError:
+        raise FormatError(
+            f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)
+        ) from None
+    except (struct.error, IndexError, OverflowError) as why:
         raise FormatError(
             f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)
         ) from None

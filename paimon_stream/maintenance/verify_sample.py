@@ -49,7 +49,6 @@ _RESTORE: Final = (
 _BROKEN: Final = (
     pa.ArrowException,
     FormatError,
-    InvalidData,
     ValueError,
     KeyError,
     IndexError,
@@ -109,6 +108,10 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
     except UnsupportedFeature as why:
         found.info("file-not-read", f"{path} was not read: {why}", path, "Read it with another engine.")
         return
+    except InvalidData as wrong:
+        text = f"{path}: {wrong.message.rstrip('.')}."
+        found.error("row-values", text, path, "Repair the rows with an engine that reads them.")
+        return
     except _BROKEN as wrong:
         found.error("file-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
         return
@@ -161,7 +164,7 @@ class _File:
         """Some rows."""
         self.rows += chunk.rows
         columns = {
-            one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf)
+            one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf, one.name)
             for one in self.fields
             if one.name in chunk.columns
         }

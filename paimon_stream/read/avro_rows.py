@@ -31,6 +31,8 @@ _BROKEN: Final = (
 )  # fmt: skip
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _DECIMAL_BYTES: Final = 16
+_KEPT: Final = "surrogateescape"
+"""How Python text keeps bytes that are not UTF-8 (PEP 383)."""
 _INT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
@@ -64,7 +66,7 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
         data = b"".join((zigzag(block.records), block.data, zigzag(0)))
         stream = io.BytesIO(data)
         try:
-            held += fastavro.schemaless_reader(stream, schema, None)
+            held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
         except _BROKEN as why:
             raise FormatError(f"a block of it does not fit its schema ({why!r})") from None
         if stream.tell() != len(data):
@@ -153,9 +155,20 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
                 return pa.array(values, pa.int32()).view(wanted)
             case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
                 return pa.array(values, pa.int64()).view(wanted)
+            case TypeRoot.CHAR | TypeRoot.VARCHAR:
+                return _texts(values, wanted)
         return pa.array(values, wanted)
     except (*_BROKEN, pa.ArrowException) as why:
         raise FormatError(f"a column of it is no {type_} ({why})") from None
+
+
+def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    """Text with the bytes that the file has, which need not be UTF-8."""
+    try:
+        return pa.array(values, wanted)
+    except UnicodeEncodeError:
+        kept = [None if one is None else one.encode(errors=_KEPT) for one in values]
+        return pa.array(kept, pa.binary()).view(wanted)
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.casts import can_cast, cast, floor_to
 
@@ -76,23 +77,40 @@ def _member(type_: DataType, id_: int) -> DataField | None:
     return next((one for one in type_.fields if one.id == id_), None)
 
 
-def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
-    """The array, whatever Arrow type the file format gives for `source`, in `target`'s Arrow type.
+def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
+    """The array, whatever Arrow type the file format gives for `source`, in `target`'s Arrow type. `column`
+    is its name, for messages.
 
-    Raises `FormatError` for an array that is no `source`.
+    Raises `FormatError` for an array that is no `source`, `InvalidData` for text that is not UTF-8, which
+    Java writes (tried on 1.4.2).
     """
     if not target.is_nested:
-        made = cast(leaf(array, source), source, target)
+        values = leaf(array, source)
+        if target.is_string and (source.is_string or source.is_binary):
+            _check_text(values, column)
+        made = cast(values, source, target)
         wanted = arrow_type(target)
         return made if made.type.equals(wanted) else made.cast(wanted)
     if target.root is TypeRoot.ROW:
-        return _row(array, source, target, leaf)
+        return _row(array, source, target, leaf, column)
     if target.root is TypeRoot.ARRAY:
-        return _array(array, source, target, leaf)
-    return _map(array, source, target, leaf)
+        return _array(array, source, target, leaf, column)
+    return _map(array, source, target, leaf, column)
 
 
-def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+def _check_text(values: pa.Array, column: str) -> None:
+    broken = count_not_utf8(values)
+    if broken:
+        raise InvalidData(
+            f"column {column!r} holds text that is not UTF-8, in at least {{places}}. Another engine wrote "
+            "it; Java Paimon keeps such bytes as they are. Select other columns, or repair the rows with an "
+            "engine on the JVM",
+            column=column,
+            count=broken,
+        )
+
+
+def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _misfit(array, source)
     wanted = arrow_type(target)
@@ -105,7 +123,8 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.
         position = array.type.get_field_index(before.name)
         if position < 0:
             raise _misfit(array, source)
-        members.append(convert(array.field(position), before.type, member.type, leaf))
+        inner = f"{column}.{member.name}"
+        members.append(convert(array.field(position), before.type, member.type, leaf, inner))
     mask = array.is_null() if array.null_count else None
     if not members:
         return pa.Array.from_buffers(wanted, len(array), [None if mask is None else _validity(array)])
@@ -117,22 +136,22 @@ def _validity(array: pa.Array) -> pa.Buffer:
     return bits
 
 
-def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
     if pa.types.is_large_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     if not pa.types.is_list(array.type) or source.element is None or target.element is None:
         raise _misfit(array, source)
-    values = convert(array.values, source.element, target.element, leaf)
+    values = convert(array.values, source.element, target.element, leaf, f"{column}.element")
     return _with_children(array, arrow_type(target), values)
 
 
-def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
     wanted = arrow_type(target)
     if not pa.types.is_map(array.type):
         raise _misfit(array, source)
     (old_key, old_value), (new_key, new_value) = _entry(source), _entry(target)
-    keys = convert(array.keys, old_key, new_key, leaf)
-    items = convert(array.items, old_value, new_value, leaf)
+    keys = convert(array.keys, old_key, new_key, leaf, f"{column}.key")
+    items = convert(array.items, old_value, new_value, leaf, f"{column}.value")
     entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
     return _with_children(array, wanted, entries)
 

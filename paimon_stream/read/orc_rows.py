@@ -98,7 +98,7 @@ def _leaf(zone: str) -> Leaf:
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
         made = normalize(array, type_)
         if type_.root is TypeRoot.CHAR:
-            return pc.utf8_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
+            return pc.ascii_rtrim(made, characters=" ")  # ORC pads CHAR(n) to its length
         if type_.root is TypeRoot.TIMESTAMP_LTZ and not is_utc(zone):
             return wall_clock(made, zone).view(made.type)
         return made

@@ -12,14 +12,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import FormatError, NotFound, PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.errors import (
+    FormatError,
+    InvalidData,
+    NotFound,
+    PaimonStreamError,
+    Unavailable,
+    UnsupportedFeature,
+)
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
-from paimon_stream.read.keyed import buckets, sections
+from paimon_stream.read.keyed import Section, buckets, sections
 from paimon_stream.read.merged import merged_batches
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
@@ -82,7 +89,7 @@ class _Merging:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for files in buckets(self._scan.files):
-            for section in sections(files, self._key_types):
+            for section in self._sections(files):
                 entry = section.single
                 if entry is None:
                     for batch in merged_batches(self._spec, section, self._whole.file):
@@ -91,6 +98,19 @@ class _Merging:
                     yield from self._plain.file(entry, batch_rows)
                 else:
                     yield from self._without_deletes(entry, batch_rows)
+
+    def _sections(self, files: list[ManifestEntry]) -> list[Section]:
+        try:
+            return sections(files, self._key_types)
+        except FormatError as wrong:
+            table = self._scan.table.location
+            raise FormatError(
+                f"{table}: the keys that a manifest gives for a file cannot be read: {wrong.message} Files "
+                f"of bucket {files[0].bucket} cannot be merged without them. Read the table with an engine "
+                "on the JVM, or roll it back to a snapshot without these files.",
+                table=table,
+                bucket=files[0].bucket,
+            ) from None
 
     def _without_deletes(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._with_kind.file(entry, batch_rows):
@@ -197,7 +217,8 @@ class _Reader:
             elif source is None or source.name not in chunk.columns:
                 columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
             else:
-                columns.append(convert(chunk.columns[source.name], source.type, one.type, chunk.leaf))
+                found = chunk.columns[source.name]
+                columns.append(convert(found, source.type, one.type, chunk.leaf, one.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
@@ -239,6 +260,8 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
         if "path" in wrong.context or "column" in wrong.context:
             raise
         raise type(wrong)(f"{path} cannot be read: {wrong.message}. {_CURE}", path=path) from None
+    except InvalidData as wrong:
+        raise InvalidData(f"{path}: {wrong.pattern}.", path=path, **wrong.context) from None
     except PaimonStreamError:
         raise
     except OSError as failed:

@@ -19,6 +19,7 @@ from paimon_stream.errors import (
     NumericOverflow,
     ValueTooLong,
 )
+from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
 __all__ = ["Place", "check_nulls", "cast_scalar"]
@@ -26,12 +27,6 @@ __all__ = ["Place", "check_nulls", "cast_scalar"]
 _WIDE: Final = Context(prec=100)
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000
-_UTF8: Final = (
-    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
-    r"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
-    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
-)
-"""Bytes that are UTF-8 (RFC 3629, section 4), as a regular expression over bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +95,13 @@ def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
 
 
 def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
-    """Spark and Arrow pass bytes that are not UTF-8 on as text, and readers then fail on them. Arrow checks
-    each value when it casts from bytes. Values are counted only where that fails: it costs much more."""
-    raw = column.cast(pa.binary())
-    try:
-        raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        broken = _count(pc.invert(pc.match_substring_regex(raw, _UTF8)))
+    broken = count_not_utf8(column)
+    if broken:
         raise InvalidData(
             f"{place} is {type_}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
             "encoding, repair the text, with make_valid_utf8() in Spark 4, or store it in a BYTES column.",
             **place.context(broken),
-        ) from None
+        )
 
 
 def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:

@@ -31,6 +31,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.table.table import load_table
+from paimon_stream.write import cast_scalar
 from paimon_stream.write.task import WriteSpec, write_task
 from tests.readkit import append, batch_of
 
@@ -209,6 +210,51 @@ def refusal(table: PaimonTable) -> PaimonStreamError | None:
     except PaimonStreamError as refused:
         return refused
     return None
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [("STRING", "s"), ("CHAR(2)", "s"), ("ARRAY<STRING>", "s.element"), ("MAP<STRING, INT>", "s.key")],
+)
+def test_text_that_is_not_utf8_is_named_by_readers_and_verify_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str, sql: str, column: str
+) -> None:
+    """Java writes such text (tests/conformance/test_java_reads_our_files.py)."""
+    monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
+    schema = [("i", "INT"), ("s", sql)]
+    table = PaimonTable.create(str(tmp_path / "t"), schema, options={"file.format": file_format})
+    texts = pa.array([b"ok", b"\xff\xfe"], pa.binary()).view(pa.string())
+    value: pa.Array = texts
+    if "ARRAY" in sql:
+        value = pa.ListArray.from_arrays([0, 1, 2], texts)
+    elif "MAP" in sql:
+        value = pa.MapArray.from_arrays([0, 1, 2], texts, pa.array([1, 2], pa.int32()))
+    table.append(pa.table({"i": pa.array([1, 2], pa.int32()), "s": value}))
+    (file,) = table.files()
+    with pytest.raises(InvalidData, match="at least 1 place") as refused:
+        table.to_arrow()
+    assert refused.value.context == {"path": file.path, "column": column, "count": 1}
+    assert str(refused.value).startswith(f"{file.path}: column {column!r} holds text that is not UTF-8")
+    assert table.to_arrow(columns=["i"]).column("i").to_pylist() == [1, 2]
+    (finding,) = table.verify().findings
+    assert (finding.severity, finding.code) == ("error", "row-values")
+    assert f"column {column!r} holds text that is not UTF-8" in finding.message
+
+
+def test_a_key_that_is_not_utf8_is_named_with_its_table_and_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("s", "STRING")], primary_keys=["s"], options={"bucket": "1"}
+    )
+    table.append(pa.table({"s": pa.array([b"ok", b"\xff\xfe"], pa.binary()).view(pa.string())}))
+    with pytest.raises(FormatError, match="holds text that is not UTF-8") as refused:
+        table.to_arrow()
+    assert refused.value.context == {"table": table.location, "bucket": 0}
+    (finding,) = table.verify().findings
+    assert finding.code == "row-values"
 
 
 def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Whether text is UTF-8. Spark, Arrow and Java Paimon take other bytes for text, too; readers then fail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["count_not_utf8"]
+
+_UTF8: Final = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
+    r"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
+"""UTF-8 (RFC 3629, chapter 4) as a regular expression over bytes."""
+
+
+def count_not_utf8(column: pa.Array) -> int:
+    """How many values of a column of text or bytes are not UTF-8. Arrow checks each value when it casts bytes
+    to text. Values are counted only where that fails: it costs much more."""
+    raw = column.cast(pa.binary())
+    try:
+        raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return int(pc.sum(pc.invert(pc.match_substring_regex(raw, _UTF8))).as_py())
+    return 0
