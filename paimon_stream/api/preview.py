@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paimon_stream.api.table_file import partition_by_column
 from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
 from paimon_stream.format.entries import FileKind
@@ -19,11 +20,13 @@ __all__ = ["Cleared", "preview_clearing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """What would no longer be in the table: partitions (by folder), files, rows and bytes. `snapshot` is the
-    one that was looked at, None in an empty table."""
+    """What would no longer be in the table: partitions, files, rows and bytes. `partitions` are folders,
+    `values` the values of the columns of each. `snapshot` is the one that was looked at, None in an empty
+    table."""
 
     snapshot: int | None = None
     partitions: tuple[str, ...] = ()
+    values: tuple[Mapping[str, Any], ...] = ()
     files: int = 0
     rows: int = 0
     bytes: int = 0
@@ -45,9 +48,11 @@ def preview_clearing(table: Table, partitions: Sequence[Mapping[str, Any]] | Non
         return Cleared()
     changes = planned.source.at(Base(snapshot=latest, metas=manifests.base_and_delta(latest)))
     gone = [entry for entry in changes.entries if entry.kind is FileKind.DELETE]
+    rows = sorted((table.layout.partition(one), one) for one in {entry.partition for entry in gone})
     return Cleared(
         snapshot=latest.id,
-        partitions=tuple(sorted({table.layout.partition(entry.partition) for entry in gone})),
+        partitions=tuple(sorted({folder for folder, _ in rows})),
+        values=tuple(partition_by_column(table.layout, row) for _, row in rows),
         files=len(gone),
         rows=sum(entry.file.row_count for entry in gone),
         bytes=sum(entry.file.file_size for entry in gone),

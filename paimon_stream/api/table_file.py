@@ -14,7 +14,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.table.layout import Layout
 
-__all__ = ["TableFile", "table_file"]
+__all__ = ["TableFile", "partition_by_column", "table_file"]
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -45,15 +45,20 @@ class TableFile:
 def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
     """The file that a manifest entry of the table at `location` speaks of. Raises `FormatError`."""
     file = entry.file
-    values = layout.partition_values(entry.partition)
-    columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
     return TableFile(
-        partition=MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns}),
+        partition=partition_by_column(layout, entry.partition),
         bucket=entry.bucket,
         path=file.external_path
         or f"{location}/{layout.data_file(entry.partition, entry.bucket, file.file_name)}",
         meta=file,
     )
+
+
+def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
+    """The values of a serialized partition row by column, as Python has them. Raises `FormatError`."""
+    values = layout.partition_values(partition)
+    columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
+    return MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns})
 
 
 def _python_value(type_: DataType, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The commands by name, and how the process ends.
+"""The commands by name, completion for shells, and how the process ends.
 
 A command's module is imported when the command is called, so that `--help` is quick.
 """
@@ -12,34 +12,38 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from paimon_stream._version import __version__
-from paimon_stream.cli.exits import INTERRUPTED, MEANING
+from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE
 from paimon_stream.cli.output import say
 
 __all__ = ["COMMANDS", "cli"]
 
 COMMANDS: Final = {
-    "snapshots": ("snapshots", "The snapshots, newest first: who made each, when, how many rows."),
-    "files": ("files", "The live data files of a snapshot."),
-    "manifests": ("files", "The manifests of a snapshot."),
-    "partitions": ("files", "The partitions of a snapshot, with files, rows and bytes."),
-    "stats": ("files", "The table in numbers."),
-    "schema": ("schema", "The columns and keys, now or under an earlier schema."),
-    "options": ("schema", "The options of the table, those that are set and the defaults of the others."),
-    "query": ("query", "Which streams write here: the last batch of each, gaps, checkpoint."),
-    "verify": ("verify", "Is all so that the snapshots say: files, sizes, counts, rows, hints."),
-    "doctor": ("doctor", "Is a restart of the stream safe, what would it do, and what to do if not."),
-    "expire": ("expire", "Expire old snapshots, and delete the files that only they need."),
-    "orphans": ("orphans", "Find, and delete, files that nothing refers to."),
+    "snapshots": ("snapshots", "List the snapshots, newest first."),
+    "files": ("files", "List the live data files."),
+    "manifests": ("files", "List the manifests."),
+    "partitions": ("files", "List the partitions with their rows and bytes."),
+    "stats": ("files", "Show the table in numbers."),
+    "schema": ("schema", "Show the columns and keys, now or earlier."),
+    "options": ("schema", "List the table's options."),
+    "query": ("query", "List the streams and other writers."),
+    "verify": ("verify", "Check every snapshot, manifest and file."),
+    "doctor": ("doctor", "Judge whether a stream can be restarted."),
+    "expire": ("expire", "Expire old snapshots and delete their files."),
+    "orphans": ("orphans", "Find or delete files that nothing refers to."),
     "tag": ("tags", "List, create and delete tags."),
-    "rollback": ("tags", "Make an earlier snapshot or a tag the newest again."),
-    "compact-manifests": ("orphans", "Merge the manifests into few."),
+    "rollback": ("tags", "Make an earlier snapshot the newest again."),
+    "compact-manifests": ("orphans", "Merge small manifests into large ones."),
     "truncate": ("clear", "Clear the whole table."),
     "drop-partition": ("clear", "Clear some partitions."),
-    "repair-hints": ("orphans", "Set the hints LATEST and EARLIEST right."),
+    "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
-"""Each command's module in this package, and the line that the list of commands has of it."""
+"""Each command's module in this package, and its line in the list of commands; that fits into 80 columns."""
+
+_COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
+"""The variable by which a shell asks for its completion script, and then for each completion."""
 
 _EXITS: Final = "\n".join(f"  {code:>3}  {meaning.replace('`', '')}" for code, meaning in MEANING.items())
 
@@ -63,6 +67,9 @@ class _Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
         """Runs a command and ends the process with its exit code. Ctrl-C is one line and 130."""
+        instruction = os.environ.get(_COMPLETE)
+        if instruction:
+            sys.exit(self._complete(instruction))
         try:
             code = self._run(list(sys.argv[1:] if args is None else args))
         except KeyboardInterrupt:
@@ -73,6 +80,14 @@ class _Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         sys.exit(code)
+
+    def _complete(self, instruction: str) -> int:
+        """Prints a shell's script (`bash_source`), or what completes a line (`bash_complete`)."""
+        shell = instruction.partition("_")[0]
+        if get_completion_class(shell) is None:
+            say(f"{_COMPLETE}={instruction} names no shell. Use bash_source, zsh_source or fish_source.")
+            return USAGE
+        return shell_complete(self, {}, "paimon-stream", _COMPLETE, instruction)
 
     def _run(self, args: list[str]) -> int:
         try:
@@ -95,5 +110,5 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="paimon-stream")
 def cli() -> None:
-    """Looks into Apache Paimon tables, and looks after them. TABLE is the table's own folder,
+    """Inspects and maintains Apache Paimon tables. TABLE is the table's own folder,
     <warehouse>/<database>.db/<table>. Every command has --json and --help."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import click
 
 from paimon_stream.api.preview import Cleared, preview_clearing
-from paimon_stream.cli.command import YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer
+from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.text import count, size
 from paimon_stream.commit.report import CommitReport
 
@@ -19,8 +20,8 @@ _SHOWN = 20
 
 @table_command(example="truncate --yes /data/warehouse/shop.db/orders", params=(YES,))
 def truncate(session: Session, yes: bool) -> Answer:
-    """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire. Shows what
-    would go; with --yes it goes."""
+    """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire.
+    Without --yes it only shows what would be cleared."""
     return _cleared(session, preview_clearing(session.raw), session.table.truncate, yes)
 
 
@@ -29,10 +30,10 @@ def truncate(session: Session, yes: bool) -> Answer:
     params=(click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."), YES),
 )
 def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
-    """Clears partitions in one snapshot: each that one of the specs fits; a column that a spec leaves out may
-    have any value. Earlier snapshots keep the rows until they expire. Shows what would go; with --yes it
-    goes."""
-    specs = [pairs_of(tuple(one.split(",")), "A partition") for one in partitions]
+    """Clears all partitions that have the given values, in one snapshot. A column that is left out may have
+    any value. Earlier snapshots keep the rows until they expire. Without --yes it only shows what would be
+    cleared."""
+    specs = [partition_of(one) for one in partitions]
     preview = preview_clearing(session.raw, specs)
     return _cleared(session, preview, lambda: session.table.drop_partitions(specs), yes)
 
@@ -52,9 +53,9 @@ def _cleared(session: Session, preview: Cleared, clear: Callable[[], CommitRepor
     )
     if not preview.files:
         return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
-    parts = [one for one in preview.partitions[:_SHOWN] if one]
-    if len(preview.partitions) > _SHOWN:
-        parts.append(f"and {len(preview.partitions) - _SHOWN:,} more partitions")
+    parts = [partition_text(one) for one in preview.values[:_SHOWN] if one]
+    if len(preview.values) > _SHOWN:
+        parts.append(f"and {len(preview.values) - _SHOWN:,} more partitions")
     verb = "would be cleared" if snapshot is None else f"were cleared, in snapshot {snapshot}"
     parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(preview.bytes)}) {verb}.")
     return changed_answer(document, parts, done=yes, something=True)

@@ -17,9 +17,12 @@ from typing import Any
 import click
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.cli.columns import Column, choose
+from paimon_stream.cli.completion import columns_from, folders
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, code_of
-from paimon_stream.cli.output import Answer, say, show
+from paimon_stream.cli.output import Answer, Part, say, show
 from paimon_stream.cli.text import jsonable
+from paimon_stream.cli.wording import in_commands
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
@@ -59,32 +62,46 @@ CommandFunction = Callable[..., Answer]
 
 
 def table_command(
-    *, name: str | None = None, example: str, params: Sequence[click.Parameter] = ()
+    *,
+    name: str | None = None,
+    example: str,
+    params: Sequence[click.Parameter] = (),
+    columns: Sequence[Column[Any]] = (),
 ) -> Callable[[CommandFunction], click.Command]:
     """Makes a command of the function; its docstring is the help, and `example` stands below it.
 
-    `params` are its own click parameters; they are passed by name.
+    `params` are its own click parameters; they are passed by name. `columns` are those of the listing that it
+    answers with; they can be chosen by `--columns`.
     """
 
     def make(function: CommandFunction) -> click.Command:
         def callback(
-            location: str, storage_option: tuple[str, ...], as_json: bool, debug: bool, **own: Any
+            location: str,
+            storage_option: tuple[str, ...],
+            as_json: bool,
+            debug: bool,
+            shown: str | None = None,
+            **own: Any,
         ) -> None:
             session = Session(location, pairs_of(storage_option, "--storage-option"))
-            code = _answer(session, lambda: function(session, **own), as_json=as_json, debug=debug)
-            click.get_current_context().exit(code)
+            chosen = None if shown is None else shown.split(",")
+            choose(columns, chosen)
+            answer = _answer(session, lambda: function(session, **own), as_json=as_json, debug=debug)
+            show(answer, as_json=as_json, columns=chosen)
+            click.get_current_context().exit(answer.code)
 
         called = name or function.__name__.replace("_", "-")
         shared: list[click.Parameter] = [
-            click.Argument(["location"], metavar="TABLE"),
+            click.Argument(["location"], metavar="TABLE", shell_complete=folders),
             *params,
+            *([_columns_option(columns)] if columns else []),
             click.Option(
                 ["--storage-option"],
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="An option of the storage; repeatable.",
+                help="Set an option of the storage. Can be given several times.",
             ),
-            click.Option(["--json", "as_json"], is_flag=True, help="One JSON document on standard output."),
+            click.Option(["--json", "as_json"], is_flag=True, help="Answer with one JSON document."),
             click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
         ]
         return click.Command(
@@ -97,37 +114,51 @@ def table_command(
     return make
 
 
-def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> int:
-    """Asks, shows the answer or the error; returns the exit code."""
+def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
+    names = ", ".join(column.name.replace(" ", "_") for column in columns)
+    return click.Option(
+        ["--columns", "shown"],
+        metavar="NAME[,NAME…]",
+        help=f"Show these columns, in this order. There are: {names}; all shows all of them.",
+        shell_complete=columns_from(columns),
+    )
+
+
+def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> Answer:
+    """The answer, or the error as an answer; what goes wrong is said on standard error."""
     with _log_lines():
         try:
-            answer = ask()
+            return ask()
         except PaimonStreamError as error:
             if debug:
                 traceback.print_exc(file=sys.stderr)
-            return _refused(session.location, error, as_json=as_json)
+            return _refused(session.location, error)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except Exception as defect:  # noqa: BLE001 - whatever it is, people get a line and programs a code
             if debug:
                 traceback.print_exc(file=sys.stderr)
             say(f"unexpected {type(defect).__name__}: {defect}. This is a defect; --debug shows where.")
-            return DEFECT
-    show(answer, as_json=as_json)
-    return answer.code
+            return Answer(
+                document=_error_json(session.location, type(defect).__name__, str(defect), {}, DEFECT),
+                code=DEFECT,
+            )
 
 
-def _refused(location: str, error: PaimonStreamError, *, as_json: bool) -> int:
+def _refused(location: str, error: PaimonStreamError) -> Answer:
     code = code_of(error)
     kind = type(error).__name__
     facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
     said = {key: value for key, value in facts.items() if str(value) not in error.message}
     more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
-    say(f"{kind}: {error.message}{more}")
-    if as_json:
-        told = {"type": kind, "message": error.message, "facts": facts, "exit_code": code}
-        show(Answer(document={"table": location, "error": told}), as_json=True)
-    return code
+    say(f"{kind}: {in_commands(error.message)}{more}")
+    return Answer(document=_error_json(location, kind, error.message, facts, code), code=code)
+
+
+def _error_json(
+    location: str, kind: str, message: str, facts: Mapping[str, Any], code: int
+) -> dict[str, Any]:
+    return {"table": location, "error": {"type": kind, "message": message, "facts": facts, "exit_code": code}}
 
 
 class _log_lines:
@@ -143,7 +174,7 @@ class _log_lines:
 
 class _Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"{record.levelname.lower()}: {record.getMessage()}")
+        say(f"{record.levelname.lower()}: {in_commands(record.getMessage())}")
 
 
 def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
@@ -154,18 +185,22 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
 
 
-YES = click.Option(["--yes"], is_flag=True, help="Do it. Without it nothing is changed, only shown.")
+YES = click.Option(
+    ["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do."
+)
 """The option of commands that change what is there."""
 
 
 def changed_answer(
-    document: Mapping[str, Any], parts: Sequence[Any], *, done: bool, something: bool
+    document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
 ) -> Answer:
-    """The answer of a command that wants --yes: exit code 5 where it was not given and there is something
-    to do."""
+    """The answer of a command that needs --yes: exit code 5 where that is missing and there is something to
+    do."""
     if done or not something:
         return Answer(document=document, parts=parts)
-    return Answer(document=document, parts=[*parts, "Nothing was changed. Do it with --yes."], code=DRY_RUN)
+    return Answer(
+        document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN
+    )
 
 
 def report_json(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,12 +37,12 @@ DEFECT: Final = 70
 INTERRUPTED: Final = 130
 
 MEANING: Final = {
-    OK: "Done, nothing to complain about.",
-    FINDINGS: "Findings (verify, doctor), or the table or its options refuse what was asked.",
+    OK: "Done. Verify found no error; doctor found that every stream can be restarted.",
+    FINDINGS: "Findings (verify, doctor), or the table or its options do not allow what was asked.",
     USAGE: "The command line is wrong, or the extra `cli` is not installed.",
     MISSING: "There is no such table, snapshot or tag.",
     BROKEN: "Files could not be read, written or understood, or a commit did not get through.",
-    DRY_RUN: "Nothing was changed, for `--yes` was not given, and there is something to change.",
+    DRY_RUN: "There is something to change, and `--yes` was not given: nothing was changed.",
     DEFECT: "A defect of this program; `--debug` shows where.",
     INTERRUPTED: "Interrupted by Ctrl-C.",
 }

@@ -20,14 +20,14 @@ _COUNT = click.IntRange(min=1)
 @table_command(
     example='expire --older-than "7 d" --yes /data/warehouse/shop.db/orders',
     params=(
-        click.Option(["--retain-max"], type=_COUNT, help="Keep at most that many snapshots."),
-        click.Option(["--retain-min"], type=_COUNT, help="Keep at least that many."),
+        click.Option(["--retain-max"], type=_COUNT, help="Keep at most this number of snapshots."),
+        click.Option(["--retain-min"], type=_COUNT, help="Keep at least this number of snapshots."),
         click.Option(
             ["--older-than"],
             metavar="AGE|TIME",
-            help='Older ones may go: "36 h", 2026-11-01, 2026-11-01T12:00Z.',
+            help='Expire only snapshots that are older, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
         ),
-        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most that many now."),
+        click.Option(["--max-deletes"], type=_COUNT, help="Expire at most this number of snapshots now."),
         click.Option(
             ["--protect-streams/--no-protect-streams"],
             default=True,
@@ -46,9 +46,9 @@ def expire(
     protect_streams: bool,
     yes: bool,
 ) -> Answer:
-    """Expires old snapshots, and deletes the files that only they need. What is not given is as the table's
-    options say. Tags, consumers and active streams keep what they need. Shows what would go; with --yes
-    it goes."""
+    """Expires old snapshots, and deletes the files that only they need. The table's options decide what is
+    not given here. Tags, consumers and active streams keep what they need. Without --yes it only shows
+    what would expire."""
     cutoff = None if older_than is None else _moment(older_than)
     with progress() as tell:
         report = session.table.expire_snapshots(
@@ -62,11 +62,11 @@ def expire(
         )
     ids = report.snapshots
     if not ids:
-        said = "No snapshot is to expire."
+        said = "No snapshot has to expire."
     else:
         files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
-        verb = "expired" if yes else "would expire"
-        said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files deleted: {files}."
+        verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
+        said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
     left = [f"{count(report.left, 'file')} could not be deleted, and stay as orphans."] if report.left else []
     return changed_answer(report_json(report.to_json()), [said, *left], done=yes, something=bool(ids))
 

@@ -2,146 +2,118 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from paimon_stream.api.inspection import manifests_of, partitions_of, statistics_of
-from paimon_stream.cli.command import Session, pairs_of, table_command
-from paimon_stream.cli.output import Answer, Column, Lines, Listing
+from paimon_stream.api.inspection import (
+    Partition,
+    SnapshotManifest,
+    manifests_of,
+    partitions_of,
+    statistics_of,
+)
+from paimon_stream.api.table_file import TableFile
+from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.output import Answer, Lines
+from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import snapshot_json
-from paimon_stream.cli.text import iso, shown, size
+from paimon_stream.cli.text import iso, size
 
 __all__ = ["files", "manifests", "partitions", "stats"]
 
-_SNAPSHOT = click.Option(["--snapshot"], type=click.IntRange(min=1), help="Of this snapshot, not the newest.")
+_SNAPSHOT = click.Option(
+    ["--snapshot"], type=click.IntRange(min=1), help="Look at this snapshot instead of the newest."
+)
+
+_FILES: Final[tuple[Column[TableFile], ...]] = (
+    Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
+    Column("bucket", lambda one: one.bucket, ident=True),
+    Column("level", lambda one: one.meta.level, ident=True),
+    Column("rows", lambda one: one.row_count, number=True),
+    Column("delete_rows", lambda one: one.meta.delete_row_count, number=True, extra=True),
+    Column("bytes", lambda one: one.file_size, "size", text=lambda one: size(one.file_size), number=True),
+    Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True, extra=True),
+    Column("min_sequence_number", lambda one: one.meta.min_sequence_number, ident=True, extra=True),
+    Column("max_sequence_number", lambda one: one.meta.max_sequence_number, ident=True, extra=True),
+    Column("name", lambda one: one.meta.file_name, "file"),
+    Column("path", lambda one: one.path, extra=True),
+)
+
+_MANIFESTS: Final[tuple[Column[SnapshotManifest], ...]] = (
+    Column("list", lambda one: one.list),
+    Column("added_files", lambda one: one.meta.num_added_files, "added", number=True),
+    Column("deleted_files", lambda one: one.meta.num_deleted_files, "deleted", number=True),
+    Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True),
+    Column(
+        "bytes",
+        lambda one: one.meta.file_size,
+        "size",
+        text=lambda one: size(one.meta.file_size),
+        number=True,
+    ),
+    Column("name", lambda one: one.meta.file_name, "manifest"),
+)
+
+_PARTITIONS: Final[tuple[Column[Partition], ...]] = (
+    Column("partition", lambda one: one.values, text=lambda one: partition_text(one.values)),
+    Column("path", lambda one: one.path, extra=True),
+    Column("buckets", lambda one: one.buckets, number=True),
+    Column("files", lambda one: one.files, number=True),
+    Column("rows", lambda one: one.rows, number=True),
+    Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
+)
 
 
 @table_command(
     example="files --partition dt=2026-11-21 /data/warehouse/shop.db/orders",
+    columns=_FILES,
     params=(
         _SNAPSHOT,
         click.Option(
             ["--partition"],
             metavar="COLUMN=VALUE[,…]",
-            help="Of partitions with these values; a column that is left out may have any.",
+            help="List only partitions with these values. A column that is left out may have any value.",
         ),
-        click.Option(["--limit"], type=click.IntRange(min=1), help="That many at most."),
+        click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of files."),
     ),
 )
 def files(session: Session, snapshot: int | None, partition: str | None, limit: int | None) -> Answer:
-    """The live data files of a snapshot, with partition, bucket, level, rows and size."""
-    given = None if partition is None else pairs_of(tuple(partition.split(",")), "A partition")
+    """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
+    given = None if partition is None else partition_of(partition)
     found = session.table.files(snapshot, given)[:limit]
-    columns = [
-        Column("partition"),
-        Column("bucket", number=True),
-        Column("level", number=True),
-        Column("rows", number=True),
-        Column("size", number=True),
-        Column("file"),
-    ]
-    rows = [
-        (
-            shown(f.partition),
-            str(f.bucket),
-            str(f.meta.level),
-            f.row_count,
-            size(f.file_size),
-            f.meta.file_name,
-        )
-        for f in found
-    ]
-    listed = [
-        {
-            "path": f.path,
-            "partition": f.partition,
-            "bucket": f.bucket,
-            "level": f.meta.level,
-            "rows": f.row_count,
-            "delete_rows": f.meta.delete_row_count,
-            "bytes": f.file_size,
-            "schema_id": f.meta.schema_id,
-            "min_sequence_number": f.meta.min_sequence_number,
-            "max_sequence_number": f.meta.max_sequence_number,
-        }
-        for f in found
-    ]
     return Answer(
-        document=session.document(files=listed), parts=[Listing(columns, rows, "There are no live files.")]
+        document=session.document(files=[json_of(_FILES, one) for one in found]),
+        parts=[Listing(_FILES, found, "There are no live files.")],
     )
 
 
-@table_command(example="manifests /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
+@table_command(example="manifests /data/warehouse/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
 def manifests(session: Session, snapshot: int | None) -> Answer:
-    """The manifests of a snapshot, in the order in which they hold."""
+    """Lists the manifests of a snapshot, in the order in which they apply."""
     found = manifests_of(session.raw, snapshot)
-    columns = [
-        Column("list"),
-        Column("added", number=True),
-        Column("deleted", number=True),
-        Column("schema", number=True),
-        Column("size", number=True),
-        Column("manifest"),
-    ]
-    rows = [
-        (
-            one.list,
-            one.meta.num_added_files,
-            one.meta.num_deleted_files,
-            str(one.meta.schema_id),
-            size(one.meta.file_size),
-            one.meta.file_name,
-        )
-        for one in found
-    ]
-    listed = [
-        {
-            "list": one.list,
-            "name": one.meta.file_name,
-            "bytes": one.meta.file_size,
-            "added_files": one.meta.num_added_files,
-            "deleted_files": one.meta.num_deleted_files,
-            "schema_id": one.meta.schema_id,
-        }
-        for one in found
-    ]
     return Answer(
-        document=session.document(manifests=listed),
-        parts=[Listing(columns, rows, "There are no manifests.")],
+        document=session.document(manifests=[json_of(_MANIFESTS, one) for one in found]),
+        parts=[Listing(_MANIFESTS, found, "There are no manifests.")],
     )
 
 
-@table_command(example="partitions --json /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
+@table_command(
+    example="partitions --json /data/warehouse/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
+)
 def partitions(session: Session, snapshot: int | None) -> Answer:
-    """The partitions of a snapshot, with their files, rows and bytes."""
+    """Lists the partitions of a snapshot, with their files, rows and bytes."""
     found = partitions_of(session.raw, snapshot)
-    columns = [
-        Column("partition"),
-        Column("buckets", number=True),
-        Column("files", number=True),
-        Column("rows", number=True),
-        Column("size", number=True),
-    ]
-    rows = [(shown(one.values), one.buckets, one.files, one.rows, size(one.bytes)) for one in found]
-    listed = [
-        {
-            "partition": one.values,
-            "path": one.path,
-            "buckets": one.buckets,
-            "files": one.files,
-            "rows": one.rows,
-            "bytes": one.bytes,
-        }
-        for one in found
-    ]
     return Answer(
-        document=session.document(partitions=listed),
-        parts=[Listing(columns, rows, "There are no partitions.")],
+        document=session.document(partitions=[json_of(_PARTITIONS, one) for one in found]),
+        parts=[Listing(_PARTITIONS, found, "There are no partitions.")],
     )
 
 
 @table_command(example="stats /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
-    """The table in numbers: snapshots, partitions, files, rows, sizes."""
+    """Shows the table in numbers: snapshots, partitions, files, rows and sizes."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     document = session.document(

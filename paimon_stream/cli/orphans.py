@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import click
 
+from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
-from paimon_stream.cli.output import Answer, Column, Listing
+from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, size
 from paimon_stream.maintenance.hints import repair_hints as repair
@@ -13,46 +16,61 @@ from paimon_stream.maintenance.hints import repair_hints as repair
 __all__ = ["compact_manifests", "orphans", "repair_hints"]
 
 
+class _Kind(NamedTuple):
+    """The orphans of one kind; `size` is bytes."""
+
+    kind: str
+    files: int
+    size: int
+
+
+_KINDS: Final[tuple[Column[_Kind], ...]] = (
+    Column("kind", lambda one: one.kind),
+    Column("files", lambda one: one.files, number=True),
+    Column("size", lambda one: one.size, text=lambda one: size(one.size), number=True),
+)
+
+
 @table_command(
     example='orphans --older-than "36 h" --yes /data/warehouse/shop.db/orders',
     params=(
         click.Option(
-            ["--older-than"], metavar="AGE", help='Only older files; "1 d" by default, "1 h" at least.'
+            ["--older-than"], metavar="AGE", help='Take only older files: "1 d" by default, "1 h" at least.'
         ),
         click.Option(
             ["--max-paths"],
             type=click.IntRange(min=0),
             default=1000,
             show_default=True,
-            help="Name at most that many files.",
+            help="Name at most this number of files.",
         ),
         YES,
     ),
 )
 def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> Answer:
-    """Finds the files that nothing refers to: no snapshot, tag, changelog, nor the journal of a stream. Shows
-    them; with --yes they are deleted. A batch that takes longer to write than the age would lose files."""
+    """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream. With --yes
+    they are deleted; without it they are only shown. Choose an age above the time that your longest batch
+    takes, for its files are not referred to before it is committed."""
     with progress() as tell:
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=tell
         )
-    columns = [Column("kind"), Column("files", number=True), Column("size", number=True)]
-    kinds = [(kind, number, size(report.sizes[kind])) for kind, number in report.files.items() if number]
-    verb = "were deleted" if yes else "refer to nothing"
-    parts: list[str | Listing] = [*report.paths]
+    kinds = [_Kind(kind, number, report.sizes[kind]) for kind, number in report.files.items() if number]
+    verb = "were deleted" if yes else "would be deleted"
+    parts: list[Part] = [*report.paths]
     if report.count > len(report.paths):
         parts.append(f"and {report.count - len(report.paths):,} more")
     since = iso(report.cutoff_millis)
     said = f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
     failed = [f"{count(report.failed, 'file')} could not be deleted."] if report.failed else []
-    parts += [Listing(columns, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
+    parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
     return changed_answer(report_json(report.to_json()), parts, done=yes, something=report.count > 0)
 
 
 @table_command(example="repair-hints --yes /data/warehouse/shop.db/orders", params=(YES,))
 def repair_hints(session: Session, yes: bool) -> Answer:
-    """Sets the files LATEST and EARLIEST to what the snapshots that are there say. Wrong hints harm nobody
-    here, but Java may fail on them. Shows what is wrong; with --yes it is set right."""
+    """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that are there. This package
+    works with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
     report = repair(session.raw, dry_run=not yes)
     wrong = {
         "snapshot/LATEST": (report.latest_before, report.latest),

@@ -6,34 +6,17 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeAlias
 
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
-from paimon_stream.cli.text import plain
+from paimon_stream.cli.columns import Listing
+from paimon_stream.cli.layout import listing_lines, pair_lines, sentence_lines
 
-__all__ = ["Answer", "Column", "Lines", "Listing", "say", "show"]
+__all__ = ["Answer", "Lines", "Part", "say", "show"]
 
-_NO_TERMINAL_WIDTH: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a listing: its title, and whether it holds numbers, which stand to the right."""
-
-    title: str
-    number: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Rows below titles; `empty` is said where there are none."""
-
-    columns: Sequence[Column]
-    rows: Iterable[Sequence[object]]
-    empty: str
+_UNLIMITED: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,58 +26,57 @@ class Lines:
     pairs: Sequence[tuple[str, object]]
 
 
+Part: TypeAlias = "str | Listing[Any] | Lines"
+"""A piece of an answer to people; text is a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs, to people, and by its exit code. Each of `parts` is a
-    sentence, a `Listing` or `Lines`."""
+    """What a command answers: to programs, to people, and by its exit code."""
 
     document: Mapping[str, Any]
-    parts: Sequence[str | Listing | Lines] = field(default=())
+    parts: Sequence[Part] = field(default=())
     code: int = 0
 
 
-def show(answer: Answer, *, as_json: bool) -> None:
-    """Writes the answer to standard output, as one JSON document or as text."""
+def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
+    """Writes the answer to standard output, as one JSON document or as text. `columns` are those of the
+    listings to show, by their names."""
     if as_json:
         sys.stdout.write(json.dumps(answer.document, indent=2) + "\n")
     else:
-        console = _console(sys.stdout)
-        for part in answer.parts:
-            _print(console, part)
+        width = _width(sys.stdout)
+        _print(sys.stdout, (line for part in answer.parts for line in _lines(part, width, columns)))
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
-    _console(sys.stderr).print(Text(f"paimon-stream: {plain(text)}"), soft_wrap=True)
+    """A line on standard error; on a terminal it is broken between words."""
+    _print(sys.stderr, sentence_lines(f"paimon-stream: {text}", _width(sys.stderr)))
 
 
-def _console(stream: TextIO) -> Console:
-    width = None if stream.isatty() else _NO_TERMINAL_WIDTH
-    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iterable[Text]:
+    match part:
+        case Lines(pairs):
+            return pair_lines(pairs, width)
+        case Listing():
+            return listing_lines(part, width, columns)
+    return sentence_lines(part, width)
+
+
+def _width(stream: TextIO) -> int | None:
+    """The columns of the terminal; None where the stream is none: whoever reads a file or a pipe wants one
+    line for each row."""
+    return Console(file=stream).width if stream.isatty() else None
+
+
+def _print(stream: TextIO, lines: Iterable[Text]) -> None:
+    console = _Console(file=stream, width=_UNLIMITED, highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Leaves it to the program how it ends; rich would end it with 1."""
         raise BrokenPipeError
-
-
-def _print(console: Console, part: str | Listing | Lines) -> None:
-    match part:
-        case str():
-            console.print(Text(plain(part)), soft_wrap=True)
-        case Lines(pairs):
-            grid = Grid(box=None, show_header=False, pad_edge=False)
-            grid.add_column(no_wrap=True, style="bold")
-            grid.add_column(overflow="fold")
-            for name, value in pairs:
-                grid.add_row(name, Text(plain(value)))
-            console.print(grid)
-        case Listing(columns, rows, empty):
-            grid = Grid(box=None, pad_edge=False, header_style="bold")
-            for column in columns:
-                grid.add_column(column.title, justify="right" if column.number else "left", overflow="fold")
-            for row in rows:
-                grid.add_row(*(Text(plain(cell)) for cell in row))
-            console.print(grid if grid.row_count else Text(empty))

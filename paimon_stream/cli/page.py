@@ -43,7 +43,7 @@ _START: Final = """\
 | code | meaning |
 |---|---|
 """
-_SHARED: Final = ("--storage-option", "--json", "--debug")
+_SHARED: Final = ("--columns", "--storage-option", "--json", "--debug")
 
 
 def render() -> str:

@@ -2,83 +2,72 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from paimon_stream.api.inspection import writers_of
+from paimon_stream.api.inspection import Writer, writers_of
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Column, Listing
-from paimon_stream.cli.text import iso, ranges, size
+from paimon_stream.cli.completion import users
+from paimon_stream.cli.output import Answer
+from paimon_stream.cli.snapshots import nobody
+from paimon_stream.cli.text import iso, moment, ranges, size
 
 __all__ = ["query"]
 
 
+def _bytes(one: Writer) -> str | None:
+    return None if one.last_story.bytes is None else size(one.last_story.bytes)
+
+
+def _seconds(one: Writer) -> str | None:
+    millis = one.last_story.write_millis
+    return None if millis is None else f"{millis / 1000:,.1f} s"
+
+
+_COLUMNS: Final[tuple[Column[Writer], ...]] = (
+    Column("user", lambda one: one.user),
+    Column("stream", lambda one: one.registered),
+    Column("last_batch", lambda one: one.last_batch, ident=True),
+    Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
+    Column("last_time_millis", lambda one: one.last_millis, ident=True, extra=True),
+    Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
+    Column("last_rows", lambda one: one.last_story.rows, "rows", number=True),
+    Column("last_bytes", lambda one: one.last_story.bytes, "size", text=_bytes, number=True),
+    Column("last_files", lambda one: one.last_story.files, "files", number=True, extra=True),
+    Column("last_partitions", lambda one: one.last_story.partitions, "partitions", number=True, extra=True),
+    Column("last_buckets", lambda one: one.last_story.buckets, "buckets", number=True, extra=True),
+    Column("last_write_millis", lambda one: one.last_story.write_millis, "write", text=_seconds, number=True),
+    Column("batches", lambda one: one.batches, number=True),
+    Column("gaps", lambda one: one.gaps, text=lambda one: ranges(one.gaps) or None),
+    Column(
+        "query_name", lambda one: one.query_name, "query", text=lambda one: one.query_name or one.query_id
+    ),
+    Column("query_id", lambda one: one.query_id, extra=True),
+    Column("checkpoint", lambda one: one.checkpoint),
+    Column("runs", lambda one: one.runs, number=True, extra=True),
+    Column("snapshots", lambda one: one.snapshots, number=True, extra=True),
+    Column("first_batch", lambda one: one.first_batch, ident=True, extra=True),
+    Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
+)
+
+
 @table_command(
     example="query /data/warehouse/shop.db/orders",
-    params=(click.Option(["--user"], help="Only this commit user."),),
+    columns=_COLUMNS,
+    params=(click.Option(["--user"], shell_complete=users, help="Show only this commit user."),),
 )
 def query(session: Session, user: str | None) -> Answer:
-    """Which streams and other writers commit here, by the snapshots that are left: the last batch of each,
-    when it was, its rows, the size of its files and how long it wrote; batches without a snapshot in
-    between (gaps; a batch without rows makes none); and where its checkpoint is. A stream of which every
-    snapshot has expired is listed without batches."""
-    found = [one for one in writers_of(session.raw) if user in (None, one.user)]
-    columns = [
-        Column("user"),
-        Column("stream"),
-        Column("last batch", number=True),
-        Column("time"),
-        Column("snapshot", number=True),
-        Column("rows", number=True),
-        Column("size", number=True),
-        Column("write", number=True),
-        Column("batches", number=True),
-        Column("gaps"),
-        Column("query"),
-        Column("checkpoint"),
-    ]
-    rows = [
-        (
-            one.user,
-            one.registered,
-            None if one.last_batch is None else str(one.last_batch),
-            iso(one.last_millis),
-            None if one.last_snapshot is None else str(one.last_snapshot),
-            one.last_story.rows,
-            None if one.last_story.bytes is None else size(one.last_story.bytes),
-            None if one.last_story.write_millis is None else f"{one.last_story.write_millis / 1000:,.1f} s",
-            one.batches,
-            ranges(one.gaps) or None,
-            one.query_name or one.query_id,
-            one.checkpoint,
-        )
-        for one in found
-    ]
-    listed = [
-        {
-            "user": one.user,
-            "stream": one.registered,
-            "query_id": one.query_id,
-            "query_name": one.query_name,
-            "checkpoint": one.checkpoint,
-            "runs": one.runs,
-            "snapshots": one.snapshots,
-            "batches": one.batches,
-            "first_batch": one.first_batch,
-            "last_batch": one.last_batch,
-            "gaps": one.gaps,
-            "last_snapshot": one.last_snapshot,
-            "last_time": iso(one.last_millis),
-            "last_time_millis": one.last_millis,
-            "watermark": one.watermark,
-            "last_files": one.last_story.files,
-            "last_rows": one.last_story.rows,
-            "last_bytes": one.last_story.bytes,
-            "last_partitions": one.last_story.partitions,
-            "last_buckets": one.last_story.buckets,
-            "last_write_millis": one.last_story.write_millis,
-        }
-        for one in found
-    ]
+    """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
+    each it shows the last batch, its time, its rows, the size of its files and how long it was written; the
+    gaps, which are batches without a snapshot (a batch without rows makes none); and the checkpoint. A stream
+    whose snapshots have all expired is listed without batches."""
+    everybody = writers_of(session.raw)
+    found = [one for one in everybody if user in (None, one.user)]
+    users = (one.user for one in everybody)
+    empty = "Nobody has written here." if user is None else nobody("batch", user, users)
     return Answer(
-        document=session.document(writers=listed), parts=[Listing(columns, rows, "Nobody has written here.")]
+        document=session.document(writers=[json_of(_COLUMNS, one) for one in found]),
+        parts=[Listing(_COLUMNS, found, empty)],
     )

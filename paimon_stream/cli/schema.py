@@ -2,29 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import click
 
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
-from paimon_stream.cli.output import Answer, Column, Lines, Listing
+from paimon_stream.cli.output import Answer, Lines, Part
 from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.options import table_options
+from paimon_stream.format.types import DataField
+from paimon_stream.options import Option, table_options
 from paimon_stream.table.schema import SchemaStore
 
 __all__ = ["options", "schema"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """One option of a table: the text that is set, and what this package knows of it."""
+
+    key: str
+    given: str | None
+    known: Option[object] | None
+
+    @property
+    def default(self) -> str | None:
+        return None if self.known is None else self.known.default
+
+
+_FIELDS: Final[tuple[Column[DataField], ...]] = (
+    Column("id", lambda one: one.id, ident=True),
+    Column("name", lambda one: one.name, "column"),
+    Column("type", lambda one: str(one.type)),
+    Column("nullable", lambda one: one.type.nullable, extra=True),
+    Column("description", lambda one: one.description, text=lambda one: one.description or "", prose=True),
+)
+
+_SETTINGS: Final[tuple[Column[_Setting], ...]] = (
+    Column("key", lambda one: one.key, "option"),
+    Column("value", lambda one: one.default if one.given is None else one.given),
+    Column("set", lambda one: one.given is not None),
+    Column("default", lambda one: one.default),
+    Column("known", lambda one: one.known is not None, extra=True),
+    Column(
+        "doc",
+        lambda one: None if one.known is None else one.known.doc,
+        "meaning",
+        text=lambda one: "not known to this package" if one.known is None else one.known.doc,
+        prose=True,
+    ),
+)
+
+
 @table_command(
     example="schema --id 0 /data/warehouse/shop.db/orders",
+    columns=_FIELDS,
     params=(
         click.Option(
-            ["--id", "schema_id"], type=click.IntRange(min=0), help="The schema of this id, not the newest."
+            ["--id", "schema_id"],
+            type=click.IntRange(min=0),
+            help="Show the schema with this id instead of the newest.",
         ),
     ),
 )
 def schema(session: Session, schema_id: int | None) -> Answer:
-    """The columns, keys and comment of the table, now or under an earlier schema."""
+    """Shows the columns, keys and comment of the table, as they are now or in an earlier schema."""
     ids = SchemaStore(session.raw.storage).ids()
     found = session.raw.schema if schema_id is None else _earlier(session, schema_id, ids)
     document = session.document(
@@ -34,16 +79,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
         comment=found.comment,
         partition_keys=found.partition_keys,
         primary_keys=found.primary_keys,
-        columns=[
-            {
-                "id": one.id,
-                "name": one.name,
-                "type": str(one.type),
-                "nullable": one.type.nullable,
-                "description": one.description,
-            }
-            for one in found.fields
-        ],
+        columns=[json_of(_FIELDS, one) for one in found.fields],
     )
     lines = Lines(
         [
@@ -54,9 +90,8 @@ def schema(session: Session, schema_id: int | None) -> Answer:
             ("comment", found.comment or "-"),
         ]
     )
-    columns = [Column("id", number=True), Column("column"), Column("type"), Column("description")]
-    rows = [(str(one.id), one.name, str(one.type), one.description or "") for one in found.fields]
-    return Answer(document=document, parts=[lines, "", Listing(columns, rows, "There are no columns.")])
+    parts: list[Part] = [lines, "", Listing(_FIELDS, found.fields, "There are no columns.")]
+    return Answer(document=document, parts=parts)
 
 
 def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
@@ -71,29 +106,21 @@ def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
 
 @table_command(
     example="options --all /data/warehouse/shop.db/orders",
-    params=(click.Option(["--all", "everything"], is_flag=True, help="The defaults of the others, too."),),
+    columns=_SETTINGS,
+    params=(
+        click.Option(
+            ["--all", "everything"], is_flag=True, help="List the defaults of the other options, too."
+        ),
+    ),
 )
 def options(session: Session, everything: bool) -> Answer:
-    """The options that are set on the table, and with --all what this package knows of the others."""
+    """Lists the options that are set on the table. With --all it also lists those that this package knows and
+    that are not set."""
     own = session.raw.schema.options
     known = {one.key: one for one in table_options()}
     names = sorted({*own, *known} if everything else own)
-    found = [
-        {
-            "key": name,
-            "value": own.get(name, known[name].default if name in known else None),
-            "set": name in own,
-            "default": known[name].default if name in known else None,
-            "known": name in known,
-            "doc": known[name].doc if name in known else None,
-        }
-        for name in names
-    ]
-    columns = [Column("option"), Column("value"), Column("set"), Column("default"), Column("meaning")]
-    rows = [
-        (one["key"], one["value"], one["set"], one["default"], one["doc"] or "not known to this package")
-        for one in found
-    ]
+    found = [_Setting(key=name, given=own.get(name), known=known.get(name)) for name in names]
     return Answer(
-        document=session.document(options=found), parts=[Listing(columns, rows, "No options are set.")]
+        document=session.document(options=[json_of(_SETTINGS, one) for one in found]),
+        parts=[Listing(_SETTINGS, found, "No options are set.")],
     )

@@ -2,71 +2,88 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import click
 
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
+from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
-from paimon_stream.cli.output import Answer, Column, Listing, say
-from paimon_stream.cli.text import iso
+from paimon_stream.cli.output import Answer, say
+from paimon_stream.cli.text import iso, listed, moment
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.stream.story import Story
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["snapshot_json", "snapshots"]
+__all__ = ["nobody", "snapshot_json", "snapshots"]
+
+
+def _batch(one: Snapshot) -> int | None:
+    return None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier
+
+
+def _properties(one: Snapshot) -> str | None:
+    return ", ".join(f"{key}={value}" for key, value in one.properties.items()) or None
+
+
+_COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
+    Column("id", lambda one: one.id, ident=True),
+    Column("time", lambda one: iso(one.time_millis), text=lambda one: moment(one.time_millis)),
+    Column("time_millis", lambda one: one.time_millis, ident=True, extra=True),
+    Column("kind", lambda one: one.commit_kind.value),
+    Column("user", lambda one: one.commit_user),
+    Column("identifier", lambda one: one.commit_identifier, ident=True, extra=True),
+    Column("batch", _batch, ident=True),
+    Column("delta_records", lambda one: one.delta_record_count, "rows", number=True),
+    Column("total_records", lambda one: one.total_record_count, "total", number=True),
+    Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
+    Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
+    Column("write_millis", lambda one: Story.of(one.properties).write_millis, "write ms", number=True),
+    Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
+    Column("statistics", lambda one: one.statistics, extra=True),
+    Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
+)
 
 
 @table_command(
     example="snapshots --limit 5 /data/warehouse/shop.db/orders",
+    columns=_COLUMNS,
     params=(
-        click.Option(["--limit"], type=click.IntRange(min=1), help="That many at most."),
-        click.Option(["--user"], help="Only those of this commit user."),
+        click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of snapshots."),
+        click.Option(["--user"], shell_complete=users, help="List only the snapshots of this commit user."),
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
-    """The snapshots, newest first: who made each, when, how many rows it added, how long it took. One whose
-    file is damaged is named, and the others are listed."""
-    found, damaged = _newest_first(session, limit, user)
+    """Lists the snapshots, newest first: who made each, when, how many rows it added and how long that took.
+    A snapshot whose file is damaged is named, and the others are listed."""
+    users: set[str] = set()
+    found, damaged = _newest_first(session, limit, user, users)
     for error in damaged.values():
         say(error)
-    columns = [
-        Column("id", number=True),
-        Column("time"),
-        Column("kind"),
-        Column("user"),
-        Column("batch", number=True),
-        Column("rows", number=True),
-        Column("total", number=True),
-        Column("schema", number=True),
-        Column("write ms", number=True),
-    ]
-    rows = [
-        (
-            str(one.id),
-            iso(one.time_millis),
-            one.commit_kind.value,
-            one.commit_user,
-            None if one.commit_identifier == BATCH_IDENTIFIER else str(one.commit_identifier),
-            one.delta_record_count,
-            one.total_record_count,
-            str(one.schema_id),
-            Story.of(one.properties).write_millis,
-        )
-        for one in found
-    ]
+    empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
     return Answer(
         document=session.document(snapshots=[snapshot_json(one) for one in found], damaged=list(damaged)),
-        parts=[Listing(columns, rows, "There are no snapshots.")],
+        parts=[Listing(_COLUMNS, found, empty)],
         code=BROKEN if damaged else OK,
     )
 
 
+def nobody(what: str, user: str, users: Iterable[str]) -> str:
+    """What is said where nothing of a commit user is there: who else there is."""
+    others = sorted(set(users) - {user})
+    whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
+    whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
+    return f"There is no {what} of commit user {user!r}. {whose or 'Nobody has written here.'}"
+
+
 def _newest_first(
-    session: Session, limit: int | None, user: str | None
+    session: Session, limit: int | None, user: str | None, users: set[str]
 ) -> tuple[list[Snapshot], dict[int, str]]:
-    """The snapshots, and by its id what is wrong with each that cannot be read."""
+    """The snapshots, and by its id what is wrong with each that cannot be read; adds to `users` whose
+    snapshots were seen."""
     store = SnapshotStore(session.raw.storage)
     found: list[Snapshot] = []
     damaged: dict[int, str] = {}
@@ -76,7 +93,10 @@ def _newest_first(
         except FormatError as error:
             damaged[snapshot_id] = error.message
             continue
-        if snapshot is not None and user in (None, snapshot.commit_user):
+        if snapshot is None:
+            continue
+        users.add(snapshot.commit_user)
+        if user in (None, snapshot.commit_user):
             found.append(snapshot)
             if len(found) == limit:
                 break
@@ -85,19 +105,4 @@ def _newest_first(
 
 def snapshot_json(one: Snapshot) -> dict[str, Any]:
     """A snapshot as all commands give it."""
-    return {
-        "id": one.id,
-        "time": iso(one.time_millis),
-        "time_millis": one.time_millis,
-        "kind": one.commit_kind.value,
-        "user": one.commit_user,
-        "identifier": one.commit_identifier,
-        "batch": None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier,
-        "schema_id": one.schema_id,
-        "delta_records": one.delta_record_count,
-        "total_records": one.total_record_count,
-        "changelog_records": one.changelog_record_count,
-        "watermark": one.watermark,
-        "statistics": one.statistics,
-        "properties": dict(one.properties),
-    }
+    return json_of(_COLUMNS, one)

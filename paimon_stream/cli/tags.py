@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Final
 
 import click
 
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
-from paimon_stream.cli.output import Answer, Column, Listing
+from paimon_stream.cli.completion import snapshots_and_tags, tags
+from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import snapshot_json
-from paimon_stream.cli.text import count, iso
+from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import duration
 
 __all__ = ["rollback", "tag"]
 
 _NAME = click.Argument(["name"])
 
+_COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (
+    Column("name", lambda one: one[0], "tag"),
+    Column("snapshot", lambda one: snapshot_json(one[1]), text=lambda one: one[1].id, ident=True),
+    Column("time", lambda one: iso(one[1].time_millis), text=lambda one: moment(one[1].time_millis)),
+    Column("rows", lambda one: one[1].total_record_count, number=True),
+)
 
-@table_command(name="list", example="tag list /data/warehouse/shop.db/orders")
+
+@table_command(name="list", example="tag list /data/warehouse/shop.db/orders", columns=_COLUMNS)
 def tag_list(session: Session) -> Answer:
-    """The tags, each with the snapshot that it keeps."""
+    """Lists the tags, each with the snapshot that it keeps."""
     found = sorted(session.table.tags().items())
-    columns = [Column("tag"), Column("snapshot", number=True), Column("time"), Column("rows", number=True)]
-    rows = [(name, str(one.id), iso(one.time_millis), one.total_record_count) for name, one in found]
-    listed = [{"name": name, "snapshot": snapshot_json(one)} for name, one in found]
     return Answer(
-        document=session.document(tags=listed), parts=[Listing(columns, rows, "There are no tags.")]
+        document=session.document(tags=[json_of(_COLUMNS, one) for one in found]),
+        parts=[Listing(_COLUMNS, found, "There are no tags.")],
     )
 
 
@@ -35,12 +44,18 @@ def tag_list(session: Session) -> Answer:
     example="tag create --snapshot 12 /data/warehouse/shop.db/orders month-end",
     params=(
         _NAME,
-        click.Option(["--snapshot"], type=click.IntRange(min=1), help="This snapshot, not the newest."),
-        click.Option(["--time-retained"], metavar="AGE", help='Until then, "90 d"; for ever by default.'),
+        click.Option(
+            ["--snapshot"], type=click.IntRange(min=1), help="Keep this snapshot instead of the newest."
+        ),
+        click.Option(
+            ["--time-retained"],
+            metavar="AGE",
+            help='Keep it for this long, such as "90 d". By default it is kept for ever.',
+        ),
     ),
 )
 def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
-    """Keeps a snapshot under a name, however long: its files do not expire."""
+    """Keeps a snapshot under a name: its files do not expire while the tag is there."""
     kept = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, kept)
     return Answer(
@@ -49,10 +64,12 @@ def tag_create(session: Session, name: str, snapshot: int | None, time_retained:
 
 
 @table_command(
-    name="delete", example="tag delete --yes /data/warehouse/shop.db/orders month-end", params=(_NAME, YES)
+    name="delete",
+    example="tag delete --yes /data/warehouse/shop.db/orders month-end",
+    params=(click.Argument(["name"], shell_complete=tags), YES),
 )
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
-    """Deletes a tag, and the files that only it kept. Shows the tag; with --yes it goes."""
+    """Deletes a tag, and the files that only it kept. Without --yes it only shows the tag."""
     found = session.table.tags().get(name)
     if found is None:
         raise NotFound(
@@ -82,15 +99,19 @@ tag = click.Group(
 @table_command(
     example="rollback --yes /data/warehouse/shop.db/orders 12",
     params=(
-        click.Argument(["target"], metavar="SNAPSHOT|TAG"),
-        click.Option(["--tag", "is_tag"], is_flag=True, help="It is a tag, though it looks like a number."),
+        click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
+        click.Option(
+            ["--tag", "is_tag"],
+            is_flag=True,
+            help="The name is that of a tag, although it looks like a number.",
+        ),
         YES,
     ),
 )
 def rollback(session: Session, target: str, is_tag: bool, yes: bool) -> Answer:
-    """Makes a snapshot, or that of a tag, the newest again: all later snapshots and tags go. Stop the writers
-    first; a stream of which batches go stops with TableRolledBack, and says so. Shows what would go; with
-    --yes it goes."""
+    """Makes a snapshot, or the snapshot of a tag, the newest again: all later snapshots and tags are removed.
+    Stop the writers first. A stream that loses batches by it stops with TableRolledBack when it is restarted.
+    Without --yes it only shows what would be removed."""
     to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
     report = session.table.rollback_to(to, dry_run=not yes)
     would = "" if yes else "would be "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["count", "iso", "jsonable", "plain", "ranges", "shown", "size"]
+__all__ = ["count", "iso", "jsonable", "listed", "moment", "plain", "ranges", "size"]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MILLIS: Final = dt.timedelta(milliseconds=1)
@@ -24,6 +24,12 @@ def iso(millis: int | None) -> str | None:
         return (_EPOCH + millis * _MILLIS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return None
+
+
+def moment(millis: int | None) -> str | None:
+    """Epoch milliseconds for people, to the second: `2026-11-21T19:18:29Z`."""
+    text = iso(millis)
+    return None if text is None else f"{text.partition('.')[0]}Z"
 
 
 def size(bytes_: int) -> str:
@@ -46,8 +52,17 @@ def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
     return text + (f" and {len(pairs) - most} more" if len(pairs) > most else "")
 
 
+def listed(names: Iterable[str], most: int = 10) -> str:
+    """`a, b and c`; of many, the first and how many more there are."""
+    all_names = list(names)
+    shown = all_names[:most]
+    if len(all_names) > most:
+        return f"{', '.join(shown)} and {len(all_names) - most:,} more"
+    return ", ".join(shown[:-1]) + f" and {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
 def plain(value: object) -> str:
-    """A value in a cell. What could move the cursor of a terminal is made visible."""
+    """A value on one line. What could move the cursor of a terminal, line ends included, is made visible."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -56,11 +71,6 @@ def plain(value: object) -> str:
         return f"{value:,}"
     text = str(value)
     return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def shown(values: Mapping[str, Any]) -> str:
-    """The values of a partition: `dt=2026-11-21, hour=7`."""
-    return ", ".join(f"{name}={jsonable(value)}" for name, value in values.items()) or "-"
 
 
 def jsonable(value: Any) -> Any:
@@ -82,4 +92,4 @@ def jsonable(value: Any) -> Any:
 
 
 def _visible(char: str) -> str:
-    return char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}"
+    return char if char.isprintable() else f"\\x{ord(char):02x}"

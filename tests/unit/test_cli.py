@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -314,15 +316,47 @@ def test_verify_finds_what_is_broken_instead_of_failing(table: Path) -> None:
     assert any(one["path"] == "snapshot/snapshot-2" for one in json.loads(result.stdout)["findings"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_table_that_may_not_be_written_is_read_and_refused(table: Path) -> None:
-    folder = table / "snapshot"
-    folder.chmod(0o500)
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may read and write everything, so root becomes nobody meanwhile."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
     try:
-        assert run("snapshots", table).exit_code == 0
-        assert run("truncate", table, "--yes").exit_code == 4
+        yield
     finally:
-        folder.chmod(0o700)
+        if was_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_table(table: Path) -> Iterator[Path]:
+    """The table in a folder that everybody may look into."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(shutil.copytree(table, Path(folder) / "t"))
+        for one in Path(folder).rglob("*"):
+            one.chmod(0o755)
+
+
+def test_a_table_that_may_not_be_written_is_read_and_refused(open_table: Path) -> None:
+    (open_table / "snapshot").chmod(0o555)
+    with without_rights():
+        assert run("snapshots", open_table).exit_code == 0
+        refused = run("truncate", open_table, "--yes")
+    assert refused.exit_code == 4
+    assert "PermissionDenied" in refused.stderr
+
+
+@pytest.mark.parametrize("closed", [".", "schema", "snapshot", "manifest"])
+def test_a_table_that_may_not_be_read_is_one_line_and_4(open_table: Path, closed: str) -> None:
+    (open_table / closed).chmod(0o000)
+    with without_rights():
+        refused = run("stats", open_table)
+    (line,) = refused.stderr.splitlines()
+    assert (refused.exit_code, refused.stdout) == (4, ""), line
+    assert "PermissionDenied" in line
+    assert str(open_table / closed) in line
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""What is listed of many things of one kind: each column is declared once, for the JSON and for the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import click
+
+from paimon_stream.cli.text import jsonable
+
+__all__ = ["Column", "Listing", "choose", "json_of"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One fact of each thing that is listed.
+
+    `key` is its name in the JSON, and `value` gives what stands there. `title` is its name for people, the
+    key by default; `text` gives what people see, the value by default. A `number` stands to the right, with
+    commas; an `ident` is a number that names something, such as a snapshot, and has none. Prose may be
+    broken into lines. An `extra` column is in the JSON, and in the table only where `--columns` names it.
+    """
+
+    key: str
+    value: Callable[[T], Any]
+    title: str = ""
+    text: Callable[[T], object] | None = None
+    number: bool = False
+    ident: bool = False
+    prose: bool = False
+    extra: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name for people, as a title and for `--columns`."""
+        return self.title or self.key.replace("_", " ")
+
+    def cell(self, one: T) -> object:
+        """What people see of one thing."""
+        shown = self.value(one) if self.text is None else self.text(one)
+        return str(shown) if self.ident and shown is not None else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """Things with their columns; `empty` is said where there are none."""
+
+    columns: Sequence[Column[T]]
+    rows: Iterable[T]
+    empty: str
+
+
+def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
+    """The JSON of one thing: every column, whatever is shown to people."""
+    return {column.key: jsonable(column.value(one)) for column in columns}
+
+
+def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:
+    """The columns that are shown: those of the names, in their order, else all that are not extra. A column
+    has two names, its title and its key; `all` are all. Raises a usage error for another name."""
+    if names is None:
+        return tuple(column for column in columns if not column.extra)
+    known: Mapping[str, Column[T]] = {
+        _folded(name): column for column in columns for name in (column.key, column.name)
+    }
+    chosen: list[Column[T]] = []
+    for name in names:
+        if _folded(name) == "all":
+            chosen += columns
+        elif _folded(name) in known:
+            chosen.append(known[_folded(name)])
+        else:
+            there = ", ".join(column.name.replace(" ", "_") for column in columns)
+            raise click.UsageError(f"There is no column {name.strip()!r}. The columns are: {there}.")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _folded(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")

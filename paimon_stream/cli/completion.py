@@ -1,0 +1,62 @@
+"""What a shell offers when somebody presses Tab inside of a command: folders, and names that the table knows.
+
+Whatever goes wrong on the way offers nothing: a line that is not finished yet is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from paimon_stream.api.inspection import writers_of
+from paimon_stream.cli.columns import Column
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, load_table
+
+__all__ = ["columns_from", "folders", "snapshots_and_tags", "tags", "users"]
+
+Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def folders(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Folders, which the shell itself finds."""
+    return [CompletionItem(typed, type="dir")]
+
+
+def columns_from(columns: Sequence[Column[object]]) -> Offer:
+    """The names of columns, each behind the last comma of what is typed."""
+
+    def offer(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+        before, comma, begun = typed.rpartition(",")
+        names = (column.name.replace(" ", "_") for column in columns)
+        return [CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(begun)]
+
+    return offer
+
+
+def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
+    def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+        # Behind an option that still lacks its value click has not sorted the arguments yet.
+        location = context.params.get("location") or next(iter(context.args), "")
+        try:
+            names = list(find(load_table(open_storage(location))))
+        except PaimonStreamError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+    return offer
+
+
+def _snapshots_and_tags(table: Table) -> list[str]:
+    ids = SnapshotStore(table.storage).ids()
+    return [*map(str, reversed(ids)), *sorted(read_tags(table.storage))]
+
+
+users = _of_table(lambda table: dict.fromkeys(one.user for one in writers_of(table)))
+tags = _of_table(lambda table: sorted(read_tags(table.storage)))
+snapshots_and_tags = _of_table(_snapshots_and_tags)

@@ -1,0 +1,87 @@
+"""A partition as people read it and type it: `dt=2026-11-21, hour=7`.
+
+What is shown can be typed again, and no two partitions look alike. A text that holds more than letters,
+digits and some signs stands in double quotes, as JSON writes it; NULL is NULL, and the text NULL is quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from paimon_stream.cli.text import jsonable
+
+__all__ = ["partition_of", "partition_text"]
+
+_NULL: Final = "NULL"
+_SIGNS: Final = frozenset("-_.:+@ ")
+_NO_COMMA: Final = re.compile(r"[^,]*")
+_SYNTAX: Final = (
+    "A partition is COLUMN=VALUE[,COLUMN=VALUE…], such as dt=2026-11-21,hour=7. NULL is the missing value. "
+    'A text with a comma or a quote stands in double quotes, as in JSON: region="a, b".'
+)
+
+
+def partition_text(values: Mapping[str, Any]) -> str:
+    """The values of a partition, by column; `-` in a table without partitions."""
+    return ", ".join(f"{name}={_shown(value)}" for name, value in values.items()) or "-"
+
+
+def partition_of(text: str) -> dict[str, str | None]:
+    """The values that were typed, by column; None for NULL. Raises a usage error for what is no partition."""
+    return dict(_typed(text))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return _NULL
+    if not isinstance(value, str):
+        return str(jsonable(value))
+    return value if _is_simple(value) else f'"{"".join(_quoted(char) for char in value)}"'
+
+
+def _is_simple(text: str) -> bool:
+    """Whether the text cannot be taken for another one, nor for NULL, a sign of ours, or nothing."""
+    if text in ("", _NULL) or text != text.strip() or unicodedata.normalize("NFC", text) != text:
+        return False
+    return all(char.isalnum() or char in _SIGNS for char in text)
+
+
+def _quoted(char: str) -> str:
+    """One letter inside of quotes. An accent that stands for itself looks like one that belongs to its
+    letter, so it is written as a number."""
+    if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
+        return char
+    return json.dumps(char)[1:-1]
+
+
+def _typed(text: str) -> Iterator[tuple[str, str | None]]:
+    position = 0
+    while position <= len(text):
+        name, sign, _ = text[position:].partition("=")
+        if not sign or not name.strip() or "," in name:
+            raise click.UsageError(f"{text!r} names no partition. {_SYNTAX}")
+        position += len(name) + 1
+        value, position = _value(text, position)
+        yield name.strip(), value
+        if position < len(text) and text[position] != ",":
+            raise click.UsageError(f"{text!r} names no partition: there is more behind a quote. {_SYNTAX}")
+        position += 1
+
+
+def _value(text: str, start: int) -> tuple[str | None, int]:
+    """The value that begins there, and where it ends."""
+    if not text.startswith('"', start):
+        found = _NO_COMMA.match(text, start)
+        assert found is not None
+        return (None if found[0] == _NULL else found[0]), found.end()
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        raise click.UsageError(f"{text!r} names no partition: a quote is not closed. {_SYNTAX}") from None
+    return str(value), end
