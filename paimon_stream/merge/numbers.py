@@ -1,52 +1,50 @@
 """Sums and products, for all keys at a time.
 
-Whole numbers wrap around as Java 1.4.2's do. Floats are taken in merge order, one after the other, so that
-the last bit is Java's.
+Whole numbers wrap around as Java 1.4.2's do. Floats are added in merge order, one after the other, so that
+the last bit is Java's. Decimals are exact, and NULL where a step overflows, as in Java. Products of decimals,
+and products with retracted values, are made value by value: each step is rounded before the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from decimal import Context, Decimal
+from math import gcd
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from paimon_stream.errors import InvalidData
-from paimon_stream.merge.decimals import decimal_products, decimal_sums
+from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.merge.order import Flags, Part
-from paimon_stream.merge.rounds import Arithmetic, Rounds, products
-from paimon_stream.merge.row_actions import RowActions
+from paimon_stream.merge.row_actions import RETRACT, SET, RowActions
 
 __all__ = ["multiplied", "summed"]
 
+_WIDE: Final = Context(prec=100)
+_COMPACT: Final = 18
+"""Java holds decimals of up to so many digits as 64-bit numbers, and their sums may be larger on the way."""
+
 
 def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Sums; values taken back are subtracted. NULL where there is no value. Raises `NumericOverflow`."""
+    """Sums; retracted values are subtracted. NULL where there is no value. Raises `NumericOverflow`."""
     actions = actions.since_set
     wanted = actions.valid(column)
     if pa.types.is_decimal128(column.type):
-        return decimal_sums(table, name, column, actions, wanted)
+        return _decimal_sums(table, name, column, actions, wanted)
     values = _values(column, actions)
-    values = np.where(actions.retracts, -values, values)
-    return _folded(column, values, actions, wanted, np.add)
+    return _folded(column, np.where(actions.retracts, -values, values), actions, wanted, np.add)
 
 
 def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products; what is held is divided by values taken back. NULL where there is no value. Raises
+    """Products; what is held is divided by retracted values. NULL where there is no value. Raises
     `InvalidData` for what cannot be divided."""
-    retracts = actions.valid(column) & actions.retracts
     if pa.types.is_decimal128(column.type):
-        return decimal_products(column, actions, _no_quotient(table, name))
-    if retracts.any():
-        numbers = _Plain(_no_quotient(table, name), whole=pa.types.is_integer(column.type))
-        with np.errstate(all="ignore"):
-            made, there = products(_values(column, actions), actions, actions.valid(column), numbers)
-        return pa.array(made, column.type, mask=~there)
+        return _products(column, actions, _DecimalArithmetic(table, name, column.type))
+    if (actions.valid(column) & actions.retracts).any():
+        return _products(column, actions, _Arithmetic(table, name))
     actions = actions.since_set
-    return _folded(
-        column, _values(column, actions), actions, actions.valid(column) & ~actions.retracts, np.multiply
-    )
+    return _folded(column, _values(column, actions), actions, actions.valid(column), np.multiply)
 
 
 def _values(column: pa.Array, actions: RowActions) -> Part:
@@ -57,68 +55,167 @@ def _values(column: pa.Array, actions: RowActions) -> Part:
 def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, fold: np.ufunc) -> pa.Array:
     runs = actions.runs
     none = ~np.logical_or.reduceat(wanted, runs.starts)
-    if pa.types.is_floating(column.type):
-        made = _in_order(values, wanted, actions, fold)
-    else:
-        values = np.where(wanted, values, values.dtype.type(fold.identity))
-        with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        if pa.types.is_floating(column.type):  # one after the other: sums of three depend on the order
+            made = np.full(len(runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
+            fold.at(made, runs.key_of[wanted], values[wanted])
+        else:
+            values = np.where(wanted, values, values.dtype.type(fold.identity))
             made = fold.reduceat(values, runs.starts, dtype=values.dtype)
     return pa.array(made, column.type, mask=none)
 
 
-def _in_order(values: Part, wanted: Flags, actions: RowActions, fold: np.ufunc) -> Part:
-    """Floats one after the other: sums of three numbers depend on the order."""
-    made = np.full(len(actions.runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
-    rounds = Rounds(np.flatnonzero(wanted), actions)
-    with np.errstate(all="ignore"):
-        for keys, places in rounds:
-            made[keys] = fold(made[keys], values[places])
-        for key, places in rounds.rest():
-            made[key] = fold.accumulate(np.append(made[key], values[places]))[-1]
-    return made
+# -- sums of decimals -------------------------------------------------------------------------------
 
 
-class _Plain(Arithmetic):
-    """Whole numbers, which wrap around, and floats."""
+def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
+    """NULL where there is no value, or where the last step overflows; a value after that begins anew.
 
-    def __init__(self, wrong: Callable[[Any, Any], InvalidData], *, whole: bool) -> None:
-        self._wrong = wrong
-        self._whole = whole
-
-    def times(self, held: Part, new: Part) -> tuple[Part, Flags]:
-        return held * new, np.ones(len(held), np.bool_)
-
-    def over(self, held: Part, new: Part) -> tuple[Part, Flags]:
-        return self.single_over(held, new), np.ones(len(held), np.bool_)
-
-    def singles(self, values: Part) -> Part:
-        return values
-
-    def stored(self, single: Any) -> Any:
-        return single
-
-    def single_times(self, held: Any, new: Any) -> Any:
-        return held * new
-
-    def single_over(self, held: Any, new: Any) -> Any:
-        """Whole numbers are rounded to zero."""
-        if not self._whole:
-            return held / new
-        if not np.all(new):
-            raise self._wrong(np.ravel(held)[np.ravel(new) == 0][0], 0)
-        floor = held // new
-        return floor + ((floor * new != held) & ((held < 0) != (new < 0)))
+    Sums of which no step can overflow are added up together, the others step by step. Raises
+    `NumericOverflow` where Java gives a number that is too large for the type.
+    """
+    runs, type_ = actions.runs, column.type
+    owner = runs.key_of[wanted]
+    values = column.take(pa.array(runs.order[wanted]))
+    if actions.retracts.any():
+        values = pc.if_else(pa.array(actions.retracts[wanted]), pc.negate(values), values)
+    limit = 10.0 ** (type_.precision - type_.scale)
+    sizes = np.abs(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    safe = np.bincount(owner, sizes, len(runs.starts)) < 0.999 * limit
+    totals: dict[int, Decimal | None] = {}
+    for key in np.unique(owner[~safe[owner]]).tolist():
+        first, last = np.searchsorted(owner, [key, key + 1])
+        totals[key] = _total(table, name, type_, _unscaled(values[first:last]))
+    sums = pa.table({"key": owner, "value": values}).filter(pa.array(safe[owner]))
+    sums = sums.group_by("key", use_threads=False).aggregate([("value", "sum")]).combine_chunks()
+    places = np.full(len(runs.starts), -1)
+    places[sums.column("key").to_numpy()] = np.arange(sums.num_rows)
+    made = pa.concat_arrays(
+        [*sums.column("value_sum").cast(type_).chunks, pa.array(totals.values(), type_, size=len(totals))]
+    )
+    places[list(totals)] = sums.num_rows + np.arange(len(totals))
+    return made.take(pa.array(places, mask=places < 0))
 
 
-def _no_quotient(table: str, name: str) -> Callable[[Any, Any], InvalidData]:
-    """Makes the error of a product that cannot be divided by a value taken back."""
-
-    def made(held: Any, new: Any) -> InvalidData:
-        return InvalidData(
-            f"Column {name!r} of {table} is a product of {held}, and a row takes back {new}, by which it "
-            f"cannot be divided exactly. Correct the row, or set fields.{name}.ignore-retract to true.",
+def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Decimal | None:
+    """The sum of one key's unscaled values, step by step."""
+    bound = 10**type_.precision
+    lowest, highest = (-(2**63), 2**63 - 1) if type_.precision <= _COMPACT else (1 - bound, bound - 1)
+    held: int | None = None
+    for value in values:
+        held = value if held is None else held + value
+        if not lowest <= held <= highest:
+            held = None
+    if held is None:
+        return None
+    total = _decimal(held, type_.scale)
+    if abs(held) >= bound:
+        raise NumericOverflow(
+            f"Column {name!r} of {table} sums up to {total}, which is more than {type_} holds. Widen the "
+            "column's type.",
             table=table,
             column=name,
+            value=str(total),
+        )
+    return total
+
+
+def _unscaled(column: pa.Array) -> list[int | None]:
+    """Decimals without their point, None for NULL."""
+    scale = column.type.scale
+    return [None if one is None else int(one.scaleb(scale, _WIDE)) for one in column.to_pylist()]
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-scale, _WIDE)
+
+
+# -- products, value by value -----------------------------------------------------------------------
+
+
+class _Arithmetic:
+    """How whole numbers, which wrap around, and floats are multiplied and divided, as Java does it."""
+
+    def __init__(self, table: str, name: str) -> None:
+        self._table = table
+        self._name = name
+
+    def load(self, column: pa.Array) -> list[Any]:
+        """The values, None for NULL."""
+        values = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return [
+            one if valid else None for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)
+        ]
+
+    def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
+        """The column of these values."""
+        return pa.array(values, type_)
+
+    def times(self, held: Any, new: Any) -> Any:
+        """The product, None where it does not fit."""
+        return held * new
+
+    def over(self, held: Any, new: Any) -> Any:
+        """The quotient; of whole numbers the one nearer to zero. Raises `InvalidData` if there is none."""
+        if not isinstance(held, np.integer):
+            return held / new
+        if not new:
+            raise self._no_quotient(held, new)
+        floor = held // new
+        return floor + held.dtype.type(floor * new != held and (held < 0) != (new < 0))
+
+    def _no_quotient(self, held: Any, new: Any) -> InvalidData:
+        return InvalidData(
+            f"Column {self._name!r} of {self._table} is a product of {held}, and a row retracts {new}, by "
+            "which it cannot be divided exactly. Correct the row, or set "
+            f"fields.{self._name}.ignore-retract to true.",
+            table=self._table,
+            column=self._name,
         )
 
-    return made
+
+class _DecimalArithmetic(_Arithmetic):
+    """Decimals of one type as their unscaled numbers; each step is rounded half up to the type's scale."""
+
+    def __init__(self, table: str, name: str, type_: pa.DataType) -> None:
+        super().__init__(table, name)
+        self._scale = type_.scale
+        self._one = 10**type_.scale
+        self._bound = 10**type_.precision
+
+    def load(self, column: pa.Array) -> list[Any]:
+        return _unscaled(column)
+
+    def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
+        return pa.array([None if one is None else _decimal(one, self._scale) for one in values], type_)
+
+    def times(self, held: int, new: int) -> int | None:
+        return self._fit((abs(held * new) + self._one // 2) // self._one, (held < 0) != (new < 0))
+
+    def over(self, held: int, new: int) -> int | None:
+        rest = new and abs(new) // gcd(held, new)
+        if not rest or 10**128 % rest:  # the quotient has no end
+            raise self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
+        size = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
+        return self._fit(size, (held < 0) != (new < 0))
+
+    def _fit(self, size: int, negative: bool) -> int | None:
+        return None if size >= self._bound else -size if negative else size
+
+
+def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
+    """The product of each key's values, step by step."""
+    runs, codes = actions.runs, actions.codes
+    places = np.flatnonzero(actions.valid(column) | (codes == SET))
+    values = arithmetic.load(column.take(pa.array(runs.order[places])))
+    made: list[Any] = [None] * len(runs.starts)
+    with np.errstate(all="ignore"):
+        for key, code, value in zip(
+            runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True
+        ):
+            held = made[key]
+            if code == SET or (held is None and code != RETRACT):
+                made[key] = value
+            elif held is not None:
+                made[key] = arithmetic.over(held, value) if code == RETRACT else arithmetic.times(held, value)
+    return arithmetic.store(made, column.type)
