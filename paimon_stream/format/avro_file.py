@@ -36,6 +36,11 @@ __all__ = [
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_SIZE: Final = 16
+
+# Numbers of 14 bits: two bytes that more follow, and the one or two bytes at an end.
+_PAIR: Final = 1 << 14
+_MORE: Final = [(n & 0x7F | 0x8080 | n << 1 & 0x7F00).to_bytes(2, "little") for n in range(_PAIR)]
+_LAST: Final = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_PAIR)]
 _DEFLATE_WINDOW: Final = -15
 
 
@@ -107,12 +112,14 @@ def _deflate(data: bytes) -> bytes:
 def zigzag(number: int) -> bytes:
     """A number as Avro writes an int or long: zig-zag, then seven bits a byte, least first."""
     left = (number << 1) ^ (number >> 63)
-    made = bytearray()
-    while left > 0x7F:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    made.append(left)
-    return bytes(made)
+    if left < _PAIR:
+        return _LAST[left]
+    made = _MORE[left % _PAIR]
+    left //= _PAIR
+    while left >= _PAIR:
+        made += _MORE[left % _PAIR]
+        left //= _PAIR
+    return made + _LAST[left]
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:

@@ -3,9 +3,8 @@
 Files carry exactly the schemas that Java writes. Reading resolves fields by name against the schema in
 the file: unknown fields are skipped, nullable fields that are not there read as None.
 
-Writing does not go through fastavro: `format/entry_columns.py` makes the records of many entries at once,
-`format/manifest_records.py` one by one (`benchmarks/manifest.py`); 10,000 entries are what one batch of a
-large table may bring.
+Writing does not go through fastavro, for one batch of a large table may bring 10,000 entries:
+`format/manifest_records.py` makes the records (`benchmarks/manifest.py`).
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
     SimpleStats,
 )
-from paimon_stream.format.entry_columns import entries_bytes
-from paimon_stream.format.manifest_records import RECORD_VERSION, meta_bytes
+from paimon_stream.format.manifest_records import RECORD_VERSION, entries_bytes, meta_bytes
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 
 __all__ = [

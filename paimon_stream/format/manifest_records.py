@@ -1,115 +1,79 @@
-"""One record of a manifest or a manifest list as Avro bytes (format.md §4.2, §4.4).
+"""The records of manifests and manifest lists as Avro bytes (format.md §4.2, §4.4).
 
 The schemas never change, so a record is joined from ready-made pieces, which is several times faster than a
-generic writer that looks for the branch of every union. `format/entry_columns.py` makes the same bytes for
-many entries at once.
+generic writer that looks for the branch of every union. What many entries have in common (the partition and
+bucket, the keys, the fields at the end) is encoded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from paimon_stream.format.avro_file import zigzag
-from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
 
-__all__ = ["RECORD_VERSION", "entry_bytes", "meta_bytes", "stats_bytes", "tail_bytes"]
+__all__ = ["RECORD_VERSION", "entries_bytes", "meta_bytes"]
 
 RECORD_VERSION: Final = 2
 """The `_VERSION` of every record."""
 
-_SMALL: Final = tuple(zigzag(number) for number in range(4096))
+_VERSION: Final = zigzag(RECORD_VERSION)
 _NULL: Final = zigzag(0)
 _VALUE: Final = zigzag(1)
 _END: Final = zigzag(0)
 
-
-def _long(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 4096 else zigzag(number)
-
-
-def _bytes(data: bytes) -> bytes:
-    return _long(len(data)) + data
+_KEYS: Final = attrgetter("min_key", "max_key", "key_stats")
+_TAIL: Final = attrgetter(
+    "delete_row_count", "embedded_file_index", "file_source", "value_stats_cols", "external_path",
+    "first_row_id", "write_cols",
+)  # fmt: skip
 
 
-def _text(text: str) -> bytes:
-    return _bytes(text.encode())
-
-
-def _texts(texts: Sequence[str]) -> bytes:
-    if not texts:
-        return _END
-    return b"".join((_long(len(texts)), *map(_text, texts), _END))
-
-
-def _optional_long(number: int | None) -> bytes:
-    return _NULL if number is None else _VALUE + _long(number)
-
-
-def _optional_bytes(data: bytes | None) -> bytes:
-    return _NULL if data is None else _VALUE + _bytes(data)
-
-
-def _optional_text(text: str | None) -> bytes:
-    return _NULL if text is None else _VALUE + _text(text)
-
-
-def _optional_texts(texts: Sequence[str] | None) -> bytes:
-    return _NULL if texts is None else _VALUE + _texts(texts)
-
-
-def stats_bytes(stats: SimpleStats) -> bytes:
-    """The record of statistics inside another one."""
-    counts = stats.null_counts
-    if counts:
-        nulls = b"".join((_VALUE, _long(len(counts)), *map(_optional_long, counts), _END))
-    else:
-        nulls = _VALUE + _END
-    return _bytes(stats.min_values) + _bytes(stats.max_values) + nulls
-
-
-def entry_bytes(entry: ManifestEntry) -> bytes:
-    """The record of an entry."""
-    file = entry.file
-    return b"".join(
-        (
-            _SMALL[RECORD_VERSION],
-            _SMALL[entry.kind],
-            _bytes(entry.partition),
-            _long(entry.bucket),
-            _long(entry.total_buckets),
-            _text(file.file_name),
-            _long(file.file_size),
-            _long(file.row_count),
-            _bytes(file.min_key),
-            _bytes(file.max_key),
-            stats_bytes(file.key_stats),
-            stats_bytes(file.value_stats),
-            _long(file.min_sequence_number),
-            _long(file.max_sequence_number),
-            _long(file.schema_id),
-            _long(file.level),
+def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
+    """The records of these entries, in order."""
+    heads: dict[Any, bytes] = {}
+    keys: dict[Any, bytes] = {}
+    nulls: dict[Any, bytes] = {}
+    tails: dict[Any, bytes] = {}
+    made: list[bytes] = []
+    for entry in entries:
+        file, stats = entry.file, entry.file.value_stats
+        head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
+        if head not in heads:
+            heads[head] = _head(*head)
+        key = _KEYS(file)
+        if key not in keys:
+            keys[key] = _bytes(file.min_key) + _bytes(file.max_key) + _stats(file.key_stats)
+        if stats.null_counts not in nulls:
+            nulls[stats.null_counts] = _null_counts(stats.null_counts)
+        tail = _TAIL(file)
+        if tail not in tails:
+            tails[tail] = _tail(*tail)
+        name = file.file_name.encode()
+        made += (
+            heads[head],
+            zigzag(len(name)),
+            name,
+            zigzag(file.file_size),
+            zigzag(file.row_count),
+            keys[key],
+            zigzag(len(stats.min_values)),
+            stats.min_values,
+            zigzag(len(stats.max_values)),
+            stats.max_values,
+            nulls[stats.null_counts],
+            zigzag(file.min_sequence_number),
+            zigzag(file.max_sequence_number),
+            zigzag(file.schema_id),
+            zigzag(file.level),
             _texts(file.extra_files),
-            _optional_long(file.creation_time),
-            tail_bytes(file),
+            _optional(zigzag, file.creation_time),
+            tails[tail],
         )
-    )
-
-
-def tail_bytes(file: DataFileMeta) -> bytes:
-    """What stands behind the creation time of a file in its entry."""
-    return b"".join(
-        (
-            _optional_long(file.delete_row_count),
-            _optional_bytes(file.embedded_file_index),
-            _optional_long(file.file_source),
-            _optional_texts(file.value_stats_cols),
-            _optional_text(file.external_path),
-            _optional_long(file.first_row_id),
-            _optional_texts(file.write_cols),
-        )
-    )
+    return b"".join(made)
 
 
 @lru_cache(maxsize=1024)  # a commit writes down again what the one before it did
@@ -117,18 +81,73 @@ def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
     return b"".join(
         (
-            _SMALL[RECORD_VERSION],
+            _VERSION,
             _text(meta.file_name),
-            _long(meta.file_size),
-            _long(meta.num_added_files),
-            _long(meta.num_deleted_files),
-            stats_bytes(meta.partition_stats),
-            _long(meta.schema_id),
-            _optional_long(meta.min_bucket),
-            _optional_long(meta.max_bucket),
-            _optional_long(meta.min_level),
-            _optional_long(meta.max_level),
-            _optional_long(meta.min_row_id),
-            _optional_long(meta.max_row_id),
+            zigzag(meta.file_size),
+            zigzag(meta.num_added_files),
+            zigzag(meta.num_deleted_files),
+            _stats(meta.partition_stats),
+            zigzag(meta.schema_id),
+            _optional(zigzag, meta.min_bucket),
+            _optional(zigzag, meta.max_bucket),
+            _optional(zigzag, meta.min_level),
+            _optional(zigzag, meta.max_level),
+            _optional(zigzag, meta.min_row_id),
+            _optional(zigzag, meta.max_row_id),
         )
     )
+
+
+def _head(kind: int, partition: bytes, bucket: int, total_buckets: int) -> bytes:
+    return b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total_buckets)))
+
+
+def _tail(
+    deletes: int | None,
+    embedded_index: bytes | None,
+    source: int | None,
+    stats_columns: Sequence[str] | None,
+    external_path: str | None,
+    first_row_id: int | None,
+    write_columns: Sequence[str] | None,
+) -> bytes:
+    """What follows the creation time of a file in its entry."""
+    return b"".join(
+        (
+            _optional(zigzag, deletes),
+            _optional(_bytes, embedded_index),
+            _optional(zigzag, source),
+            _optional(_texts, stats_columns),
+            _optional(_text, external_path),
+            _optional(zigzag, first_row_id),
+            _optional(_texts, write_columns),
+        )
+    )
+
+
+def _stats(stats: SimpleStats) -> bytes:
+    return _bytes(stats.min_values) + _bytes(stats.max_values) + _null_counts(stats.null_counts)
+
+
+def _null_counts(counts: Sequence[int | None]) -> bytes:
+    return _VALUE + _array([_optional(zigzag, count) for count in counts])
+
+
+def _optional(encode: Any, value: Any) -> bytes:
+    return _NULL if value is None else _VALUE + encode(value)
+
+
+def _array(items: Sequence[bytes]) -> bytes:
+    return b"".join((zigzag(len(items)), *items, _END)) if items else _END
+
+
+def _texts(texts: Sequence[str]) -> bytes:
+    return _array([_text(text) for text in texts])
+
+
+def _text(text: str) -> bytes:
+    return _bytes(text.encode())
+
+
+def _bytes(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
