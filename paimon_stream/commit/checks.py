@@ -19,7 +19,7 @@ from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
 from paimon_stream.commit.conflicts import Scene, check_strict_mode, check_strict_overwrite
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
-from paimon_stream.errors import HistoryUnknown, NotFound
+from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.row_order import RowOrder, row_order
@@ -276,7 +276,7 @@ def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[s
     """The paths of added files that are not on storage, which is asked for each: a table that names a file
     that is not there cannot be read. Data, changelog and index files alike, and the extra files of each; what
     a commit removes need not exist. Raises `StorageError`."""
-    return [path for one in changes for path in _added(layout, one) if not _exists(storage, path)]
+    return [path for one in changes for path in _added(layout, one) if not storage.exists(path)]
 
 
 def _added(layout: Layout, changes: Changes) -> Iterator[str]:
@@ -287,14 +287,6 @@ def _added(layout: Layout, changes: Changes) -> Iterator[str]:
     for change in changes.index:
         if change.kind is FileKind.ADD and change.entry.file.external_path is None:
             yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
-
-
-def _exists(storage: Storage, path: str) -> bool:
-    try:
-        storage.stat(path)
-    except NotFound:
-        return False
-    return True
 
 
 class StrictMode:

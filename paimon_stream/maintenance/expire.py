@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, UnknownVersion, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.consumers import least_next_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
@@ -327,10 +327,5 @@ def _pairs(snapshots: SnapshotStore, earliest: int, end: int) -> Iterator[tuple[
 
 def _write_earliest(storage: Storage, earliest: int, moved: bool) -> None:
     """EARLIEST names the oldest snapshot; if it is missing, it is written in any case, as Java does."""
-    if not moved:
-        try:
-            storage.stat(EARLIEST_HINT)
-            return
-        except NotFound:
-            pass
-    storage.write(EARLIEST_HINT, str(earliest).encode())
+    if moved or not storage.exists(EARLIEST_HINT):
+        storage.write(EARLIEST_HINT, str(earliest).encode())

@@ -199,14 +199,14 @@ class References:
         )
         self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _ in lists))
         for name, size in lists:
-            if name is None or name in self._read or not (whole or self._exists(name)):
+            if name is None or name in self._read or not (whole or self._has_manifest(name)):
                 continue
             for meta in store.read_list(name, size):
-                if meta.file_name not in self._read and (whole or self._exists(meta.file_name)):
+                if meta.file_name not in self._read and (whole or self._has_manifest(meta.file_name)):
                     self._read_manifest(meta)
             self._read.add(name)
         index = snapshot.index_manifest
-        if index is not None and index not in self._read and (whole or self._exists(index)):
+        if index is not None and index not in self._read and (whole or self._has_manifest(index)):
             for entry in store.index_entries(index):
                 self._add(entry.file.file_name)
             self._read.add(index)
@@ -231,12 +231,8 @@ class References:
         self._read.add(meta.file_name)
         self.manifests += 1
 
-    def _exists(self, name: str) -> bool:
-        try:
-            self.storage.stat(manifest_path(name))
-        except NotFound:
-            return False
-        return True
+    def _has_manifest(self, name: str) -> bool:
+        return self.storage.exists(manifest_path(name))
 
 
 _CURE: Final = (

@@ -141,7 +141,7 @@ class _History:
             self.found = self.shelf.found = own
             state = self._root(root, state if follows else None)
             self.found = self.shelf.found = outer
-            if not own.is_empty and not self._stands(root):
+            if not own.is_empty and not self.storage.exists(root.path):
                 own.clear()  # it expired while it was read
                 self.shelf.forget(known)
                 state = None
@@ -152,13 +152,6 @@ class _History:
             tell("snapshots", done + 1, len(roots))
         self._check_newest(roots)
         return newest
-
-    def _stands(self, root: Root) -> bool:
-        try:
-            self.storage.stat(root.path)
-        except NotFound:
-            return False
-        return True
 
     def _root(self, root: Root, state: _State | None) -> _State | None:
         snapshot = root.snapshot

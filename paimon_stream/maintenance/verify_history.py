@@ -260,16 +260,8 @@ def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found:
             found.checked["journals"] += 1
             if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
                 continue  # it was published, or a later one was journalled, which comes after that
-            missing = [one for one in data_files(table.layout, entry.messages) if not _exists(storage, one)]
+            missing = [one for one in data_files(table.layout, entry.messages) if not storage.exists(one)]
             if missing:
                 text = f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
                 cure = "Restart the stream with its checkpoint: it writes the batch anew."
                 found.warning("journal-files-missing", text, path, cure)
-
-
-def _exists(storage: Storage, path: str) -> bool:
-    try:
-        storage.stat(path)
-    except NotFound:
-        return False
-    return True

@@ -86,6 +86,9 @@ class Storage(Protocol):
     def stat(self, path: str) -> FileStat:
         """Raises `NotFound`."""
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file; False for a folder."""
+
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder; a missing one is fine. Never deletes a folder that holds
         something."""

@@ -173,6 +173,10 @@ class FaultyStorage:
         """As the inner storage."""
         return self._run("stat", path, lambda: self.inner.stat(path))
 
+    def exists(self, path: str) -> bool:
+        """As the inner storage; counted as a `stat`."""
+        return self._run("stat", path, lambda: self.inner.exists(path))
+
     def delete(self, path: str) -> None:
         """As the inner storage."""
         self._run("delete", path, lambda: self.inner.delete(path))

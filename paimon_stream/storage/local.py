@@ -195,6 +195,14 @@ class LocalStorage:
                 raise IsADirectoryError(errno.EISDIR, "is a folder", full)
             return _file_stat(path, found)
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file; False for a folder."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. Missing ones and folders that hold something stay as
         they are."""

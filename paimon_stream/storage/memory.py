@@ -167,6 +167,14 @@ class MemoryStorage:
         """Size and modification time. Raises `NotFound`."""
         return _file_stat(path, self._file(path))
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
     def delete(self, path: str) -> None:
         """Deletes the file; a missing one is fine."""
         folder, name = self._split(path)

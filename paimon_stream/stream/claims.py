@@ -66,19 +66,14 @@ class Claims:
 
     def holds(self) -> bool:
         """Whether the claim still stands: then no later run of this commit user has begun."""
-        return self._stands(self._claim)
+        return self._storage.exists(self._claim)
 
     def claimed(self, user: str) -> bool:
         """Whether a sink of this run writes under another commit user; True where runs cannot be told."""
         run_id = self._identity.run_id
-        return run_id is None or self._stands(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
-
-    def _stands(self, claim: str) -> bool:
-        try:
-            self._storage.stat(claim)
-        except NotFound:
-            return False
-        return True
+        if run_id is None:
+            return True
+        return self._storage.exists(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
 
     def register(self, schema_digest: str, journal_since: int | None) -> None:
         """Notes that this identity was judged and let in."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
-from paimon_stream.errors import NotFound, SequenceConflict
+from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot
@@ -154,7 +154,7 @@ def _why_not_reusable(
         return "the table's bucket count changed since its files were prepared"
     if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
         return "its prepared files are so old that an orphan cleaner may take them"
-    missing = sum(not _exists(storage, path) for path in data_files(table.layout, entry.messages))
+    missing = sum(not storage.exists(path) for path in data_files(table.layout, entry.messages))
     return f"{missing} of its prepared files are gone" if missing else None
 
 
@@ -179,11 +179,3 @@ def _count_live(
     touched = frozenset(message.partition for message in messages)
     entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
     return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})
-
-
-def _exists(storage: Storage, path: str) -> bool:
-    try:
-        storage.stat(path)
-    except NotFound:
-        return False
-    return True

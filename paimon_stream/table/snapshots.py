@@ -194,11 +194,7 @@ class SnapshotStore:
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether there is such a file."""
-        try:
-            self._storage.stat(snapshot_path(snapshot_id))
-        except NotFound:
-            return False
-        return True
+        return self._storage.exists(snapshot_path(snapshot_id))
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from that id downwards, until the first that is missing."""

@@ -182,6 +182,7 @@ def test_a_path_that_leaves_the_root_is_refused(storage: Storage, path: str) -> 
         lambda: storage.write(path, b""),
         lambda: storage.put_if_absent(path, b""),
         lambda: storage.stat(path),
+        lambda: storage.exists(path),
         lambda: storage.delete(path),
         lambda: storage.open_input(path),
         lambda: storage.open_output(path).__enter__(),
@@ -203,6 +204,8 @@ def test_a_missing_file_is_not_found(storage: Storage) -> None:
                 call(path)
             assert path in str(raised.value)
             assert raised.value.context["path"].endswith(path)
+        assert not storage.exists(path)
+    assert storage.exists("folder/file")
 
 
 def test_files_are_listed_by_name_and_prefix(storage: Storage) -> None:
