@@ -1,10 +1,13 @@
-"""What tests of races share: a storage on which something happens at a chosen operation."""
+"""What tests of races share: a storage on which something happens at a chosen operation, and work that is
+stopped before a chosen operation and goes on when the test says so."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.storage.base import Storage
 
 
@@ -34,3 +37,40 @@ class Meanwhile:
     def happened(self) -> bool:
         """Whether it came to that operation."""
         return self.seen >= self.at
+
+
+class Stopped:
+    """Work in a thread of its own, stopped before operation number `at` of its storage.
+
+    The constructor returns once the work is there, or is through; `finish` lets it go on to its end."""
+
+    def __init__(self, storage: Storage, at: int, work: Callable[[Storage], object]) -> None:
+        self.error: BaseException | None = None
+        self._reached, self._go_on = threading.Event(), threading.Event()
+        self._storage = Meanwhile(storage, at, self._stop)
+        self._thread = threading.Thread(target=self._run, args=(work,))
+        self._thread.start()
+        assert self._reached.wait(60)
+
+    @property
+    def happened(self) -> bool:
+        """Whether it came to that operation."""
+        return self._storage.happened
+
+    def finish(self) -> None:
+        """Lets the work go on, and waits for its end. It may be called again."""
+        self._go_on.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _stop(self) -> None:
+        self._reached.set()
+        assert self._go_on.wait(60)
+
+    def _run(self, work: Callable[[Storage], object]) -> None:
+        try:
+            work(self._storage)  # type: ignore[arg-type]
+        except PaimonStreamError as error:
+            self.error = error
+        finally:
+            self._reached.set()

@@ -156,7 +156,8 @@ def expire_snapshots(
     package that were active within a day stay; `user` is one whose last snapshot, `last_of_user`, the caller
     knows. After `time_limit` seconds no further snapshot is begun. `progress` is told how many are done.
 
-    Safe beside writers and other expirers; a kill leaves at most garbage that the next run takes up.
+    Safe beside writers, other expirers and whoever creates tags. A run that was killed is finished by the
+    next one.
     Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
     `CorruptMetadata` for a snapshot that cannot be read, `StorageError`.
     """
@@ -191,13 +192,17 @@ def expire_snapshots(
     complete = True
     left_over = earliest
     try:
+        if not dry_run:
+            for oldest, following in cleaner.notes.unfinished(snapshots):
+                cleaner.finish(oldest, following)
         for oldest, following in _pairs(snapshots, earliest, end):
             if time_limit is not None and clock.monotonic() - started > time_limit:
                 complete = False
                 break
-            cleaner.expire(oldest, following)
+            cleaner.begin(oldest, following)
             gone.append(oldest.id)
             left_over = following.id
+            cleaner.finish(oldest, following)
             progress("snapshots", len(gone), end - earliest)
     finally:
         if not dry_run:

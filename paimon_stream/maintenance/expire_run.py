@@ -1,12 +1,13 @@
 """One run of snapshot expiry: what goes with each snapshot, and in which order (semantics.md §8).
 
-Snapshots go one at a time, oldest first. With snapshot K go, in this order: the data files that the next
-snapshot deleted; K's changelog files; the manifests, lists, index files and statistics that the next
-snapshot does not use; K's own file. Nothing goes that a tag, a branch or a journal refers to. When the
-range is through, EARLIEST is set.
+Snapshots go one at a time, oldest first. For snapshot K a note is written and K's own file is deleted; only
+then are the tags read. After that are deleted, in this order: the data files that the next snapshot deleted;
+K's changelog files; the manifests, lists, index files and statistics that the next snapshot does not use;
+the note. No file is deleted that a tag, a branch or a journal refers to. At the end EARLIEST is set.
 
-So a kill anywhere leaves whole snapshots, at most one half-deleted oldest one, and its file: the next run,
-ours or Java's, finds it by that file and finishes it. Names never come back, so deleting twice is harmless.
+So at every moment each snapshot and each tag that exists is whole. A kill anywhere leaves files that nothing
+refers to, and a note: the next run finishes the work (`expiring.py`). Names never come back, so deleting
+twice is harmless.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paimon_stream.commit.usage import journalled_names
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.maintenance.expiring import ExpiringNotes, note_path
 from paimon_stream.maintenance.needed import (
     NameSet,
     branch_snapshots,
@@ -53,6 +55,7 @@ class Cleaner:
     manifests: ManifestStore
     remover: Remover
     clean_folders: bool = False
+    notes: ExpiringNotes = field(init=False)
     _tags: dict[str, Snapshot] = field(default_factory=dict)
     _tag_names: tuple[int, str, frozenset[str]] | None = None
     _tag_files: tuple[int, str, NameSet] | None = None
@@ -63,8 +66,21 @@ class Cleaner:
     _journalled: NameSet | None = None
     _folders: set[str] = field(default_factory=set)
 
-    def expire(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Removes `oldest` and what only it needs; `following` is the next snapshot that exists.
+    def __post_init__(self) -> None:
+        self.notes = ExpiringNotes(self.storage)
+
+    def begin(self, oldest: Snapshot, following: Snapshot) -> None:
+        """Removes the file of the snapshot `oldest`; `following` is the next snapshot that exists. From then
+        on nobody can tag it, and which tags there are can be told.
+
+        Raises `StorageError`; then the snapshot is there, or its note is.
+        """
+        if not self.remover.dry_run:
+            self.notes.write(oldest, following)
+        self.remover.remove_first("snapshot", snapshot_path(oldest.id))
+
+    def finish(self, oldest: Snapshot, following: Snapshot) -> None:
+        """Removes what only `oldest` needed, whose own file is gone.
 
         Raises `StorageError`; what was not deleted then is deleted by the next run.
         """
@@ -79,7 +95,7 @@ class Cleaner:
             self._delete_metadata(oldest, kept)
         for name in (oldest.base_manifest_list, oldest.delta_manifest_list):
             self._lists.pop(name, None)
-        self.remover.remove_last("snapshot", snapshot_path(oldest.id))
+        self.remover.remove_uncounted(note_path(oldest.id))
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone, and whose snapshot has expired. `neighbours` are the
@@ -242,10 +258,10 @@ class Cleaner:
         above: set[str] = set()
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
         for folder in sorted(self._folders):
-            self.remover.remove_folder_if_empty(folder)
+            self.remover.remove_uncounted(folder)
             above.update(one for one in parents(folder) if one not in keep)
         for folder in sorted(above, key=lambda one: (-one.count("/"), one)):
-            self.remover.remove_folder_if_empty(folder)
+            self.remover.remove_uncounted(folder)
         self._folders.clear()
 
     def _delete_metadata(self, oldest: Snapshot, kept: frozenset[str]) -> None:

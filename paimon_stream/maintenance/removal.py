@@ -47,15 +47,15 @@ class Remover:
             for _ in pool.map(self._delete, wanted):
                 pass
 
-    def remove_last(self, kind: str, path: str) -> None:
-        """Deletes the file by which a later run would find what is left. Raises `StorageError`, whatever it
-        is: then nothing that follows may be begun."""
+    def remove_first(self, kind: str, path: str) -> None:
+        """Deletes the file without which nothing that follows may be begun. Raises `StorageError`, whatever
+        it is."""
         if not self.dry_run:
             self.storage.delete(path)
         self.removed[kind] += 1
 
-    def remove_folder_if_empty(self, path: str) -> None:
-        """Deletes a folder unless it holds something."""
+    def remove_uncounted(self, path: str) -> None:
+        """Deletes a folder, unless it holds something, or a file that is nobody's concern."""
         if not self.dry_run:
             self._delete(path)
 

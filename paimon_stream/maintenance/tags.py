@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -23,7 +23,8 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
-from paimon_stream.maintenance.needed import tag_names
+from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.needed import live_entries, tag_names
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.maintenance.report_json import report_json
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
@@ -37,6 +38,7 @@ from paimon_stream.table.table import Table
 __all__ = ["TagReport", "create_tag", "delete_tag", "expire_tags", "read_tags", "tagged_until"]
 
 _LOG = logging.getLogger(__name__)
+_LOOKS: Final = 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -79,13 +81,16 @@ def create_tag(
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
     content = _tag_json(snapshot, time_retained, clock)
+    kept_by = _tags_of(used, snapshot)  # those that are there before, for another may be taken back like ours
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
             f"{used.location} has a tag {name!r} already. Take another name, or delete that one.",
             path=tag_path(name),
             table=used.location,
         )
-    if snapshots.find(snapshot.id) is None and not _kept_by_tag(used, snapshot, besides=name):
+    if not _stands(snapshots, snapshot) and not (
+        kept_by & _tags_of(used, snapshot) and _is_whole(table, used, snapshot, runtime)
+    ):
         used.delete(tag_path(name))
         raise _no_snapshot(used, snapshot.id, "expired while it was being tagged")
     return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
@@ -104,11 +109,16 @@ def delete_tag(
     tags = read_tags(used)
     if name not in tags:
         return TagReport(location=used.location, tag=name, found=False)
-    tag = tags.pop(name)
+    tag = tags[name]
     snapshots = SnapshotStore(used, runtime)
     used.delete(tag_path(name))
     remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
-    if snapshots.find(tag.id) is None and all(other.id != tag.id for other in tags.values()):
+    # Whoever tags a snapshot looks for it, or for another tag of it, once the new tag is there. So looking
+    # for the snapshots first, and for the tags after that, misses none that is made meanwhile.
+    beside = _snapshots_beside(used, snapshots, tag)
+    stands = _stands(snapshots, tag)
+    tags = read_tags(used)
+    if beside is not None and not stands and all(other.nonce != tag.nonce for other in tags.values()):
         cleaner = Cleaner(
             table=table,
             storage=used,
@@ -117,7 +127,7 @@ def delete_tag(
             remover=remover,
             clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
         )
-        _clean(cleaner, tag, tags, snapshots)
+        _clean(cleaner, tag, [*beside, *_nearest(tags.values(), tag)])
     return TagReport(
         location=used.location,
         tag=name,
@@ -208,9 +218,29 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
     )
 
 
-def _kept_by_tag(storage: Storage, snapshot: Snapshot, besides: str) -> bool:
-    tags = read_tags(storage)
-    return any(one.nonce == snapshot.nonce for name, one in tags.items() if name != besides)
+def _stands(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
+    """Whether the snapshot's own file is there, and no other's under its id."""
+    found = snapshots.find(snapshot.id)
+    return found is not None and found.nonce == snapshot.nonce
+
+
+def _is_whole(table: Table, storage: Storage, snapshot: Snapshot, runtime: Runtime | None) -> bool:
+    """Whether all files of a snapshot exist that only tags keep, and no expiry is under way that may still
+    delete some: the tag that was there may be one that is about to be taken back itself."""
+    if ExpiringNotes(storage).any():
+        return False
+    try:
+        for entry in live_entries(ManifestStore(storage, table.options, runtime), snapshot):
+            if entry.file.external_path is None:
+                storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+    except (CorruptMetadata, NotFound):
+        return False
+    return True
+
+
+def _tags_of(storage: Storage, snapshot: Snapshot) -> set[str]:
+    """The names of the tags that keep this snapshot."""
+    return {name for name, one in read_tags(storage).items() if one.nonce == snapshot.nonce}
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
@@ -231,16 +261,31 @@ def _local_time(clock: Clock) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
 
 
-def _clean(cleaner: Cleaner, tag: Snapshot, tags: Mapping[str, Snapshot], snapshots: SnapshotStore) -> None:
+def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
+    """The nearest root below the tag's snapshot, the nearest above it, and those of its id: what the tag
+    shares with any root, it shares with one of these."""
+    unlike = sorted({one.nonce: one for one in roots}.values(), key=lambda one: one.id)
+    below = [one for one in unlike if one.id < tag.id]
+    above = [one for one in unlike if one.id > tag.id]
+    return [*below[-1:], *[one for one in unlike if one.id == tag.id], *above[:1]]
+
+
+def _snapshots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+    """The snapshots nearest to a tag's, None where that cannot be told: expiry goes on faster than they
+    can be read, or there is none at all."""
+    for _ in range(_LOOKS):
+        ids = snapshots.ids()
+        above = [one for one in ids if one >= tag.id]
+        below = [one for one in ids if one < tag.id]
+        found = [snapshots.find(one) for one in (*below[-1:], *above[:2])]
+        if found and None not in found:
+            return [one for one in found if one is not None]
+    _LOG.warning("%s: files of the deleted tag of snapshot %d stay as orphans.", storage.location, tag.id)
+    return None
+
+
+def _clean(cleaner: Cleaner, tag: Snapshot, neighbours: list[Snapshot]) -> None:
     """Deletes what only the tag needed; leaves it, where its neighbours cannot be read."""
-    others = sorted({one.id: one for one in tags.values()}.values(), key=lambda one: one.id)
-    neighbours = [one for one in others if one.id < tag.id][-1:]
-    earliest_id = snapshots.earliest_id()
-    earliest = None if earliest_id is None else snapshots.find(earliest_id)
-    after = [one for one in (*others, earliest) if one is not None and one.id > tag.id]
-    neighbours += sorted(after, key=lambda one: one.id)[:1]
-    if earliest is not None and earliest.id <= tag.id and earliest not in neighbours:
-        neighbours.append(earliest)
     try:
         cleaner.remove_tagged(tag, neighbours)
     except CorruptMetadata as why:

@@ -1,6 +1,6 @@
 """Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its effect, or
 the process dies there; each time the table is audited, and the next run finishes what was begun. Expiry also
-meets a commit, another expiry and a tag at each of its operations."""
+meets a commit, another expiry and a tag at each of its operations, and a tag an expiry at each of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from paimon_stream.errors import CorruptMetadata, PaimonStreamError, PermissionDenied
+from paimon_stream.errors import CorruptMetadata, NotFound, PaimonStreamError, PermissionDenied
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
@@ -27,7 +27,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.commitkit import Bench
-from tests.racekit import Meanwhile
+from tests.racekit import Meanwhile, Stopped
 
 FAULTS = {
     "before": {"moment": Moment.BEFORE},
@@ -101,15 +101,14 @@ class Case:
             NEEDED[snapshot.nonce] = {*map(manifest_path, names), *data}
         return not self.files() >= NEEDED[snapshot.nonce]
 
-    def audit(self, live: list[str], may_be_broken: int = 0) -> None:
-        """Tags and snapshots are whole, the oldest apart where a run was stopped at it."""
+    def audit(self, live: list[str]) -> None:
+        """Tags and snapshots are whole."""
         bench = self.bench
         ids = bench.snapshots.ids()
         assert ids == list(range(ids[0], ids[-1] + 1))
         for tag in read_tags(bench.storage).values():
             assert not self.broken(tag)
-        broken = [one for one in ids if self.broken(bench.snapshots.get(one))]
-        assert broken in ([], ids[:may_be_broken])
+        assert [one for one in ids if self.broken(bench.snapshots.get(one))] == []
         assert bench.live_names() == live
 
 
@@ -180,7 +179,7 @@ def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
     for case, storage in attempts(fault):
         live = case.bench.live_names()
         failed = tried(lambda case=case, storage=storage: case.expire(storage))
-        case.audit(live, may_be_broken=1)
+        case.audit(live)
         again = case.expire()
         assert again.earliest == 6
         case.audit(live)
@@ -280,22 +279,112 @@ def test_what_an_expiry_does_at_any_operation_of_a_commit_keeps_the_table_whole(
     assert at > 10
 
 
-def test_a_tag_made_at_any_operation_of_an_expiry_is_whole_or_refused() -> None:
+def tag(case: Case, name: str, snapshot: int, storage: Storage | None = None) -> bool:
+    """Whether the tag was created."""
+    bench = case.bench
+    failed = tried(lambda: create_tag(bench.table, name, snapshot, storage=storage, runtime=bench.runtime))
+    assert failed is None or isinstance(failed, NotFound)
+    return failed is None
+
+
+def untag(case: Case, name: str, storage: Storage | None = None) -> None:
+    delete_tag(case.bench.table, name, storage=storage, runtime=case.bench.runtime)
+
+
+def ends_well(case: Case, live: list[str], made: dict[str, bool]) -> None:
+    """Each tag that was reported as created is there, no other, and all of them are whole."""
+    assert {name for name in read_tags(case.bench.storage) if name != "kept"} == {
+        name for name, created in made.items() if created
+    }
+    case.audit(live)
+
+
+@pytest.mark.parametrize("snapshot", [1, 2, 5, 6])
+def test_a_tag_created_at_any_operation_of_an_expiry_is_whole_or_refused(snapshot: int) -> None:
     at, met, refused = 0, True, 0
     while met:
         at += 1
-        case = Case.make()
-        bench = case.bench
+        case, made = Case.make(), {}
+        live = case.bench.live_names()
 
-        def tag(bench: Bench = bench) -> None:
-            create_tag(bench.table, "new", 6, runtime=bench.runtime)
+        def create(case: Case = case, made: dict[str, bool] = made) -> None:
+            made["new"] = tag(case, "new", snapshot)
 
-        storage = Meanwhile(bench.storage, at, lambda tag=tag: tried(tag))  # type: ignore[arg-type,return-value]
+        storage = Meanwhile(case.bench.storage, at, create)
         case.expire(storage)  # type: ignore[arg-type]
         met = storage.happened
-        refused += "new" not in read_tags(bench.storage)
-        case.audit(bench.live_names())
-    assert refused <= 1
+        refused += not made.get("new", True)
+        ends_well(case, live, made)
+        case.expire()
+        ends_well(case, live, made)
+    assert (refused > 0) == (snapshot < 6)
+
+
+@pytest.mark.parametrize("snapshot", [2, 5, 6])
+def test_a_tag_is_whole_or_refused_at_whichever_of_its_operations_its_snapshot_expires(snapshot: int) -> None:
+    at, met, outcomes = 0, True, set()
+    while met:
+        at += 1
+        case = Case.make()
+        live = case.bench.live_names()
+        storage = Meanwhile(case.bench.storage, at, lambda case=case: case.expire())  # type: ignore[arg-type,return-value]
+        made = {"new": tag(case, "new", snapshot, storage)}  # type: ignore[arg-type]
+        met = storage.happened
+        outcomes.add(made["new"])
+        ends_well(case, live, made)
+    assert outcomes == ({True} if snapshot == 6 else {True, False})
+
+
+def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_each_other() -> None:
+    """The expiry of snapshots 1 and 2 stops before each of its operations; then tag 2 is created up to each
+    of its own, where the expiry goes on to its end."""
+    at, met, refused = 0, True, 0
+    while met:
+        at += 1
+        within, switched = 0, True
+        while switched:
+            within += 1
+            case = Case.make()
+            live, bench = case.bench.live_names(), case.bench
+
+            def expire(storage: Storage, bench: Bench = bench) -> None:
+                expire_snapshots(
+                    bench.table, 5, 5, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime
+                )
+
+            expiry = Stopped(bench.storage, at, expire)
+            storage = Meanwhile(bench.storage, within, expiry.finish)
+            made = {"new": tag(case, "new", 2, storage)}  # type: ignore[arg-type]
+            met, switched = expiry.happened, storage.happened
+            expiry.finish()
+            assert expiry.error is None
+            refused += not made["new"]
+            ends_well(case, live, made)
+    assert refused > 20
+
+
+def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_refused() -> None:
+    for tags_meanwhile in (True, False):
+        at, met, outcomes = 0, True, set()
+        while met:
+            at += 1
+            case, made = Case.make(), {}
+            live = case.bench.live_names()
+            case.expire()
+
+            def make(case: Case = case, made: dict[str, bool] = made, storage: Storage | None = None) -> None:
+                made["new"] = tag(case, "new", 4, storage)
+
+            def delete(case: Case = case, storage: Storage | None = None) -> None:
+                untag(case, "kept", storage)
+
+            inner, outer = (make, delete) if tags_meanwhile else (delete, make)
+            storage = Meanwhile(case.bench.storage, at, inner)
+            outer(storage=storage)  # type: ignore[arg-type]
+            met = storage.happened
+            outcomes.add(made.get("new"))
+            ends_well(case, live, made)
+        assert {True, False} <= outcomes
 
 
 def test_a_commit_that_reads_a_snapshot_as_it_expires_says_so_or_succeeds() -> None:

@@ -1,0 +1,122 @@
+"""Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
+
+Expiry deletes a snapshot's own file first. Then it reads the tags, and then it deletes the files that only
+this snapshot needs. Whoever creates a tag looks for the snapshot's file after the tag is written. So either
+the expiry sees the tag, or the tag's creator sees that the snapshot is gone. Another engine that does not
+look again still cannot tag a snapshot whose files are being deleted, for it cannot read it any more.
+
+A note holds the content of the snapshot's file, and names the snapshot that followed, until its files are
+deleted. The next run finds the note of a run that was killed, and finishes its work.
+
+Invariants:
+
+- A note is acted upon only if the history is still the one in which it was written: the following snapshot
+  is there, with the same nonce, and none is below it. Otherwise (after a rollback, or where another engine
+  has expired further) the files stay as orphans.
+- A note is a hint. Where it is missing, for the machine stopped before it was durable, the files stay as
+  orphans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from paimon_stream.errors import CorruptMetadata, NotFound, StorageError, UnknownVersion
+from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import OWN_FOLDER, id_in_name
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["ExpiringNotes", "note_path"]
+
+_LOG = logging.getLogger(__name__)
+_KIND: Final = "expiry"
+_PREFIX: Final = "expiring-"
+
+
+class ExpiringNotes:
+    """The notes of one table."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def write(self, oldest: Snapshot, following: Snapshot) -> None:
+        """Notes that the expiry of `oldest` begins. A failure is logged, and the expiry goes on without a
+        note: deleting must work on a full disk."""
+        body: dict[str, Any] = {
+            "snapshot": encode_snapshot(oldest).decode(),
+            "following": {"id": following.id, "nonce": following.nonce},
+        }
+        try:
+            self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
+        except StorageError as why:
+            _LOG.warning(
+                "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: %s",
+                self._storage.location,
+                oldest.id,
+                why,
+            )
+
+    def any(self) -> bool:
+        """Whether an expiry is under way, or was cut short. Raises `StorageError`."""
+        return any(True for _ in self._ids())
+
+    def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
+        """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that
+        follows, ascending. Notes that cannot be acted upon any more are removed. Raises `StorageError`."""
+        for snapshot_id in sorted(self._ids()):
+            try:
+                found = self._read(snapshot_id)
+            except UnknownVersion:
+                continue  # of a newer release, which will finish it
+            except CorruptMetadata as why:
+                self._give_up(snapshot_id, str(why))
+                continue
+            if found is None:
+                continue  # another run has finished it
+            oldest, reference = found
+            if snapshots.exists(oldest.id):
+                continue  # its expiry has not begun, or it was rolled back to: it is expired like any other
+            following = snapshots.find(reference.id)
+            if following is None or following.nonce != reference.nonce:
+                self._give_up(snapshot_id, f"snapshot {reference.id}, which followed, is gone")
+            elif snapshots.ids()[0] < reference.id:
+                self._give_up(snapshot_id, f"there are snapshots below {reference.id} again")
+            else:
+                yield oldest, following
+
+    def _ids(self) -> Iterator[int]:
+        for name in self._storage.list_names(OWN_FOLDER, _PREFIX):
+            found = id_in_name(name, _PREFIX)
+            if found is not None:
+                yield found
+
+    def _read(self, snapshot_id: int) -> tuple[Snapshot, SnapshotRef] | None:
+        path = note_path(snapshot_id)
+        try:
+            body = decode_checksummed(_KIND, self._storage.read(path), path)
+        except NotFound:
+            return None
+        try:
+            following = SnapshotRef(id=int(body["following"]["id"]), nonce=str(body["following"]["nonce"]))
+            return decode_snapshot(str(body["snapshot"]).encode(), path), following
+        except (KeyError, TypeError, ValueError) as wrong:
+            raise CorruptMetadata(f"{path} is not understood: {wrong!r}.", path=path) from None
+
+    def _give_up(self, snapshot_id: int, why: str) -> None:
+        _LOG.warning(
+            "%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. "
+            "remove_orphan_files removes them.",
+            self._storage.location,
+            snapshot_id,
+            why,
+        )
+        self._storage.delete(note_path(snapshot_id))
+
+
+def note_path(snapshot_id: int) -> str:
+    """The file of a snapshot's note."""
+    return f"{OWN_FOLDER}/{_PREFIX}{snapshot_id}"
