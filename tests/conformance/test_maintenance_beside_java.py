@@ -6,12 +6,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import load_table
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 LONG_AGO = 1_600_000_000
@@ -97,6 +102,30 @@ def test_java_goes_on_after_compaction_and_cleaning(java: Any, golden: Golden) -
     java.compact(path, commit_identifier=78)
     assert java.expire_snapshots(path, retain_max=1) > 0
     assert sorted(map(str, java.read(path))) == sorted(map(str, rows))
+    assert [one for one in table.verify().findings if one.severity == "error"] == []
+
+
+def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(
+    java: Any, golden: Golden
+) -> None:
+    """Our expiry is stopped after its first delete; Java comes and tags, reads, and then the next run goes on."""
+    path, _ = golden("pk_updates")
+    table = PaimonTable.load(str(path))
+    first, *_, last = [one.id for one in table.snapshots()]
+    rows = sorted(map(str, java.read(path)))
+    java.create_tag(path, "early", first + 1)
+    inner = load_table(LocalStorage(str(path)))
+    storage = FaultyStorage(inner.storage, [Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)])
+    with pytest.raises(Killed):
+        expire_snapshots(inner, 1, 1, timedelta(0), storage=storage)
+    assert list(path.glob("_paimon_stream/expiring-*"))
+    with pytest.raises(Exception, match=f"snapshot.*{first}.*exist"):
+        java.create_tag(path, "late", first)
+    java.create_tag(path, "now", last)
+    assert table.expire_snapshots(1, 1, timedelta(0)).earliest == last
+    assert not list(path.glob("_paimon_stream/expiring-*"))
+    assert sorted(map(str, java.read(path))) == rows
+    assert set(java.tags(path)) == {"early", "now"}
     assert [one for one in table.verify().findings if one.severity == "error"] == []
 
 
