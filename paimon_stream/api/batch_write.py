@@ -32,7 +32,7 @@ from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import system
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import check_writable, warn_of_compaction
 from paimon_stream.table.message_files import data_files, remove_files
@@ -58,9 +58,9 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     warn_of_compaction(table)
     for rewritten in count():
         numbering = _numbers(table)
-        table, messages, story = _write(table, rows, {}, numbering)
+        table, messages, summary = _write(table, rows, {}, numbering)
         try:
-            commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=story)
+            commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
             return _publish(table, messages, commit)
         except SequenceConflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
@@ -85,10 +85,10 @@ def overwrite_rows(
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    table, messages, story = _write(table, rows, fixed, _numbers(table))
+    table, messages, summary = _write(table, rows, fixed, _numbers(table))
     said = None if partition is not None else replaces_some
     commit = partial(
-        TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=story
+        TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary
     )
     return _publish(table, messages, commit)
 
@@ -124,13 +124,13 @@ def _frames() -> Any:
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
 ) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
-    """The table to commit to, its schema grown where rows of Spark may do that, the messages, and their story
-    as a snapshot tells it."""
+    """The table to commit to, its schema grown where rows of Spark may do that, the messages, and their
+    summary as a snapshot tells it."""
     clock = system().clock
     started = clock.monotonic()
     table, messages = _write_files(table, rows, fixed, numbering)
     millis = (clock.monotonic() - started) * 1000
-    return table, messages, Story.tell(messages, write_millis=millis, reused=False).properties()
+    return table, messages, BatchSummary.of_messages(messages, write_millis=millis, reused=False).properties()
 
 
 def _write_files(

@@ -15,8 +15,8 @@ from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.read.scan import find_snapshot
+from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
-from paimon_stream.stream.story import NO_STORY, Story
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -106,7 +106,7 @@ class Writer:
     last_snapshot: int | None = None
     last_millis: int | None = None
     watermark: int | None = None
-    last_story: Story = NO_STORY
+    last_story: BatchSummary = NO_SUMMARY
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
@@ -219,7 +219,7 @@ def _writer(
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
-        last_story=Story.of(last.properties),
+        last_story=BatchSummary.of(last.properties),
     )
 
 

@@ -15,7 +15,7 @@ from paimon_stream.cli.output import Answer, say
 from paimon_stream.cli.text import iso, listed, moment
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["nobody", "snapshot_json", "snapshots"]
@@ -41,7 +41,7 @@ _COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("total_records", lambda one: one.total_record_count, "total", number=True),
     Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
     Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
-    Column("write_millis", lambda one: Story.of(one.properties).write_millis, "write ms", number=True),
+    Column("write_millis", lambda one: BatchSummary.of(one.properties).write_millis, "write ms", number=True),
     Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),

@@ -16,7 +16,7 @@ from typing import Final
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
-from paimon_stream.commit.conflicts import Scene, check_strict_mode, check_strict_overwrite
+from paimon_stream.commit.conflicts import CommitContext, check_strict_mode, check_strict_overwrite
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.errors import HistoryUnknown
@@ -88,7 +88,7 @@ class Checker:
 
         Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
         """
-        scene = conflicts.Scene(
+        context = conflicts.CommitContext(
             location=self._table.location,
             user=request.user,
             identifier=request.identifier,
@@ -96,11 +96,11 @@ class Checker:
             kind=request.kind,
             base=base.snapshot,
         )
-        self._strict.check(scene, base)
+        self._strict.check(context, base)
         if request.checked:
             missing = missing_files(self._storage, self._table.layout, changes)
-            conflicts.check_files_exist(scene, missing)
-        self._check_schemas(scene, changes.entries)
+            conflicts.check_files_exist(context, missing)
+        self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         judged = self._is_judged(request, changes)
         files = KnownFiles()
@@ -109,14 +109,14 @@ class Checker:
         if discards:
             changes = replace(changes, entries=conflicts.without_duplicates(changes.entries, files.live))
         if judged:
-            self._check_vectors(scene, changes, base, files)
-        self._check_buckets(scene, request, changes, base)
+            self._check_vectors(context, changes, base, files)
+        self._check_buckets(context, request, changes, base)
         if judged:
-            conflicts.check_listed_once(scene, files.twice)
+            conflicts.check_listed_once(context, files.twice)
         if not self._leaves_out_rules(request):
-            conflicts.check_each_file_once(scene, changes.entries)
+            conflicts.check_each_file_once(context, changes.entries)
         if judged:
-            self._check_files(scene, changes, files)
+            self._check_files(context, changes, files)
         return self._numbered(request, changes, files)
 
     # -- which rules --------------------------------------------------------------------------------
@@ -158,15 +158,17 @@ class Checker:
         touched = {change.entry.partition for change in changes.index}
         return self._files.at(base, changes.partitions | touched)
 
-    def _check_files(self, scene: conflicts.Scene, changes: Changes, files: KnownFiles) -> None:
+    def _check_files(self, context: conflicts.CommitContext, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
-        conflicts.check_not_in_table(scene, live, entries)
-        conflicts.check_never_removed(scene, files.removed, entries)
-        conflicts.check_removed_files_are_there(scene, live, entries, self._table.options.get(_EXPIRATION))
+        conflicts.check_not_in_table(context, live, entries)
+        conflicts.check_never_removed(context, files.removed, entries)
+        conflicts.check_removed_files_are_there(context, live, entries, self._table.options.get(_EXPIRATION))
         if self._key_order is not None:
-            conflicts.check_key_ranges(scene, live, entries, self._key_order)
+            conflicts.check_key_ranges(context, live, entries, self._key_order)
 
-    def _check_vectors(self, scene: conflicts.Scene, changes: Changes, base: Base, files: KnownFiles) -> None:
+    def _check_vectors(
+        self, context: conflicts.CommitContext, changes: Changes, base: Base, files: KnownFiles
+    ) -> None:
         if not self._has_vectors:
             return
         name = None if base.snapshot is None else base.snapshot.index_manifest
@@ -176,16 +178,16 @@ class Checker:
             if entry.file.index_type == DELETION_VECTORS
             for one in entry.file.deletions or ()
         }
-        conflicts.check_deletion_vectors(scene, files.live, vectors, changes)
+        conflicts.check_deletion_vectors(context, files.live, vectors, changes)
 
-    def _check_schemas(self, scene: conflicts.Scene, entries: Iterable[ManifestEntry]) -> None:
+    def _check_schemas(self, context: conflicts.CommitContext, entries: Iterable[ManifestEntry]) -> None:
         added = {entry.file.schema_id for entry in entries if entry.kind is FileKind.ADD}
         if not added <= self._known_schemas:
             self._known_schemas.update(self._schemas.ids())
-        conflicts.check_schemas(scene, self._known_schemas, entries)
+        conflicts.check_schemas(context, self._known_schemas, entries)
 
     def _check_buckets(
-        self, scene: conflicts.Scene, request: CommitRequest, changes: Changes, base: Base
+        self, context: conflicts.CommitContext, request: CommitRequest, changes: Changes, base: Base
     ) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
@@ -193,7 +195,7 @@ class Checker:
         self._index_at(base, changes.partitions)
         totals = {one: self._index.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
-        conflicts.check_bucket_counts(scene, present, entries, request.kind)
+        conflicts.check_bucket_counts(context, present, entries, request.kind)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
         """The changes with their sequence numbers; those of an overwrite follow on what it leaves."""
@@ -302,7 +304,7 @@ class StrictMode:
         self._manifests = manifests
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
-    def check(self, scene: Scene, base: Base) -> None:
+    def check(self, context: CommitContext, base: Base) -> None:
         """Looks at the snapshots up to the base, which is the last safe one from then on.
 
         Raises `StrictModeViolated`, and `HistoryUnknown` where some of them have expired.
@@ -314,14 +316,14 @@ class StrictMode:
         window = self._snapshots.window(self._last_safe, base.id)
         if not window.complete:
             raise HistoryUnknown(
-                f"{scene}: snapshots since {self._last_safe}, the last safe one of option "
+                f"{context}: snapshots since {self._last_safe}, the last safe one of option "
                 f"{STRICT_MODE.key!r}, have expired, so what others did cannot be checked. Nothing was "
                 f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
-                **scene.facts(),
+                **context.facts(),
             )
-        check_strict_mode(scene, window.snapshots, self._last_safe)
-        if scene.kind is CommitKind.OVERWRITE:
-            check_strict_overwrite(scene, window.snapshots, self._last_safe, self._adds_files)
+        check_strict_mode(context, window.snapshots, self._last_safe)
+        if context.kind is CommitKind.OVERWRITE:
+            check_strict_overwrite(context, window.snapshots, self._last_safe, self._adds_files)
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:

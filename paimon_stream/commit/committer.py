@@ -278,8 +278,8 @@ class Committer:
         return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
 
     def _note_floor(self, base: Base) -> None:
-        """Remembers the lowest id of the unbroken row of snapshots that ends with the base. What lies below
-        it never counts as part of the lineage when a snapshot is confirmed."""
+        """Remembers the lowest id of the unbroken series of snapshots that ends with the base. What lies
+        below it never counts as part of the lineage when a snapshot is confirmed."""
         if self._floor is None or self._floor > base.id:
             present, floor = set(self._snapshots.ids()), base.id
             while floor - 1 in present:

@@ -27,7 +27,7 @@ from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
 __all__ = [
-    "Scene",
+    "CommitContext",
     "check_bucket_counts",
     "check_deletion_vectors",
     "check_each_file_once",
@@ -47,7 +47,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class CommitContext:
     """Who commits what where on top of what, for messages. `partition_name` renders a partition row for a
     person; `base` is the snapshot that was the newest when the rules were asked."""
 
@@ -83,7 +83,7 @@ class Scene:
 
 
 def check_bucket_counts(
-    scene: Scene, present: Mapping[bytes, int], entries: Iterable[ManifestEntry], kind: CommitKind
+    context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry], kind: CommitKind
 ) -> None:
     """Check 2: all files of a partition were written for the same number of buckets.
 
@@ -99,21 +99,21 @@ def check_bucket_counts(
             continue
         expected = known.setdefault(entry.partition, total)
         if total != expected:
-            name = scene.partition_name(entry.partition)
+            name = context.partition_name(entry.partition)
             place = f"partition {name!r}" if name else "the table"
             raise BucketCountChanged(
-                f"{scene}: {place} has {expected} buckets, but the file {entry.file.file_name} "
-                f"was written for {entry.total_buckets}. {scene.left_out}. Only an overwrite of the "
+                f"{context}: {place} has {expected} buckets, but the file {entry.file.file_name} "
+                f"was written for {entry.total_buckets}. {context.left_out}. Only an overwrite of the "
                 "partition changes its bucket count: overwrite it first, or set the table's option 'bucket' "
                 f"back to {expected}; then run the batch again.",
-                **scene.facts(),
+                **context.facts(),
                 partition=name,
                 expected=expected,
                 found=entry.total_buckets,
             )
 
 
-def check_each_file_once(scene: Scene, entries: Collection[ManifestEntry]) -> None:
+def check_each_file_once(context: CommitContext, entries: Collection[ManifestEntry]) -> None:
     """Check 3: the commit speaks of each file once. Raises `DeletedFiles`."""
     if len({entry.file.file_name for entry in entries}) == len(entries):
         return
@@ -125,33 +125,33 @@ def check_each_file_once(scene: Scene, entries: Collection[ManifestEntry]) -> No
             twice.append(identity)
         seen.add(identity)
     _refuse(
-        scene,
+        context,
         twice,
         "appear twice in this one commit",
         "A commit message was handed in twice, or adds and removes one file; hand each message in once",
     )
 
 
-def check_schemas(scene: Scene, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
+def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
     """The table has the schema of every added file, or nobody could read it. Raises `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
             raise SchemaChanged(
-                f"{scene}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
+                f"{context}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
                 f"which this table does not have; its newest is {max(known, default=None)}. "
-                f"{scene.left_out}. The messages are of another table, or of this one before it was restored "
-                "or made anew: write the rows again with the table as it is.",
-                **scene.facts(),
+                f"{context.left_out}. The messages are of another table, or of this one before it was "
+                "restored or made anew: write the rows again with the table as it is.",
+                **context.facts(),
                 schema=entry.file.schema_id,
                 file=entry.file.file_name,
             )
 
 
-def check_listed_once(scene: Scene, twice: Collection[FileIdentity]) -> None:
+def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
     """Check 4, of the table itself: none of its files is listed `twice`. Such a table gives rows twice, and
     Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     _refuse(
-        scene,
+        context,
         twice,
         "in the partitions it touches are listed twice by earlier commits, so their rows are read twice",
         "An earlier commit published messages that were in the table already: verify() finds which. Roll the "
@@ -169,7 +169,7 @@ def without_duplicates(
 
 
 def check_not_in_table(
-    scene: Scene, live: Collection[FileIdentity], entries: Iterable[ManifestEntry]
+    context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
     """Check 4: no added file is in the table already. `live` are the files of the touched partitions.
 
@@ -178,7 +178,7 @@ def check_not_in_table(
     """
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in live]
     _refuse(
-        scene,
+        context,
         known,
         "are in the table already",
         "These messages were committed before, under another identifier or user; do not commit them again",
@@ -186,13 +186,13 @@ def check_not_in_table(
 
 
 def check_never_removed(
-    scene: Scene, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
+    context: CommitContext, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
     """Check 4 goes on: no added file was in the table and has been removed. Readers would not see it as long
     as a manifest has its DELETE, and see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
     _refuse(
-        scene,
+        context,
         known,
         "were in the table and have been compacted or overwritten since",
         "These messages were committed before, under another identifier or user; do not commit them again",
@@ -200,7 +200,7 @@ def check_never_removed(
 
 
 def check_removed_files_are_there(
-    scene: Scene,
+    context: CommitContext,
     live: Collection[FileIdentity],
     entries: Iterable[ManifestEntry],
     expiration: str | None = None,
@@ -218,17 +218,20 @@ def check_removed_files_are_there(
     cure = "Another writer compacted or overwrote them meanwhile; run the job again on the present state"
     emptied = {one.partition for one in gone} - {one.partition for one in live}
     if expiration is not None and emptied and emptied == {one.partition for one in gone}:
-        names = ", ".join(sorted(map(scene.partition_name, emptied))[:_SHOWN])
+        names = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
         cure = (
             f"Nothing is left of their partitions ({names}), and the table drops partitions after "
             f"{expiration} (partition.expiration-time): filter such late rows out before they are written, "
             "else every restart meets them again"
         )
-    _refuse(scene, gone, "are to be removed, but are not in the table any more", cure)
+    _refuse(context, gone, "are to be removed, but are not in the table any more", cure)
 
 
 def check_key_ranges(
-    scene: Scene, live: Mapping[FileIdentity, LiveFile], entries: Sequence[ManifestEntry], order: RowOrder
+    context: CommitContext,
+    live: Mapping[FileIdentity, LiveFile],
+    entries: Sequence[ManifestEntry],
+    order: RowOrder,
 ) -> None:
     """Check 6, for primary keys: in one bucket the files of one level from 1 up have disjoint ranges of keys
     once the commit is made. Levels to which it adds nothing are left alone. Raises `KeyRangeOverlap`,
@@ -252,20 +255,20 @@ def check_key_ranges(
         )
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
-                raise _overlap(scene, partition, bucket, level, (lower[2].file_name, upper[2].file_name))
+                raise _overlap(context, partition, bucket, level, (lower[2].file_name, upper[2].file_name))
 
 
 def _overlap(
-    scene: Scene, partition: bytes, bucket: int, level: int, files: tuple[str, str]
+    context: CommitContext, partition: bytes, bucket: int, level: int, files: tuple[str, str]
 ) -> KeyRangeOverlap:
-    name = scene.partition_name(partition)
+    name = context.partition_name(partition)
     place = f"partition {name!r}" if name else "the table"
     return KeyRangeOverlap(
-        f"{scene}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} of "
-        f"{place}, and their keys overlap; readers would take old rows for new ones. {scene.left_out}. Two "
-        "compactions of one bucket ran at the same time: let only one job compact the table (write-only = "
-        "true for all others), and run this one again.",
-        **scene.facts(),
+        f"{context}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} "
+        f"of {place}, and their keys overlap; readers would take old rows for new ones. {context.left_out}. "
+        "Two compactions of one bucket ran at the same time: let only one job compact the table "
+        "(write-only = true for all others), and run this one again.",
+        **context.facts(),
         partition=name,
         bucket=bucket,
         level=level,
@@ -274,7 +277,7 @@ def _overlap(
 
 
 def check_deletion_vectors(
-    scene: Scene, live: Collection[FileIdentity], vectors: Mapping[str, str], changes: Changes
+    context: CommitContext, live: Collection[FileIdentity], vectors: Mapping[str, str], changes: Changes
 ) -> None:
     """Check 1, for append tables without fixed buckets that have deletion vectors: the commit builds on the
     deletion vectors that the table has.
@@ -291,10 +294,10 @@ def check_deletion_vectors(
     wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
     if wrong:
         raise DeletedFiles(
-            f"{scene}: the deletion vectors of {len(wrong)} data files are not those that it was made on: "
-            f"{_some(wrong)}. {scene.left_out}. Another job deleted rows of these files, or compacted "
+            f"{context}: the deletion vectors of {len(wrong)} data files are not those that it was made on: "
+            f"{_some(wrong)}. {context.left_out}. Another job deleted rows of these files, or compacted "
             "them, meanwhile; run the job again on the present state.",
-            **scene.facts(),
+            **context.facts(),
             count=len(wrong),
             files=tuple(sorted(wrong))[:_SHOWN],
         )
@@ -310,65 +313,65 @@ def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
     }
 
 
-def check_files_exist(scene: Scene, missing: Collection[str]) -> None:
+def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
     """Every file that would be added is on storage; `missing` are the paths that are not (semantics.md
     §1.2, R9.1). Raises `DeletedFiles`."""
     if missing:
         raise DeletedFiles(
-            f"{scene}: cannot commit because {len(missing)} of its files have been deleted: "
-            f"{_some(missing)}. {scene.left_out}. An orphan cleaner or a drop of the partition took "
+            f"{context}: cannot commit because {len(missing)} of its files have been deleted: "
+            f"{_some(missing)}. {context.left_out}. An orphan cleaner or a drop of the partition took "
             "them; run the batch again so that it writes new ones.",
-            **scene.facts(),
+            **context.facts(),
             count=len(missing),
             files=tuple(missing)[:_SHOWN],
         )
 
 
-def check_strict_mode(scene: Scene, since: Iterable[Snapshot], last_safe: int) -> None:
+def check_strict_mode(context: CommitContext, since: Iterable[Snapshot], last_safe: int) -> None:
     """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9): no other user has compacted or
     overwritten in the snapshots `since` the last safe one. Raises `StrictModeViolated`."""
     for snapshot in since:
         rewrites = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
-        if rewrites and snapshot.commit_user != scene.user:
+        if rewrites and snapshot.commit_user != context.user:
             raise StrictModeViolated(
-                f"{scene}: snapshot {snapshot.id} of user {snapshot.commit_user!r} is of kind "
+                f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} is of kind "
                 f"{snapshot.commit_kind.value}, and option 'commit.strict-mode.last-safe-snapshot' allows "
-                f"none after snapshot {last_safe}. {scene.left_out}. Look at what that snapshot did, "
+                f"none after snapshot {last_safe}. {context.left_out}. Look at what that snapshot did, "
                 f"then set the option to {snapshot.id} or later.",
-                **scene.facts(),
+                **context.facts(),
                 snapshot=snapshot.id,
                 kind=snapshot.commit_kind.value,
             )
 
 
 def check_strict_overwrite(
-    scene: Scene, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
+    context: CommitContext, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
 ) -> None:
     """Strict mode of an overwrite: nor has any other user appended, for the overwrite would delete those
     rows too (semantics.md §2.9, 5.2). `adds_files` tells whether a snapshot's delta has files in real
     buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
-        appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != scene.user
+        appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != context.user
         if appends and adds_files(snapshot):
             raise StrictModeViolated(
-                f"{scene}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has appended files, which "
-                "this overwrite may delete, and option 'commit.strict-mode.last-safe-snapshot' allows none "
-                f"after snapshot {last_safe}. {scene.left_out}. Look at what that snapshot did, then "
-                f"set the option to {snapshot.id} or later.",
-                **scene.facts(),
+                f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has appended files, "
+                "which this overwrite may delete, and option 'commit.strict-mode.last-safe-snapshot' "
+                f"allows none after snapshot {last_safe}. {context.left_out}. Look at what that snapshot "
+                f"did, then set the option to {snapshot.id} or later.",
+                **context.facts(),
                 snapshot=snapshot.id,
                 kind=snapshot.commit_kind.value,
             )
 
 
 def _refuse(
-    scene: Scene, files: Collection[FileIdentity], what: str, cure: str, whose: str = "of its files"
+    context: CommitContext, files: Collection[FileIdentity], what: str, cure: str, whose: str = "of its files"
 ) -> None:
     if files:
         raise DeletedFiles(
-            f"{scene}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. "
-            f"{scene.left_out}. {cure}.",
-            **scene.facts(),
+            f"{context}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. "
+            f"{context.left_out}. {cure}.",
+            **context.facts(),
             count=len(files),
             files=tuple(f.file_name for f in files)[:_SHOWN],
         )

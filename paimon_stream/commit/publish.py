@@ -53,7 +53,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """The snapshot is part of the table. `floor` is the lowest id of the unbroken run that ends with it,
+    """The snapshot is part of the table. `floor` is the lowest id of the unbroken series that ends with it,
     as far as it was seen."""
 
     floor: int
@@ -129,8 +129,8 @@ class Publisher:
     ) -> Confirmed:
         """Decides whether the snapshot that was put is part of the table, and removes it where it is void.
 
-        `floor` is the lowest id of the unbroken run that ended with the base. `doubted`: an earlier put may
-        have taken effect already; `swift`: the base was read just now. Raises `CommitUnknown` where it
+        `floor` is the lowest id of the unbroken series that ended with the base. `doubted`: an earlier put
+        may have taken effect already; `swift`: the base was read just now. Raises `CommitUnknown` where it
         cannot be told.
         """
         why: Exception | None = None

@@ -28,7 +28,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifest_join import ManifestJoiner
-from paimon_stream.table.manifest_merge import Merged, MergeLimits, Shelf, merge_manifests
+from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.schema import SchemaStore, no_such_table
 from paimon_stream.table.table import Table
@@ -204,13 +204,13 @@ class Stager:
         names: Names,
         limits: MergeLimits,
     ) -> Merged:
-        shelf = Shelf(
+        access = ManifestAccess(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
             join=lambda joined: self._joiner.join(joined, names),
             may_contain=partial(may_contain, self._partition_types),
         )
-        return merge_manifests(metas, limits, shelf)
+        return merge_manifests(metas, limits, access)
 
     def _latest_schema(self) -> int:
         """The newest schema's id now, whichever the files were written with (semantics.md §2.3 step 10)."""

@@ -273,7 +273,7 @@ class TableCommit:
     ) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
-        scene = conflicts.Scene(
+        context = conflicts.CommitContext(
             location=self._storage.location,
             user=self._user,
             identifier=identifier,
@@ -281,7 +281,7 @@ class TableCommit:
             base=latest,
         )
         gone = missing_files(self._storage, layout, collected.append, collected.compact)
-        conflicts.check_files_exist(scene, gone)
+        conflicts.check_files_exist(context, gone)
 
     def _publish(
         self,

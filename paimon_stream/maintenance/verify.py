@@ -97,7 +97,7 @@ def verify(
         rng=running.rng,
         sample=sample,
     )
-    state = _History(storage=used, shelf=shelf, found=found).check(roots, tell)
+    state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, tell)
     if state is not None and sample:
         check_sample(table, used, shelf, state, found, tell)
     return found.report(used.location)
@@ -121,7 +121,7 @@ class _Lists:
 
 
 @dataclass(slots=True, kw_only=True)
-class _History:
+class _HistoryCheck:
     """Goes through snapshots and tags, with the live files of the last one in hand."""
 
     storage: Storage

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, WRITE_ONLY
-from paimon_stream.table.table import Table
-from paimon_stream.table.table import check_writable as check_kind
+from paimon_stream.table.table import Table, check_table_kind
 
 __all__ = ["check_writable", "warn_of_compaction"]
 
@@ -25,7 +24,7 @@ def check_writable(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
     written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column, an option or an aggregate
     function, `InvalidOption` for options that contradict the schema or each other."""
-    check_kind(table)
+    check_table_kind(table)
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)

@@ -29,6 +29,7 @@ from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, I
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, duplicate_writer
 from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
 from paimon_stream.stream.evidence import Batch, gather, judge
@@ -43,7 +44,6 @@ from paimon_stream.stream.ledger import (
     judge_next,
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.stream.story import Story
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import check_writable, warn_of_compaction
 from paimon_stream.table.journal import Journal
@@ -233,10 +233,10 @@ class StreamWriter:
         journalled = self._write_journal(verdict, entry)
         self._observer.reached(Phase.JOURNALED, batch_id)
         journal_millis = (self._runtime.clock.monotonic() - started) * 1000
-        story = Story.tell(
+        summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
-        outcome = self._publish(batch, verdict, entry, journalled, story)
+        outcome = self._publish(batch, verdict, entry, journalled, summary)
         removed_files = self._settle(verdict, entry, outcome)
         report = CommitReport.of(
             location=self._storage.location,
@@ -350,7 +350,7 @@ class StreamWriter:
         verdict: Fresh | Reuse,
         entry: JournalEntry,
         journalled: bool,
-        story: Story,
+        summary: BatchSummary,
     ) -> Published | Nothing:
         options = self.table.options
         request = CommitRequest(
@@ -359,7 +359,7 @@ class StreamWriter:
             messages=entry.messages,
             watermark=batch.watermark,
             properties={
-                **story.properties(),
+                **summary.properties(),
                 **self._identity.properties(batch.batch_id, batch.offsets_hash),
             },
             renumber=True,

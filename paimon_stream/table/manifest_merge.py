@@ -37,7 +37,15 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.live import merge_entries
 
-__all__ = ["MergeLimits", "Merged", "Shelf", "full_merge", "merge_manifests", "minor_groups", "minor_merge"]
+__all__ = [
+    "MergeLimits",
+    "Merged",
+    "ManifestAccess",
+    "full_merge",
+    "merge_manifests",
+    "minor_groups",
+    "minor_merge",
+]
 
 Metas = tuple[ManifestFileMeta, ...]
 ReadManifest = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
@@ -100,7 +108,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ManifestAccess:
     """How manifests are read and written. `write` and `join` roll at the target size, and make no manifest
     of no entries; `join` copies whole manifests that hold no deletes without looking into them.
     `may_contain` tells from a manifest's partition statistics whether a partition can be in it."""
@@ -111,15 +119,15 @@ class Shelf:
     may_contain: MayContain
 
 
-def merge_manifests(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Merged:
+def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
     """Merges if it is due, else gives the manifests back as they are.
 
-    Raises what the shelf raises, and `DeletedFiles` where a file is listed twice among manifests that
+    Raises what the access raises, and `DeletedFiles` where a file is listed twice among manifests that
     must be decoded; the caller then removes what was written.
     """
-    after = full_merge(metas, limits, shelf)
+    after = full_merge(metas, limits, access)
     if after is None:
-        after = minor_merge(metas, limits, shelf)
+        after = minor_merge(metas, limits, access)
     return Merged(before=metas, after=after)
 
 
@@ -141,39 +149,39 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
     return groups
 
 
-def minor_merge(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Metas:
+def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
     """Joins neighbours (semantics.md §4.1). A delete whose add is not in its group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
         if len(group) == 1:
             result.extend(group)
         elif not any(meta.num_deleted_files for meta in group):
-            result.extend(shelf.join(group))  # nothing can cancel out
+            result.extend(access.join(group))  # nothing can cancel out
         else:
-            entries = merge_entries(chain.from_iterable(map(shelf.read, group)))
-            result.extend(shelf.write(entries.values()))
+            entries = merge_entries(chain.from_iterable(map(access.read, group)))
+            result.extend(access.write(entries.values()))
     return tuple(result)
 
 
-def full_merge(metas: Metas, limits: MergeLimits, shelf: Shelf) -> Metas | None:
+def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
     """Rewrites what changed without any delete (semantics.md §4.2); None where it declines."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
-    deleted = _deleted_files(metas, shelf.read)
+    deleted = _deleted_files(metas, access.read)
     partitions = {identity.partition for identity in deleted}
     kept: list[ManifestFileMeta] = []
     rest: list[ManifestFileMeta] = []
     for meta in metas:
         touched = limits.must_change(meta) or any(
-            shelf.may_contain(meta.partition_stats, partition) for partition in partitions
+            access.may_contain(meta.partition_stats, partition) for partition in partitions
         )
         (rest if touched else kept).append(meta)
     if len(rest) <= 1:
         return None
     if not any(meta.num_deleted_files for meta in rest):
-        return (*kept, *shelf.join(tuple(rest)))
+        return (*kept, *access.join(tuple(rest)))
     # `kept` grows while the survivors are written.
-    written = shelf.write(_survivors(rest, deleted, limits, shelf.read, kept))
+    written = access.write(_survivors(rest, deleted, limits, access.read, kept))
     return (*kept, *written)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from paimon_stream.errors import CommitContended, Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.table.schema import SchemaStore
-from paimon_stream.table.table import Table, check_writable, table_of
+from paimon_stream.table.table import Table, check_table_kind, table_of
 
 __all__ = ["Merge", "evolve"]
 
@@ -36,7 +36,7 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         if merged is table.schema:
             return table
         wanted = table_of(table.storage, merged, overrides)
-        check_writable(wanted)
+        check_table_kind(wanted)
         try:
             if schemas.create(merged):
                 return wanted

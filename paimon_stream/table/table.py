@@ -25,7 +25,7 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["Table", "check_committable", "check_writable", "create_table", "load_table", "table_of"]
+__all__ = ["Table", "check_committable", "check_table_kind", "create_table", "load_table", "table_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def check_committable(table: Table) -> None:
         _check_partition_column(table, one)
 
 
-def check_writable(table: Table) -> None:
+def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
     written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
     for options that contradict the schema (design, What is refused). What merging rows of a key asks for is

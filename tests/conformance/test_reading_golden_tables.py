@@ -13,7 +13,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.table.table import check_writable, load_table
+from paimon_stream.table.table import check_table_kind, load_table
 from tests.readkit import append, assert_rows, java_rows, wire_rows
 
 HERE = Path(__file__).parent.parent / "golden"
@@ -111,7 +111,7 @@ def test_what_we_append_to_a_table_of_java_is_read_by_java_and_by_us(
 def test_orc_with_local_time_zones_is_not_written_while_java_shifts_it(golden: Golden) -> None:
     path, _ = golden("all_types_orc")
     with pytest.raises(UnsupportedFeature, match=r"orc\.timestamp-ltz.legacy.type"):
-        check_writable(load_table(LocalStorage(str(path))))
+        check_table_kind(load_table(LocalStorage(str(path))))
 
 
 # -- the steps of a case, taken by our writer -----------------------------------------------------

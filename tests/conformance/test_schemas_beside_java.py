@@ -19,7 +19,7 @@ from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.option_rules import IMMUTABLE
-from paimon_stream.table.table import check_writable, create_table, load_table
+from paimon_stream.table.table import check_table_kind, create_table, load_table
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SCHEMA = [("id", "INT"), ("s", "STRING")]
@@ -168,7 +168,7 @@ def test_options_that_java_cannot_work_with_are_refused_before_anything_is_writt
 
     def by_us() -> None:
         PaimonTable.create(str(tmp_path / "ours"), schema=SCHEMA, options=options)
-        check_writable(load_table(LocalStorage(str(tmp_path / "ours"))))
+        check_table_kind(load_table(LocalStorage(str(tmp_path / "ours"))))
 
     with pytest.raises(PaimonStreamError) as caught:
         by_us()

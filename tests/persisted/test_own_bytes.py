@@ -13,8 +13,8 @@ import pytest
 
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, RegisteredWriter
-from paimon_stream.stream.story import Story
 from paimon_stream.table.journal import Journal
 from tests.persisted import values
 from tests.persisted.archive import own_files, releases, stored_own_files
@@ -86,8 +86,8 @@ def test_snapshot_properties_of_each_release_are_understood(release: Path) -> No
         query_name=identity.query_name,
         offsets_hash=entry.offsets_hash,
     )
-    assert Story.of(found["all"]) == values.STORY
-    assert Story.of(found["least"]) == Story()
+    assert BatchSummary.of(found["all"]) == values.SUMMARY
+    assert BatchSummary.of(found["least"]) == BatchSummary()
     assert Marks.of(found["least"]).query_id is None
 
 

@@ -15,9 +15,9 @@ from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.story import Story
 from paimon_stream.table.journal import Journal
 
 MILLIS: Final = 1_700_000_000_000
@@ -124,7 +124,9 @@ UNKNOWN: Final = replace(
 
 ENTRIES: Final = {IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE), "first": (FIRST,), ODD.user: (UNKNOWN,)}
 REGISTERED: Final = ((IDENTITY, FIRST.schema_digest, 3), (ODD, FIRST.schema_digest, None))
-STORY: Final = Story(files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1)
+SUMMARY: Final = BatchSummary(
+    files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1
+)
 
 
 def persist(storage: Storage) -> None:
@@ -141,6 +143,6 @@ def persist(storage: Storage) -> None:
 def properties() -> dict[str, dict[str, str]]:
     """The properties of two snapshots: with everything that a stream knows, and with the least."""
     return {
-        "all": {**STORY.properties(), **IDENTITY.properties(8, SECOND_ATTEMPT.offsets_hash)},
-        "least": {**Story().properties(), **ODD.properties(0, None)},
+        "all": {**SUMMARY.properties(), **IDENTITY.properties(8, SECOND_ATTEMPT.offsets_hash)},
+        "least": {**BatchSummary().properties(), **ODD.properties(0, None)},
     }

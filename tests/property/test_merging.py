@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from paimon_stream.commit.committer import Published
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.table.manifest_merge import MergeLimits, Shelf, full_merge, merge_manifests, minor_merge
+from paimon_stream.table.manifest_merge import (
+    ManifestAccess,
+    MergeLimits,
+    full_merge,
+    merge_manifests,
+    minor_merge,
+)
 from tests.commitkit import Bench, data_file
 
 History = list[list[tuple[int, bytes]]]
@@ -60,8 +66,8 @@ class Manifests:
         return self.write([entry for meta in metas for entry in self.read(meta)])
 
     @property
-    def shelf(self) -> Shelf:
-        return Shelf(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
+    def access(self) -> ManifestAccess:
+        return ManifestAccess(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
 
     def live(self, metas: Iterable[ManifestFileMeta]) -> list[str]:
         """As readers see it: every ADD that no DELETE names, twice if it is listed twice."""
@@ -78,7 +84,7 @@ def may_contain(stats: SimpleStats, partition: bytes) -> bool:
     return stats.min_values <= partition <= stats.max_values
 
 
-def manifests(shelf: Manifests, history: History) -> tuple[ManifestFileMeta, ...]:
+def manifests(access: Manifests, history: History) -> tuple[ManifestFileMeta, ...]:
     touched: dict[tuple[int, bytes], int] = {}
     metas: list[ManifestFileMeta] = []
     for commit in history:
@@ -92,20 +98,20 @@ def manifests(shelf: Manifests, history: History) -> tuple[ManifestFileMeta, ...
                 entries.append(
                     ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=-1, file=file)
                 )
-        metas.extend(shelf.write(entries))
+        metas.extend(access.write(entries))
     return tuple(metas)
 
 
 @settings(max_examples=300, deadline=None)
 @given(histories, limit_sets)
 def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) -> None:
-    shelf = Manifests()
-    metas = manifests(shelf, history)
-    before = shelf.live(metas)
-    minor = minor_merge(metas, limits, shelf.shelf)
-    full = full_merge(metas, limits, shelf.shelf)
-    assert shelf.live(minor) == before
-    assert full is None or shelf.live(full) == before
+    access = Manifests()
+    metas = manifests(access, history)
+    before = access.live(metas)
+    minor = minor_merge(metas, limits, access.access)
+    full = full_merge(metas, limits, access.access)
+    assert access.live(minor) == before
+    assert full is None or access.live(full) == before
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,17 +119,17 @@ def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) ->
 def test_merging_again_and_again_while_commits_come_in_changes_nothing(
     history: History, limits: MergeLimits, raced: int
 ) -> None:
-    shelf = Manifests()
+    access = Manifests()
     present: tuple[ManifestFileMeta, ...] = ()
-    deltas = manifests(shelf, history)
+    deltas = manifests(access, history)
     for number, delta in enumerate(deltas):
-        merged = merge_manifests(present, limits, shelf.shelf)
+        merged = merge_manifests(present, limits, access.access)
         if number == raced and number + 1 < len(deltas):
             # somebody else's commit comes in between: the merge is put onto the present manifests
             present = (*merged.onto((*present, delta)),)
         else:
             present = (*merged.after, delta)
-        assert shelf.live(present) == shelf.live(deltas[: number + 1])
+        assert access.live(present) == access.live(deltas[: number + 1])
 
 
 @settings(max_examples=40, deadline=None)

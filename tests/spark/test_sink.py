@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, functions
 
 from paimon_stream import CommitReport, PaimonSink, errors
 from paimon_stream.commit.observer import Phase
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 from tests.spark.kit import Job
 
 NO_PY4J_CAUSE = ("direct cause of the following exception", "During handling of the above exception")
@@ -40,7 +40,7 @@ def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     assert {one.commit_user for one in snapshots} == {f"paimon-stream_{query.id}"}
     marks = dict(snapshots[2].properties)
     assert len(marks.pop("paimon-stream.offsets-hash")) == 64
-    assert Story.of(marks).write_millis is not None
+    assert BatchSummary.of(marks).write_millis is not None
     for told in ("write-millis", "bytes"):
         del marks[f"paimon-stream.{told}"]
     assert marks == {

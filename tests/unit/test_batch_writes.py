@@ -20,7 +20,7 @@ from paimon_stream.errors import (
     OutsidePartition,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.schema import SchemaStore
 
 NUMBERS = count()
@@ -53,7 +53,7 @@ def test_a_snapshot_of_a_batch_write_tells_its_story() -> None:
     table = made()
     table.append(rows((1, "a"), (2, "b")))
     table.overwrite(rows((3, "a")), {"dt": "a"})
-    told = [Story.of(one.properties) for one in table.snapshots()]
+    told = [BatchSummary.of(one.properties) for one in table.snapshots()]
     assert [(one.files, one.rows, one.partitions) for one in told] == [(2, 2, 2), (1, 1, 1)]
     assert all(one.write_millis is not None and one.reused is None for one in told)
 

@@ -31,7 +31,7 @@ from paimon_stream.cli.page import render
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 
 ROOT = Path(__file__).parent.parent.parent
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -172,8 +172,8 @@ def test_query_lists_who_writes_here(table: Path) -> None:
     for batch in (0, 1, 4, 7):
         commit.commit(batch, [], watermark=5, properties=marks)
     assert told("query", location)["writers"][0]["last_rows"] is None
-    story = Story(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
-    commit.commit(8, [], properties={**marks, **story.properties()})
+    summary = BatchSummary(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
+    commit.commit(8, [], properties={**marks, **summary.properties()})
     shown = run("query", location).stdout
     assert all(text in shown for text in ("1,234", "4.0 KiB", "2.5 s"))
     (one,) = told("query", location)["writers"]

@@ -32,7 +32,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Sna
 from paimon_stream.format.types import parse_type
 from tests.commitkit import data_file
 
-SCENE = conflicts.Scene(
+SCENE = conflicts.CommitContext(
     location="/w/db.db/t", user="me", identifier=7, partition_name=lambda row: f"dt={row.decode()}"
 )
 
@@ -150,15 +150,15 @@ def test_strict_mode_lets_appends_and_own_snapshots_pass() -> None:
 
 def test_a_conflict_says_who_committed_what_on_top_of_whose_snapshot() -> None:
     base = snapshot(3, "you", CommitKind.OVERWRITE)
-    scene = replace(SCENE, kind=CommitKind.COMPACT, base=base)
+    context = replace(SCENE, kind=CommitKind.COMPACT, base=base)
     with pytest.raises(DeletedFiles) as caught:
-        conflicts.check_files_exist(scene, ["f"])
+        conflicts.check_files_exist(context, ["f"])
     assert "/w/db.db/t, commit 7 of user 'me' (COMPACT on snapshot 3, OVERWRITE of user 'you'):" in str(
         caught.value
     )
     assert caught.value.context["base_snapshot"] == 3
     assert caught.value.context["commit_kind"] == "COMPACT"
-    assert "batch commit of user 'me' (COMPACT" in str(replace(scene, identifier=BATCH_IDENTIFIER))
+    assert "batch commit of user 'me' (COMPACT" in str(replace(context, identifier=BATCH_IDENTIFIER))
 
 
 # -- files that were, files that are listed twice, duplicates --------------------------------------

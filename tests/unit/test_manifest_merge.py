@@ -15,9 +15,9 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.table.manifest_merge import (
+    ManifestAccess,
     Merged,
     MergeLimits,
-    Shelf,
     full_merge,
     merge_manifests,
     minor_groups,
@@ -70,8 +70,8 @@ class Manifests:
         return self.write([e for meta in given for e in self.content[meta.file_name]])
 
     @property
-    def shelf(self) -> Shelf:
-        return Shelf(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
+    def access(self) -> ManifestAccess:
+        return ManifestAccess(read=self.read, write=self.write, join=self.join, may_contain=may_contain)
 
     def names(self, metas: Iterable[ManifestFileMeta]) -> list[list[str]]:
         signs = {FileKind.ADD: "+", FileKind.DELETE: "-"}
@@ -128,107 +128,107 @@ def test_a_minor_merge_joins_neighbours_up_to_the_target_and_the_rest_from_the_m
 
 
 def test_a_minor_merge_keeps_the_order_and_passes_single_manifests_on() -> None:
-    shelf = Manifests()
-    big = shelf.put(entry("a"), size=100)
-    small = [shelf.put(entry(name)) for name in "bcd"]
-    result = minor_merge((big, *small), LIMITS, shelf.shelf)
+    access = Manifests()
+    big = access.put(entry("a"), size=100)
+    small = [access.put(entry(name)) for name in "bcd"]
+    result = minor_merge((big, *small), LIMITS, access.access)
     assert result[0] == big
-    assert shelf.names(result) == [["+a"], ["+b", "+c", "+d"]]
-    assert shelf.reads == [], "manifests without deletes are not decoded"
+    assert access.names(result) == [["+a"], ["+b", "+c", "+d"]]
+    assert access.reads == [], "manifests without deletes are not decoded"
 
 
 def test_a_minor_merge_keeps_a_delete_whose_add_lies_elsewhere() -> None:
-    shelf = Manifests()
-    given = (shelf.put(gone("x"), entry("a")), shelf.put(entry("b")), shelf.put(gone("b")))
-    result = minor_merge(given, LIMITS, shelf.shelf)
-    assert shelf.names(result) == [["-x", "+a"]]
+    access = Manifests()
+    given = (access.put(gone("x"), entry("a")), access.put(entry("b")), access.put(gone("b")))
+    result = minor_merge(given, LIMITS, access.access)
+    assert access.names(result) == [["-x", "+a"]]
 
 
 def test_a_minor_merge_of_what_cancels_out_writes_nothing() -> None:
-    shelf = Manifests()
-    given = (shelf.put(entry("a")), shelf.put(gone("a")), shelf.put())
-    assert minor_merge(given, LIMITS, shelf.shelf) == ()
+    access = Manifests()
+    given = (access.put(entry("a")), access.put(gone("a")), access.put())
+    assert minor_merge(given, LIMITS, access.access) == ()
 
 
 def test_a_file_listed_twice_is_refused_by_a_minor_merge_that_looks() -> None:
-    shelf = Manifests()
-    given = (*(shelf.put(entry("a")) for _ in range(2)), shelf.put(gone("b")))
+    access = Manifests()
+    given = (*(access.put(entry("a")) for _ in range(2)), access.put(gone("b")))
     with pytest.raises(DeletedFiles, match="a"):
-        minor_merge(given, LIMITS, shelf.shelf)
+        minor_merge(given, LIMITS, access.access)
 
 
-def full(shelf: Manifests, given: tuple[ManifestFileMeta, ...]) -> tuple[ManifestFileMeta, ...] | None:
-    return full_merge(given, LIMITS, shelf.shelf)
+def full(access: Manifests, given: tuple[ManifestFileMeta, ...]) -> tuple[ManifestFileMeta, ...] | None:
+    return full_merge(given, LIMITS, access.access)
 
 
 def test_a_full_merge_declines_below_its_threshold() -> None:
-    shelf = Manifests()
-    given = (shelf.put(entry("a"), size=900), shelf.put(gone("a"), size=500), shelf.put(size=99))
-    assert full(shelf, given) is None
-    assert shelf.reads == []
+    access = Manifests()
+    given = (access.put(entry("a"), size=900), access.put(gone("a"), size=500), access.put(size=99))
+    assert full(access, given) is None
+    assert access.reads == []
 
 
 def test_only_small_manifests_and_those_with_deletes_count_for_the_threshold() -> None:
-    shelf = Manifests()
-    given = (shelf.put(entry("a"), size=5000), shelf.put(gone("a"), size=901), shelf.put(size=99))
-    assert full(shelf, given) == ()
+    access = Manifests()
+    given = (access.put(entry("a"), size=5000), access.put(gone("a"), size=901), access.put(size=99))
+    assert full(access, given) == ()
 
 
 def test_a_full_merge_declines_where_only_one_manifest_would_be_rewritten() -> None:
-    shelf = Manifests()
+    access = Manifests()
     given = (
-        shelf.put(entry("a", partition=b"q"), size=5000, partition=b"q"),
-        shelf.put(entry("b"), gone("x"), size=1000),
+        access.put(entry("a", partition=b"q"), size=5000, partition=b"q"),
+        access.put(entry("b"), gone("x"), size=1000),
     )
-    assert full(shelf, given) is None
+    assert full(access, given) is None
 
 
 def test_a_full_merge_drops_all_deletes_and_what_they_delete_whatever_the_order() -> None:
-    shelf = Manifests()
+    access = Manifests()
     given = (
-        shelf.put(entry("a"), gone("c"), size=500),
-        shelf.put(entry("b"), entry("c"), size=500),
-        shelf.put(gone("a"), gone("elsewhere"), size=500),
+        access.put(entry("a"), gone("c"), size=500),
+        access.put(entry("b"), entry("c"), size=500),
+        access.put(gone("a"), gone("elsewhere"), size=500),
     )
-    result = full(shelf, given)
+    result = full(access, given)
     assert result is not None
-    assert shelf.names(result) == [["+b"]]
+    assert access.names(result) == [["+b"]]
 
 
 def test_a_full_merge_keeps_big_manifests_of_other_partitions_unread() -> None:
-    shelf = Manifests()
-    other = shelf.put(entry("q", partition=b"q"), size=5000, partition=b"q")
-    result = full(shelf, (other, shelf.put(entry("a"), size=5000), shelf.put(gone("a"), size=1000)))
+    access = Manifests()
+    other = access.put(entry("q", partition=b"q"), size=5000, partition=b"q")
+    result = full(access, (other, access.put(entry("a"), size=5000), access.put(gone("a"), size=1000)))
     assert result == (other,)
-    assert other.file_name not in shelf.reads
+    assert other.file_name not in access.reads
 
 
 def test_a_full_merge_keeps_a_big_manifest_of_which_nothing_is_dropped() -> None:
-    shelf = Manifests()
-    same = shelf.put(entry("keep"), size=5000)
-    changed = shelf.put(entry("a"), entry("b"), size=5000)
-    result = full(shelf, (same, changed, shelf.put(gone("a"), size=1000)))
+    access = Manifests()
+    same = access.put(entry("keep"), size=5000)
+    changed = access.put(entry("a"), entry("b"), size=5000)
+    result = full(access, (same, changed, access.put(gone("a"), size=1000)))
     assert result is not None
     assert result[0] == same
-    assert shelf.names(result) == [["+keep"], ["+b"]]
+    assert access.names(result) == [["+keep"], ["+b"]]
 
 
 def test_without_deletes_a_full_merge_keeps_every_big_manifest() -> None:
-    shelf = Manifests()
-    big = shelf.put(entry("a"), size=5000)
-    small = [shelf.put(entry(f"s{n}"), size=99) for n in range(11)]
-    result = full(shelf, (big, *small))
+    access = Manifests()
+    big = access.put(entry("a"), size=5000)
+    small = [access.put(entry(f"s{n}"), size=99) for n in range(11)]
+    result = full(access, (big, *small))
     assert result is not None
     assert result[0] == big
-    assert shelf.names(result)[1] == [f"+s{n}" for n in range(11)]
-    assert shelf.reads == []
+    assert access.names(result)[1] == [f"+s{n}" for n in range(11)]
+    assert access.reads == []
 
 
 def test_merging_prefers_full_and_falls_back_to_minor() -> None:
-    shelf = Manifests()
-    given = tuple(shelf.put(entry(name)) for name in "abc")
-    merged = merge_manifests(given, LIMITS, shelf.shelf)
-    assert shelf.names(merged.after) == [["+a", "+b", "+c"]]
+    access = Manifests()
+    given = tuple(access.put(entry(name)) for name in "abc")
+    merged = merge_manifests(given, LIMITS, access.access)
+    assert access.names(merged.after) == [["+a", "+b", "+c"]]
     assert merged.written == {"new1"}
 
 

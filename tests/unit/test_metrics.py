@@ -17,7 +17,7 @@ from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import METRICS, CommitMetrics
 from paimon_stream.metrics.histogram import Distribution, Histogram
 from paimon_stream.metrics.log import LOGGER_NAME, LogReporter
-from paimon_stream.stream.story import Story
+from paimon_stream.stream.batch_summary import BatchSummary
 from tests.commitkit import Bench, data_file
 
 REPORT = CommitReport(
@@ -246,9 +246,12 @@ def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -
 def test_a_table_tells_the_story_of_its_batches() -> None:
     bench = Bench(partitioned=True)
     messages = (bench.message("a", rows=3, dt="x"), bench.message("b", rows=4, dt="y", bucket=1))
-    told = Story.tell(messages, write_millis=12.6, reused=False)
-    assert told == Story(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
-    assert Story.of(told.properties()) == told
+    told = BatchSummary.of_messages(messages, write_millis=12.6, reused=False)
+    assert told == BatchSummary(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
+    assert BatchSummary.of(told.properties()) == told
     assert told.properties()["paimon-stream.write-millis"] == "13"
-    assert Story.of({"paimon-stream.rows": "many", "k": "v"}) == Story()
-    assert Story.tell((), write_millis=None, reused=True).properties()["paimon-stream.reused"] == "1"
+    assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
+    assert (
+        BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"]
+        == "1"
+    )

@@ -23,7 +23,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.creation import first_schema
-from paimon_stream.table.table import check_writable, create_table, load_table
+from paimon_stream.table.table import check_table_kind, create_table, load_table
 
 COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRING>", "at": "TIMESTAMP(6)"}
 
@@ -212,7 +212,7 @@ def checked(
     create_table(storage, fields(**(columns or {"id": "BIGINT", "dt": "STRING"})), **keys)
     table = load_table(storage)
     schema = replace(table.schema, options=MappingProxyType(options or {}))
-    check_writable(replace(table, schema=schema, options=type(table.options)(schema.options)))
+    check_table_kind(replace(table, schema=schema, options=type(table.options)(schema.options)))
 
 
 @pytest.mark.parametrize(

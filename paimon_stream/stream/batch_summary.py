@@ -1,7 +1,8 @@
-"""What a stream writes about a batch into the snapshot's properties, so that a table tells its own story.
+"""What a stream writes about a batch into the snapshot's properties, so that the table says what each commit
+did.
 
 Only what is known before publishing, a few small numbers. Nothing is ever judged by them (that is what the
-marks of `stream/identity.py` are for), and other engines ignore them.
+marks of `format/snapshot_marks.py` are for), and other engines ignore them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_marks import MARK_PREFIX
 
-__all__ = ["NO_STORY", "Story"]
-
-_PREFIX: Final = "paimon-stream."
+__all__ = ["NO_SUMMARY", "BatchSummary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class BatchSummary:
     """One batch: the files it added with their rows and bytes, over how many partitions and buckets, and how
     many milliseconds passed from the start of its write job to its commit. `reused` is 1 where an earlier
-    run that was killed had written the files. None for what is not told."""
+    run that was killed had written the files. None for what is not known."""
 
     files: int | None = None
     rows: int | None = None
@@ -32,8 +32,10 @@ class Story:
     reused: int | None = None
 
     @classmethod
-    def tell(cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool) -> Story:
-        """The story of a batch that is about to be published."""
+    def of_messages(
+        cls, messages: Iterable[CommitMessage], *, write_millis: float | None, reused: bool
+    ) -> BatchSummary:
+        """The summary of a batch that is about to be published."""
         given = [message for message in messages if message.new_files]
         files = [file for message in given for file in message.new_files]
         return cls(
@@ -47,19 +49,19 @@ class Story:
         )
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Story:
-        """The story that a snapshot's properties tell; all None on one that no stream of ours wrote."""
+    def of(cls, properties: Mapping[str, str]) -> BatchSummary:
+        """The summary in a snapshot's properties; all None on one that no stream of ours wrote."""
         read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
         return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
 
     def properties(self) -> dict[str, str]:
-        """The properties, without those that are not told."""
-        told = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {_key(name): str(value) for name, value in told.items() if value is not None}
+        """The properties, without those that are not known."""
+        known = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {_key(name): str(value) for name, value in known.items() if value is not None}
 
 
-NO_STORY: Final = Story()
+NO_SUMMARY: Final = BatchSummary()
 
 
 def _key(name: str) -> str:
-    return _PREFIX + name.replace("_", "-")
+    return MARK_PREFIX + name.replace("_", "-")
