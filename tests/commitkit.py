@@ -266,7 +266,7 @@ def data_file(name: str, rows: int = 10, first: int = 0) -> DataFileMeta:
 
 
 def java_latest(storage: Storage) -> int | None:
-    """The newest snapshot as Java finds it: it believes a LATEST without a successor (semantics.md 2.4)."""
+    """The newest snapshot as Java finds it: it believes a LATEST without a successor (semantics.md §2.4)."""
     names = [stat.name for stat in storage.list_files("snapshot")]
     ids = [int(name.removeprefix("snapshot-")) for name in names if name.startswith("snapshot-")]
     hint = storage.read("snapshot/LATEST").decode().strip() if "LATEST" in names else ""

@@ -6,7 +6,7 @@ each is made:
      ▲                                         │         │
      └────────────── discard, wait ◄──── lost ─┴─────────┘
 
-What each step keeps true (design, Exactly once, step 5; semantics.md §2):
+What each step keeps true (exactly-once.md §5; semantics.md §2):
 
 - *base*: an attempt builds on the snapshot that is the latest now, of the table it was made for, in the
   lineage that the caller judged.

@@ -348,7 +348,7 @@ def check_strict_overwrite(
     context: CommitContext, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
 ) -> None:
     """Strict mode of an overwrite: nor has any other user appended, for the overwrite would delete those
-    rows too (semantics.md §2.9, 5.2). `adds_files` tells whether a snapshot's delta has files in real
+    rows too (semantics.md §2.9, §5.2). `adds_files` tells whether a snapshot's delta has files in real
     buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
         appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != context.user

@@ -3,8 +3,8 @@
 `put` creates `snapshot-K`. Where the storage does not say whether it did, the same bytes are put again
 until it does: whichever put lands, the result is the same, and once K is taken no delayed put can take
 it any more. `confirm` then looks around K, because an id that has expired or was rolled back can be
-created again by a writer that was paused, outside the lineage; such a snapshot is *void* (design,
-Exactly once, step 5):
+created again by a writer that was paused, outside the lineage. Such a snapshot is *void*
+(exactly-once.md §5):
 
 - Some id above K: the next one is K+1 and was built on ours (`Traces`), else ours is void.
   (Expiry deletes upwards, so K cannot outlive K+1.)

@@ -57,7 +57,7 @@ class CommitRequest:
     `seen` is the latest snapshot that the caller judged on, None for a table that was empty then: what
     was published since is searched for this very commit. `fence` is asked where that window has a gap;
     True says that nobody else can have committed this identifier. `checked` asks for the existence of
-    every file and for the conflict checks 3-5 (semantics.md §1.2, 3.1), which a fresh append does not
+    every file and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not
     need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order; `numbering` says,
     in a table with a primary key, where those of the messages come from, None where nobody knows.
     `stage_uuid` is part of the name of every manifest and manifest list this commit may write, in all its

@@ -3,7 +3,7 @@
 Invariants: nothing staged is visible before the snapshot is published; every name is new, and drawn from
 the one `Names` of the commit before the file is written, so that `Names.drawn` covers all that may exist;
 the snapshot that comes out refers only to files that are durable, and carries over from its base what
-the commit does not change (semantics.md §1.5, 2.3 steps 6-11).
+the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
 """
 
 from __future__ import annotations

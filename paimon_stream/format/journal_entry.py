@@ -1,4 +1,4 @@
-"""What a journal notes about one attempt at a batch, and its bytes (design, Exactly once, step 4).
+"""What a journal notes about one attempt at a batch, and its bytes (exactly-once.md §4).
 
 The bytes are a checksummed file with JSON in it; `table/journal.py` says where they lie and how long.
 """

@@ -73,7 +73,7 @@ class Snapshot:
     @property
     def nonce(self) -> str:
         """What tells this snapshot from any other that had or will have the same id: the name of its
-        delta manifest list, which is unique for snapshots of every engine (design, Exactly once)."""
+        delta manifest list, which is unique for snapshots of every engine (exactly-once.md)."""
         return self.delta_manifest_list
 
 

@@ -1,5 +1,5 @@
 """The marks of a stream: the snapshot properties by which a later run knows its own snapshots, and those of
-another query that was given the same commit user (semantics.md R1.1, R1.5; design, Exactly once, step 1).
+another query that was given the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot.
 
 The order matters: who writes is told first, the batch is judged before any work, rows are written by one
-Spark action, and only then is anything published (design, Exactly once). The judging and publishing are
+Spark action, and only then is anything published (exactly-once.md). The judging and publishing are
 `stream/writer.py`'s; here is what needs Spark.
 """
 
@@ -308,7 +308,7 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
     """Runs the batch's plan to nowhere, where its state stores may need that: Spark 4 refuses a batch
-    whose state was not brought forward, and Spark 3.5 would lose it (spark.md §1)."""
+    whose state was not brought forward, and Spark 3.5 would lose it (spark.md §5)."""
     if keeps_state(frame, facts) is not False:
         frame.write.format("noop").mode("overwrite").save()
 

@@ -2,7 +2,7 @@
 
 Spark tells a `foreachBatch` function nothing but the batch id, so the query is found by what surrounds
 the call: local properties of the thread, Spark's table of running queries, the checkpoint's `metadata`
-(design, Exactly once, step 1; semantics.md R1.1). What cannot be found is None, never guessed.
+(exactly-once.md §1; semantics.md R1.1). What cannot be found is None, never guessed.
 """
 
 from __future__ import annotations

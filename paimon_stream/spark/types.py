@@ -2,7 +2,7 @@
 
 A column of another type is converted only where Spark itself calls that an up-cast; of those, the ones that
 guess (timestamps with and without time zone into each other, numbers and timestamps, bytes and text) are
-refused (design, Spark; format.md §2.5).
+refused (format.md §2.5).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows go to Python as Arrow batches, in the tasks that hold them: no shuffle, unless the table has a primary
 key or the files would be too many, and no row-at-a-time Python. A task's answer is one row of typed bytes;
-Spark hands back exactly one answer per partition, that of the attempt that succeeded (spark.md §0, §2).
+Spark hands back exactly one answer per partition, that of the attempt that succeeded (spark.md §2).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
 def _batches_of_any_size(frame: DataFrame, wide_rows: bool) -> Iterator[None]:
     """Lifts the limit of bytes per Arrow batch for one action: Spark 4 checks it by asking every vector
     for its size after every row, which triples the cost of the way to Python; only this value skips that
-    (spark.md, The finding that matters most). What remains is the limit of rows per batch, as in Spark 3.5.
+    (spark.md §4). What remains is the limit of rows per batch, as in Spark 3.5.
 
     A limit the user has set stays. On Connect the session is the user's own, so nothing is changed there;
     in a `foreachBatch` on classic Spark it is the stream's clone.

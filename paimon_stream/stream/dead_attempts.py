@@ -2,8 +2,8 @@
 
 An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
 when a published snapshot of the same batch has been read that does not reference them: from then on
-every attempt, even a paused one that wakes up, finds the batch taken (design, Exactly once, step 4; the
-ownership law, style.md §6). Everything here is best effort: what stays is an orphan, never a hole.
+every attempt, even a paused one that wakes up, finds the batch taken (exactly-once.md §4, and
+the law of ownership there). Everything here is best effort: what stays is an orphan, never a hole.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _why_not_reusable(
     """What no longer holds of the journalled attempt, in words; None if it may be committed.
 
     The batch must be the same data (its source offsets), for the same table, schema and bucket count,
-    prepared lately, and every file must still be there (design, Exactly once, step 4).
+    prepared lately, and every file must still be there (exactly-once.md §4).
     """
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"

@@ -2,7 +2,7 @@
 
 A stream is its commit user; a *run* of it is one start of its Spark query. The marks (snapshot
 properties) let a later run tell its own snapshots from those of another query that was given the
-same commit user (semantics.md R1.1, R1.5; design, Exactly once, step 1).
+same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 newest snapshot, the journal, the register, and for a new identity whether it continues where another
 one wrote. `judge_next` is asked before each later batch and needs the memory of the run and one
 snapshot file. Both return a verdict, or raise the `ReplayError` that says what cannot be proven and
-which option lets an operator decide (design, Exactly once, steps 2 and 4; semantics.md R1.3-R1.5).
+which option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5).
 
 Nothing here writes.
 """

@@ -2,7 +2,7 @@
 
 `StreamWriter` is bound to one run of one streaming writer and holds the memory of that run. Who calls
 it writes the data files between `judge` and `commit`; everything that makes the batch take effect
-exactly once is here and in the modules it names (design, Exactly once; semantics.md §16).
+exactly once is here and in the modules it names (exactly-once.md).
 
 A batch that fails leaves either nothing, or files that its journal entry names and that the next run
 commits or removes. Files are deleted here only where no attempt can publish them any more.

@@ -1,4 +1,4 @@
-"""The journal: what a run had prepared when it went to commit (design, Exactly once, step 4).
+"""The journal: what a run had prepared when it went to commit (exactly-once.md §4).
 
 One small file per batch in `_paimon_stream/<commit user>/<batch id>`, beside the table, written
 atomically before the commit; the last two stay. A restart finds in it which files a dead run had

@@ -79,7 +79,7 @@ class SchemaStore:
         return result is PutResult.CREATED
 
     def first_digest(self) -> str:
-        """The SHA-256 of schema 0's bytes, in hex: another one means another table (design, step 5).
+        """The SHA-256 of schema 0's bytes, in hex: another one means another table (exactly-once.md §5).
 
         Raises `NotFound` where there is no table, `CorruptMetadata` where only schema 0 is missing.
         """

@@ -252,7 +252,7 @@ class SnapshotStore:
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
         """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did.
 
-        Only for a snapshot of ours that came to lie outside the table's lineage (design, step 5).
+        Only for a snapshot of ours that came to lie outside the table's lineage (exactly-once.md §5).
         """
         if self.raw(snapshot_id) != data:
             return False

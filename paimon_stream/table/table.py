@@ -135,7 +135,7 @@ def check_committable(table: Table) -> None:
 def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
     written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
-    for options that contradict the schema (design, What is refused). What merging rows of a key asks for is
+    for options that contradict the schema (semantics.md §6.1). What merging rows of a key asks for is
     `stream/writable.py`'s to judge, which asks this first."""
     _check_kind(table)
     _check_options(table)
