@@ -20,7 +20,6 @@ from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.commit.usage import names_in_use
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
@@ -30,6 +29,7 @@ from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
 
@@ -250,17 +250,20 @@ class TableCommit:
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not, and will not be, committed; returns how many.
 
-        Raises `DeletedFiles`, deleting nothing, if one of them is part of a snapshot or tag that is left,
-        or noted in a journal, whose run may still commit it.
+        Raises `DeletedFiles`, deleting nothing, if a snapshot, tag or long-lived changelog of the table or of
+        one of its branches refers to one of them, or a journal, whose run may still commit it. Raises
+        `CorruptMetadata`, `StorageError`, deleting nothing, where any of these cannot be read.
         """
         paths = data_files(self._table.layout, tuple(messages))
-        used = names_in_use(self._storage, self._table, self._snapshots)
-        refused = sorted(path for path in paths if path.rpartition("/")[2] in used)
+        names = {path: path.rpartition("/")[2] for path in paths}
+        used = names_in_use(self._table, self._storage, self._runtime, set(names.values()))
+        refused = sorted(path for path, name in names.items() if name in used)
         if refused:
             raise DeletedFiles(
                 f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted: a "
-                f"snapshot, a tag or a journal refers to them: {', '.join(refused[:_SHOWN])}. Nothing was "
-                "deleted. Abort only messages that were never committed.",
+                "snapshot, tag, branch, changelog or journal refers to them: "
+                f"{', '.join(refused[:_SHOWN])}. Nothing was deleted. Abort only messages that "
+                "were never committed.",
                 table=self._storage.location,
                 user=self._user,
                 count=len(refused),

@@ -18,24 +18,22 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from paimon_stream.commit.usage import journalled_names
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes, note_path
 from paimon_stream.maintenance.needed import (
-    NameSet,
     branch_snapshots,
     live_entries,
     manifest_names,
     metadata_names,
-    tag_names,
 )
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import INDEX_IN_DATA_DIR
-from paimon_stream.storage.base import Storage, parents
-from paimon_stream.table.layout import manifest_path, snapshot_path, tag_path
+from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.references import NameSet, journalled_names
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -56,7 +54,7 @@ class Cleaner:
     remover: Remover
     clean_folders: bool = False
     notes: ExpiringNotes = field(init=False)
-    _tags: dict[str, Snapshot] = field(default_factory=dict)
+    _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
     _tag_names: tuple[int, str, frozenset[str]] | None = None
     _tag_files: tuple[int, str, NameSet] | None = None
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -125,20 +123,19 @@ class Cleaner:
 
     def _refresh_tags(self) -> None:
         """Looks which tags there are now: one may have been made since the last snapshot went."""
-        names = tag_names(self.storage)
         if self._branches is None:
             self._branches = branch_snapshots(self.storage)
             for one in self._branches:
                 self._branch_names |= metadata_names(self.storage, self.manifests, one)
-        for name in set(self._tags) - set(names):
-            del self._tags[name]
-        for name in names:
-            if name not in self._tags:
+        before, self._tags = self._tags, {}
+        for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
+            found = before.get(stat)
+            if found is None:
                 try:
-                    path = tag_path(name)
-                    self._tags[name] = decode_snapshot(self.storage.read(path), path)
+                    found = decode_snapshot(self.storage.read(stat.path), stat.path)
                 except NotFound:
                     continue
+            self._tags[stat] = found
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot of the largest id up to this one: whatever an older tag shares with a

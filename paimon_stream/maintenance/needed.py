@@ -1,26 +1,20 @@
-"""What a snapshot needs, read in bounded memory: the names of its metadata files, its live data files.
-
-Names of manifests are few; names of live files may be millions, so a `NameSet` keeps eight bytes of each.
-It may say that a name is in it that is not, once in 2^64: then a file stays that could have gone. It never
-says the opposite.
-"""
+"""What a snapshot needs, read in bounded memory: the names of its metadata files, its live data files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
-
-import numpy as np
 
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import SNAPSHOT_FOLDER, TAG_FOLDER, manifest_path
+from paimon_stream.table.layout import TAG_FOLDER, manifest_path
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.references import CHANGELOG_FOLDER, list_roots
 
-__all__ = ["NameSet", "branch_snapshots", "live_entries", "manifest_names", "metadata_names", "tag_names"]
+__all__ = ["branch_snapshots", "live_entries", "manifest_names", "metadata_names", "tag_names"]
 
 _TAG: Final = "tag-"
 _NAME_ONLY: Final = {
@@ -29,31 +23,6 @@ _NAME_ONLY: Final = {
     "fields": [{"name": "_VERSION", "type": "int"}, {"name": "_FILE_NAME", "type": "string"}],
 }
 _LIST_VERSION: Final = 2
-
-
-class NameSet:
-    """A set of names that only grows, eight bytes each."""
-
-    def __init__(self) -> None:
-        self._sorted = np.empty(0, dtype=np.int64)
-        self._pending: list[int] = []
-
-    def add(self, names: Iterable[str]) -> None:
-        """Adds the names."""
-        self._pending.extend(map(hash, names))
-        if len(self._pending) > 1 << 16:
-            self._settle()
-
-    def __contains__(self, name: str) -> bool:
-        if self._pending:
-            self._settle()
-        wanted = hash(name)
-        at = int(np.searchsorted(self._sorted, wanted))
-        return at < len(self._sorted) and int(self._sorted[at]) == wanted
-
-    def _settle(self) -> None:
-        self._sorted = np.union1d(self._sorted, np.array(self._pending, dtype=np.int64))
-        self._pending = []
 
 
 def manifest_names(storage: Storage, list_name: str) -> tuple[str, ...]:
@@ -123,13 +92,10 @@ def branch_snapshots(storage: Storage) -> list[Snapshot]:
     """The snapshots and tags of all branches other than main: their files lie in the main tree, and
     nothing of what they need may go. Raises `CorruptMetadata`, `StorageError`."""
     found = []
-    for folder in storage.list_folders("branch"):
-        if not folder.startswith("branch-"):
-            continue
-        for inner, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (TAG_FOLDER, _TAG)):
-            for stat in storage.list_files(f"branch/{folder}/{inner}", prefix):
-                try:
-                    found.append(decode_snapshot(storage.read(stat.path), stat.path))
-                except NotFound:
-                    continue  # deleted since it was listed
+    for root in list_roots(storage):
+        if root.branch and root.folder != CHANGELOG_FOLDER:
+            try:
+                found.append(decode_snapshot(storage.read(root.stat.path), root.stat.path))
+            except NotFound:
+                continue  # deleted since it was listed
     return sorted(found, key=lambda one: one.id)

@@ -7,8 +7,8 @@ and `branch` above all; of `_paimon_stream` only temporary files go.
 
 A file that may still become part of the table is never taken:
 
-1. Candidates are listed first, and only then is read what is in use (`references.py`); what is committed
-   meanwhile is either young, or in a journal.
+1. Candidates are listed first. Only then are the names in use read (`table/references.py`). What is
+   committed meanwhile is either young, or in a journal.
 2. Candidates are older than the cutoff, by the storage's own clock where it is behind ours. Their age is
    looked at again just before each is deleted.
 3. The age is at least an hour: committers publish nothing staged longer ago than half of that, and reuse
@@ -35,11 +35,11 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, PaimonStreamErr
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
-from paimon_stream.maintenance.references import CHANGELOG_FOLDER, References, branches, name_hash
 from paimon_stream.options import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, name_hash
 from paimon_stream.table.table import Table
 
 __all__ = ["DEFAULT_AGE", "LEAST_AGE", "OrphanReport", "remove_orphan_files"]

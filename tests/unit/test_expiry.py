@@ -16,13 +16,13 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.consumers import consumers, remove_consumer, write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.hints import repair_hints
-from paimon_stream.maintenance.needed import NameSet
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, tagged_until
 from paimon_stream.options import Options
 from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.references import NameSet
 from tests.commitkit import Bench
 
 HOUR = 3_600_000

@@ -267,10 +267,27 @@ def test_abort_refuses_files_that_only_a_tag_remembers() -> None:
         table_commit(bench).abort([message])
 
 
+def test_abort_refuses_files_that_only_a_branch_or_a_long_lived_changelog_refers_to() -> None:
+    for root, beside in (
+        ("branch/branch-b/snapshot/snapshot-1", "branch/branch-b/schema/schema-0"),
+        ("branch/branch-b/tag/tag-t", "branch/branch-b/schema/schema-0"),
+        ("changelog/changelog-1", "changelog/LATEST"),
+    ):
+        bench = Bench()
+        message = bench.message("a")
+        table_commit(bench).commit(0, [message])
+        bench.storage.write(root, bench.storage.read("snapshot/snapshot-1"))
+        bench.storage.write(beside, bench.storage.read("schema/schema-0"))
+        bench.storage.delete("snapshot/snapshot-1")
+        with pytest.raises(DeletedFiles, match="branch"):
+            table_commit(bench).abort([message])
+        assert bench.storage.stat("bucket-0/a").size == 4
+
+
 def test_abort_refuses_files_that_a_journal_notes() -> None:
     bench = Bench()
     message = bench.message("a")
-    entry = JournalEntry(
+    noted = JournalEntry(
         batch_id=0,
         messages=(message,),
         stage_uuids=("u",),
@@ -286,9 +303,10 @@ def test_abort_refuses_files_that_a_journal_notes() -> None:
         previous=None,
         prepared_millis=0,
     )
-    Journal(bench.storage, "a stream").write(entry)
-    with pytest.raises(DeletedFiles):
-        table_commit(bench).abort([message])
+    for entry in (noted, replace(noted, messages=(), abandoned=("bucket-0/a",))):
+        Journal(bench.storage, "a stream").write(entry)
+        with pytest.raises(DeletedFiles):
+            table_commit(bench).abort([message])
     Journal(bench.storage, "a stream").remove(0)
     assert table_commit(bench).abort([message]) == 1
 

@@ -1,7 +1,7 @@
-"""Every file name that something of a table refers to, for those who look for files nobody refers to.
+"""Who refers to a file of a table: the one answer, for everything that deletes or must not.
 
-What refers to files: the journals of streams (files that wait to be committed), and the *roots*, that is
-the snapshots, tags and long-lived changelogs of the table and of all its branches.
+What refers to files: the journals of streams (files that wait to be committed, or to be removed), and the
+*roots*, that is the snapshots, tags and long-lived changelogs of the table and of all its branches.
 
 Invariants:
 
@@ -18,9 +18,9 @@ Invariants:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,43 @@ from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestFileMeta
+from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
-from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.layout import OWN_FOLDER, id_in_name, manifest_path
+from paimon_stream.table.layout import (
+    OWN_FOLDER,
+    SCHEMA_FOLDER,
+    SNAPSHOT_FOLDER,
+    TAG_FOLDER,
+    id_in_name,
+    manifest_path,
+)
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table
 
-__all__ = ["BRANCH_FOLDER", "CHANGELOG_FOLDER", "References", "branches", "name_hash"]
+__all__ = [
+    "CHANGELOG_FOLDER",
+    "NameSet",
+    "References",
+    "Root",
+    "branches",
+    "journalled_names",
+    "list_roots",
+    "name_hash",
+    "names_in_use",
+]
 
 BRANCH_FOLDER: Final = "branch"
 CHANGELOG_FOLDER: Final = "changelog"
 _BRANCH_PREFIX: Final = "branch-"
+_ROOTS: Final = (
+    (TAG_FOLDER, "tag-"),
+    (SNAPSHOT_FOLDER, "snapshot-"),
+    (CHANGELOG_FOLDER, "changelog-"),
+)
 _ROUNDS: Final = 20
 _PARSE_ATTEMPTS: Final = 10
 _PARSE_WAIT_SECONDS: Final = 0.2
@@ -54,25 +76,110 @@ def name_hash(name: str) -> int:
     return hash(name.encode("utf-8", "surrogatepass"))
 
 
-def branches(storage: Storage) -> list[str]:
-    """The folders below which snapshots lie: the table's own (`""`), and `branch/branch-<name>` of each.
+class NameSet:
+    """A set of names that only grows, eight bytes each."""
 
-    Raises `CorruptMetadata` for a branch without a schema, as Java refuses it.
+    def __init__(self, hashes: npt.NDArray[np.int64] | None = None) -> None:
+        self._sorted = np.empty(0, dtype=np.int64) if hashes is None else hashes
+        self._pending: list[int] = []
+
+    def add(self, names: Iterable[str]) -> None:
+        """Adds the names."""
+        self._pending.extend(map(name_hash, names))
+        if len(self._pending) > 1 << 16:
+            self._settle()
+
+    def __contains__(self, name: str) -> bool:
+        if self._pending:
+            self._settle()
+        wanted = name_hash(name)
+        at = int(np.searchsorted(self._sorted, wanted))
+        return at < len(self._sorted) and int(self._sorted[at]) == wanted
+
+    def _settle(self) -> None:
+        self._sorted = np.union1d(self._sorted, np.array(self._pending, dtype=np.int64))
+        self._pending = []
+
+
+def branches(storage: Storage) -> list[str]:
+    """The folders below which snapshots lie: the table's own (`""`), and `branch/branch-<name>/` of each."""
+    names = storage.list_folders(BRANCH_FOLDER)
+    return ["", *(f"{BRANCH_FOLDER}/{name}/" for name in names if name.startswith(_BRANCH_PREFIX))]
+
+
+class Root(NamedTuple):
+    """A file that says what a state of the table consists of. `folder` says what it is: `tag`, `snapshot` or
+    `changelog`; `branch` is one of `branches`."""
+
+    branch: str
+    folder: str
+    stat: FileStat
+
+
+def list_roots(storage: Storage) -> Iterator[Root]:
+    """The snapshots, tags and long-lived changelogs of the table and of all its branches."""
+    for branch in branches(storage):
+        for folder, prefix in _ROOTS:
+            for stat in storage.list_files(f"{branch}{folder}", prefix):
+                if folder == TAG_FOLDER or id_in_name(stat.name, prefix) is not None:
+                    yield Root(branch, folder, stat)
+
+
+def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
+    for folder in storage.list_folders(OWN_FOLDER):
+        journal = Journal.in_folder(storage, f"{OWN_FOLDER}/{folder}")
+        for batch in journal.batches():
+            entry = journal.read(batch)
+            if entry is not None:  # else its batch was published since the listing
+                yield entry
+
+
+def journalled_names(storage: Storage) -> Iterator[str]:
+    """The names of all data, changelog and index files, extra files too, that a journal notes, those too
+    that its batch takes away or an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`,
+    `StorageError`."""
+    for entry in _journal_entries(storage):
+        yield from _noted(entry)
+
+
+def _noted(entry: JournalEntry) -> Iterator[str]:
+    yield from (path.rpartition("/")[2] for path in entry.abandoned)
+    for message in entry.messages:
+        yield from _of_message(message)
+
+
+def _of_message(message: CommitMessage) -> Iterator[str]:
+    for files in (
+        message.new_files,
+        message.deleted_files,
+        message.changelog_files,
+        message.compact_before,
+        message.compact_after,
+        message.compact_changelog_files,
+    ):
+        for file in files:
+            yield from (file.file_name, *file.extra_files)
+    for indexes in (
+        message.new_index_files,
+        message.deleted_index_files,
+        message.compact_new_index_files,
+        message.compact_deleted_index_files,
+    ):
+        yield from (index.file_name for index in indexes)
+
+
+def names_in_use(table: Table, storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
+    """Those of the names that something refers to. Reads every manifest of the table once; for rare use.
+
+    Raises as `References.read`: then nothing is known to be unused.
     """
-    found = [""]
-    for name in storage.list_folders(BRANCH_FOLDER):
-        if not name.startswith(_BRANCH_PREFIX):
-            continue
-        folder = f"{BRANCH_FOLDER}/{name}"
-        schemas = storage.list_files(f"{folder}/schema", "schema-")
-        if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
-            raise CorruptMetadata(
-                f"{storage.location}/{folder} is a branch without a schema, so what it refers to is not "
-                "known. Delete the branch with the engine that made it, or restore its schema.",
-                path=f"{storage.location}/{folder}",
-            )
-        found.append(f"{folder}/")
-    return found
+    wanted = [name.encode("utf-8", "surrogatepass") for name in names]
+    used = NameSet(References(table, storage, runtime, Mentions(wanted)).read())
+    return frozenset(name for name in names if name in used)
+
+
+def _silent(what: str, done: int, total: int | None) -> None:
+    """Reports nothing."""
 
 
 @dataclass(slots=True)
@@ -87,7 +194,7 @@ class References:
     storage: Storage
     runtime: Runtime
     mentions: Mentions
-    progress: Progress = silent
+    progress: Callable[[str, int, int | None], None] = _silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
     manifests: int = field(default=0, init=False)
@@ -104,13 +211,13 @@ class References:
         self._read_journals()
         known: set[FileStat] = set()
         for _ in range(_ROUNDS):
-            unread = [root for root in self._list_roots() if root not in known]
+            unread = [root for root in self._list_roots() if root.stat not in known]
             if not unread:
                 return np.unique(np.frombuffer(self._names, dtype=np.int64))
             for done, root in enumerate(unread):
                 self.progress("snapshots", done, len(unread))
                 if self._read_root(root):
-                    known.add(root)
+                    known.add(root.stat)
                     self.roots += 1
         raise CommitContended(
             f"{self.storage.location}: snapshots came and went while they were read, {_ROUNDS} times. "
@@ -122,55 +229,36 @@ class References:
     def _add(self, *names: str | None) -> None:
         self._names.extend([name_hash(name) for name in names if name is not None])
 
-    # -- journals ---------------------------------------------------------------------------------
-
     def _read_journals(self) -> None:
-        for folder in self.storage.list_folders(OWN_FOLDER):
-            journal = Journal.in_folder(self.storage, f"{OWN_FOLDER}/{folder}")
-            for batch in journal.batches():
-                entry = journal.read(batch)
-                if entry is None:
-                    continue  # its batch was published since the listing
-                self.journals += 1
-                self._add(*(path.rpartition("/")[2] for path in entry.abandoned))
-                for message in entry.messages:
-                    self._add_message(message)
-                self.protected.update(entry.stage_uuids)
+        for entry in _journal_entries(self.storage):
+            self.journals += 1
+            self._add(*_noted(entry))
+            self.protected.update(entry.stage_uuids)
 
-    def _add_message(self, message: CommitMessage) -> None:
-        data = (
-            *message.new_files,
-            *message.changelog_files,
-            *message.compact_after,
-            *message.compact_changelog_files,
-        )
-        for file in data:
-            self._add(file.file_name, *file.extra_files)
-        for index in (*message.new_index_files, *message.compact_new_index_files):
-            self._add(index.file_name)
+    def _list_roots(self) -> list[Root]:
+        for branch in branches(self.storage)[1:]:
+            self._refuse_without_schema(branch.rstrip("/"))
+        return list(list_roots(self.storage))
 
-    # -- roots ------------------------------------------------------------------------------------
+    def _refuse_without_schema(self, folder: str) -> None:
+        """Java refuses a branch without a schema, too."""
+        schemas = self.storage.list_files(f"{folder}/{SCHEMA_FOLDER}", "schema-")
+        if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
+            raise CorruptMetadata(
+                f"{self.storage.location}/{folder} is a branch without a schema, so what it refers to is not "
+                "known. Delete the branch with the engine that made it, or restore its schema.",
+                path=f"{self.storage.location}/{folder}",
+            )
 
-    def _list_roots(self) -> Iterator[FileStat]:
-        for branch in branches(self.storage):
-            for folder, prefix in (
-                ("tag", "tag-"),
-                ("snapshot", "snapshot-"),
-                (CHANGELOG_FOLDER, "changelog-"),
-            ):
-                for stat in self.storage.list_files(f"{branch}{folder}", prefix):
-                    if folder == "tag" or id_in_name(stat.name, prefix) is not None:
-                        yield stat
-
-    def _read_root(self, root: FileStat) -> bool:
+    def _read_root(self, root: Root) -> bool:
         """Takes down what the root refers to; False if it went meanwhile."""
-        snapshot = self._decoded(root)
+        snapshot = self._decoded(root.stat)
         if snapshot is None:
             return False
         try:
-            self._read_snapshot(snapshot, whole=not root.name.startswith("changelog-"))
+            self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER)
         except CorruptMetadata:
-            if self._decoded(root) == snapshot:
+            if self._decoded(root.stat) == snapshot:
                 raise
             return False
         return True
