@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, zigzag
-from paimon_stream.format.avro_rows import ODD, Reader, reader_of
 
-__all__ = ["corrupt", "read_records", "read_rows"]
+__all__ = ["BlockReader", "corrupt", "read_records", "read_rows"]
+
+BlockReader: TypeAlias = Callable[[bytes, int, int, Callable[[bytes], bool] | None], list[tuple[Any, ...]]]
+"""Of a block's plain bytes, the number of its records, the version they must have, and which values of the
+first field are wanted (None for all): the rows."""
 
 _END: Final = zigzag(0)
 # What fastavro raises on bytes that do not fit their schema.
@@ -45,38 +48,34 @@ def read_rows(
     path: str,
     wanted: Mapping[str, Any],
     version: int,
-    paths: tuple[str, ...],
+    paths: Sequence[str],
+    read_block: BlockReader,
     *,
-    steady: tuple[str, ...] = (),
-    pick: str | None = None,
-    wants: Callable[[bytes], bool] = bool,
+    wants: Callable[[bytes], bool] | None = None,
     of_interest: Callable[[bytes], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (`_FILE._LEVEL`) of each record, as a generic reader has them, None where
-    the writer has no such field. The fields between are stepped over; `steady` are fields that tend to be the
-    same from record to record.
+    the writer has no such field. `read_block` reads blocks whose schema is exactly the one `wanted`. It
+    raises `ValueError` or `IndexError` for a block that the generic reader is to judge.
 
-    With `pick`, a field of the outermost record and one of the paths, only of the records whose value there
-    one `wants`; blocks whose uncompressed bytes are not `of_interest` are passed over. Raises as
-    `read_records` does.
+    With `wants`, only the records of which one wants the first value; blocks whose uncompressed bytes are not
+    `of_interest` are passed over. Raises as `read_records` does.
     """
     text, blocks = blocks_of(data, path)
     schema = _checked_schema(text, wanted, len(data), path)
-    read = _reader(text, paths, version, pick, steady)
-    picked = None if pick is None else paths.index(pick)
+    exact = schema == _array_of(json.dumps(wanted))
+    steps = [one.split(".") for one in paths]
     for block in blocks:
         if not block.records or (of_interest is not None and not of_interest(block.data)):
             continue
         rows: Iterable[tuple[Any, ...]] | None = None
-        if read is not None:
-            with suppress(*ODD):
-                rows = read(block.data, block.records, wants)
+        if exact:
+            with suppress(ValueError, IndexError):
+                rows = read_block(block.data, block.records, version, wants)
         if rows is None:
-            steps = [one.split(".") for one in paths]
             records = _records(block, schema, version, len(data), path)
             rows = (tuple([_at(record, names) for names in steps]) for record in records)
-            if picked is not None:
-                rows = (row for row in rows if wants(row[picked]))
+            rows = rows if wants is None else (row for row in rows if wants(row[0]))
         yield from rows
 
 
@@ -84,13 +83,6 @@ def _at(record: Any, names: Sequence[str]) -> Any:
     for name in names:
         record = record.get(name)
     return record
-
-
-@lru_cache(maxsize=64)
-def _reader(
-    text: str, paths: tuple[str, ...], version: int, pick: str | None, steady: tuple[str, ...]
-) -> Reader | None:
-    return reader_of(_array_of(text)["items"], paths, ("_VERSION", version), pick, steady)
 
 
 def _checked_schema(text: str, wanted: Mapping[str, Any], size: int, path: str) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from paimon_stream.format.avro_file import (
@@ -31,6 +32,7 @@ from paimon_stream.format.entries import (
     SimpleStats,
 )
 from paimon_stream.format.manifest_records import RECORD_VERSION, entries_bytes, meta_bytes
+from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 
 __all__ = [
@@ -96,52 +98,6 @@ def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
 
 
 _KINDS: Final = {int(kind): kind for kind in FileKind}
-_PATHS: Final = (
-    "_PARTITION",
-    "_KIND",
-    "_BUCKET",
-    "_TOTAL_BUCKETS",
-    "_FILE._FILE_NAME",
-    "_FILE._FILE_SIZE",
-    "_FILE._ROW_COUNT",
-    "_FILE._MIN_KEY",
-    "_FILE._MAX_KEY",
-    "_FILE._KEY_STATS._MIN_VALUES",
-    "_FILE._KEY_STATS._MAX_VALUES",
-    "_FILE._KEY_STATS._NULL_COUNTS",
-    "_FILE._VALUE_STATS._MIN_VALUES",
-    "_FILE._VALUE_STATS._MAX_VALUES",
-    "_FILE._VALUE_STATS._NULL_COUNTS",
-    "_FILE._MIN_SEQUENCE_NUMBER",
-    "_FILE._MAX_SEQUENCE_NUMBER",
-    "_FILE._SCHEMA_ID",
-    "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES",
-    "_FILE._CREATION_TIME",
-    "_FILE._DELETE_ROW_COUNT",
-    "_FILE._EMBEDDED_FILE_INDEX",
-    "_FILE._FILE_SOURCE",
-    "_FILE._VALUE_STATS_COLS",
-    "_FILE._EXTERNAL_PATH",
-    "_FILE._FIRST_ROW_ID",
-    "_FILE._WRITE_COLS",
-)
-_STEADY: Final = (
-    "_FILE._MIN_KEY",
-    "_FILE._MAX_KEY",
-    "_FILE._KEY_STATS",
-    "_FILE._SCHEMA_ID",
-    "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES",
-    "_FILE._DELETE_ROW_COUNT",
-    "_FILE._EMBEDDED_FILE_INDEX",
-    "_FILE._FILE_SOURCE",
-    "_FILE._VALUE_STATS_COLS",
-    "_FILE._EXTERNAL_PATH",
-    "_FILE._FIRST_ROW_ID",
-    "_FILE._WRITE_COLS",
-)
-"""What is mostly the same from entry to entry: the keys of append files are empty rows, levels 0."""
 
 
 def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
@@ -149,9 +105,7 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
-    return _entries(
-        data, path, read_rows(data, path, MANIFEST_SCHEMA, RECORD_VERSION, _PATHS, steady=_STEADY)
-    )
+    return _entries(data, path, _rows(data, path))
 
 
 def decode_entries_of(
@@ -160,18 +114,7 @@ def decode_entries_of(
     """The entries of a manifest whose partition `holds`, in order; blocks are read only where their
     uncompressed bytes are `of_interest`. Of other entries no more is looked at than is needed to find the
     next. Raises as `decode_manifest`."""
-    rows = read_rows(
-        data,
-        path,
-        MANIFEST_SCHEMA,
-        RECORD_VERSION,
-        _PATHS,
-        steady=_STEADY,
-        pick="_PARTITION",
-        wants=holds,
-        of_interest=of_interest,
-    )
-    return _entries(data, path, rows)
+    return _entries(data, path, _rows(data, path, holds, of_interest))
 
 
 def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
@@ -183,9 +126,20 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
 
 
 def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (`_FILE._LEVEL`) of each entry, in order, a block at a time. Raises as
-    `decode_manifest`, while rows are taken."""
-    return read_rows(data, path, MANIFEST_SCHEMA, RECORD_VERSION, paths, steady=_STEADY)
+    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, a block at a
+    time. Raises as `decode_manifest`, while rows are taken."""
+    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path))
+
+
+def _rows(
+    data: bytes,
+    path: str,
+    wants: Callable[[bytes], bool] | None = None,
+    of_interest: Callable[[bytes], bool] | None = None,
+) -> Iterator[tuple[Any, ...]]:
+    return read_rows(
+        data, path, MANIFEST_SCHEMA, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest
+    )
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
@@ -225,7 +179,7 @@ def _stats(
 
 
 def _entry(row: tuple[Any, ...], shared: dict[Any, Any]) -> ManifestEntry:
-    """That of the values at `_PATHS`."""
+    """That of the values at `PATHS`."""
     (
         partition,
         kind,

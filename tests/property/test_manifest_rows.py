@@ -1,4 +1,4 @@
-"""Rows of a few fields are what a generic reader has, whichever fields, schema and bytes."""
+"""Rows of manifest entries are what a generic reader has, whichever fields, schema and bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from paimon_stream.errors import CorruptMetadata, PaimonStreamError, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, encode_file, read_file
-from paimon_stream.format.avro_records import read_records, read_rows
-from paimon_stream.format.avro_rows import ODD, reader_of
+from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.manifest_avro import (
     decode_entries_of,
@@ -25,25 +24,14 @@ from paimon_stream.format.manifest_avro import (
     encode_manifest,
     read_manifest,
 )
-from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from paimon_stream.format.manifest_rows import ODD, PATHS, read_entries
+from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.commitkit import data_file
 from tests.property.test_manifest_codec import ENTRIES
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 QUICK = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 RECORD = dict[str, Any]
-
-
-def leaves(schema: Mapping[str, Any], above: str = "") -> list[str]:
-    found = []
-    for one in schema["fields"]:
-        type_, path = one["type"], above + one["name"]
-        is_record = isinstance(type_, dict) and type_["type"] == "record"
-        found += leaves(type_, f"{path}.") if is_record else [path]
-    return found
-
-
-LEAVES = [path for path in leaves(MANIFEST_SCHEMA) if path != "_VERSION"]
 
 
 def at(record: Any, path: str) -> Any:
@@ -60,24 +48,22 @@ def judged(work: Callable[[], Any]) -> Any:
 
 
 @QUICK
-@given(st.lists(ENTRIES, max_size=6), st.lists(st.sampled_from(LEAVES), unique=True), st.integers(0, 2**30))
+@given(
+    st.lists(ENTRIES, max_size=6),
+    st.lists(st.sampled_from(PATHS), unique=True, min_size=2),
+    st.integers(0, 2**30),
+)
 def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     entries: Sequence[Any], chosen: list[str], seed: int
 ) -> None:
     dice = random.Random(seed)
-    paths = ("_PARTITION", *(one for one in chosen if one != "_PARTITION"))
-    steady = tuple(dice.sample(LEAVES, 8))
     entries = dice.choices(entries, k=2 * len(entries)) if entries else []  # some come again, as runs do
     data = encode_manifest(entries, compression="null", level=1)
     records = list(read_records(data, "x", MANIFEST_SCHEMA, 2))
-    whole = [tuple(at(one, path) for path in paths) for one in records]
-    assert list(read_rows(data, "x", MANIFEST_SCHEMA, 2, paths, steady=steady)) == whole
-    kept = {one.partition for one in entries if dice.random() < 0.5}
-    some = read_rows(
-        data, "x", MANIFEST_SCHEMA, 2, paths, steady=steady, pick="_PARTITION", wants=kept.__contains__
-    )
-    assert list(some) == [row for row in whole if row[0] in kept]
+    whole = [tuple(at(one, path) for path in chosen) for one in records]
+    assert list(read_manifest(data, "x", tuple(chosen))) == whole
     assert decode_manifest(data, "x") == list(entries)
+    kept = {one.partition for one in entries if dice.random() < 0.5}
     of = decode_entries_of(data, "x", kept.__contains__, bool)
     assert of == [one for one in entries if one.partition in kept]
 
@@ -96,13 +82,9 @@ def test_damaged_records_give_the_same_rows_or_the_same_error(entries: Sequence[
 
     def generic() -> list[tuple[Any, ...]]:
         records = read_records(file, "x", MANIFEST_SCHEMA, 2)
-        return [tuple(at(one, path) for path in LEAVES) for one in records]
+        return [tuple(at(one, path) for path in PATHS) for one in records]
 
-    steady = tuple(LEAVES[6:])
-    ours = judged(lambda: list(read_rows(file, "x", MANIFEST_SCHEMA, 2, tuple(LEAVES), steady=steady)))
-    assert ours == judged(generic)
-    ours = judged(lambda: list(read_manifest(file, "x", ("_FILE._LEVEL",))))
-    assert isinstance(ours, tuple) or len(ours) == count
+    assert judged(lambda: list(read_manifest(file, "x", PATHS))) == judged(generic)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -126,9 +108,9 @@ def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_lea
     records = [filled(schema, dice) for _ in range(5)]
     made = io.BytesIO()
     fastavro.writer(made, schema, records, codec="null", validator=False)
-    found = list(read_manifest(made.getvalue(), "x", tuple(LEAVES)))
+    found = list(read_manifest(made.getvalue(), "x", PATHS))
     expected = [
-        tuple(at(one, path) for path in LEAVES)
+        tuple(at(one, path) for path in PATHS)
         for one in read_records(made.getvalue(), "x", MANIFEST_SCHEMA, 2)
     ]
     assert found == expected
@@ -174,20 +156,15 @@ def filled(type_: Any, dice: random.Random) -> Any:
 
 
 def test_all_manifests_of_the_golden_tables_are_as_a_generic_reader_has_them() -> None:
-    seen, readers = 0, dict[str, Any]()
+    seen = 0
     for path in sorted(GOLDEN.rglob("manifest/manifest-*")):
+        if path.name.startswith("manifest-list"):
+            continue
         data, name = path.read_bytes(), path.name
-        schema = MANIFEST_LIST_SCHEMA if name.startswith("manifest-list") else MANIFEST_SCHEMA
-        paths = tuple(one for one in leaves(schema) if one != "_VERSION")
-        records = list(read_records(data, name, schema, 2))
-        expected = [tuple(at(one, path) for path in paths) for one in records]
-        assert list(read_rows(data, name, schema, 2, paths)) == expected
-        file = read_file(data, name)
-        if file.schema not in readers:
-            readers[file.schema] = reader_of(json.loads(file.schema), paths, ("_VERSION", 2), None)
-        read = readers[file.schema]
-        assert read is not None  # by generated code, not by what stands in for it
-        rows = [row for block in file.blocks for row in read(block.data, block.records, bool)]
+        records = list(read_records(data, name, MANIFEST_SCHEMA, 2))
+        expected = [tuple(at(one, path) for path in PATHS) for one in records]
+        blocks = read_file(data, name).blocks
+        rows = [row for block in blocks for row in read_entries(block.data, block.records, 2, None)]
         assert rows == expected
         seen += len(expected)
     assert seen > 50
@@ -200,18 +177,13 @@ def test_another_version_is_refused() -> None:
     (block,) = read_file(encode_manifest([one], compression="null", level=1), "x").blocks
     file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x02" + block.data[1:])])
     with pytest.raises(UnknownVersion, match="version 1"):
-        list(read_manifest(file, "x", ("_KIND",)))
+        list(read_manifest(file, "x", PATHS))
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x00", b"\x80" * 30, b"\xff" * 200])
 def test_a_block_that_ends_elsewhere_is_corrupt(tail: bytes) -> None:
-    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "_VERSION", "type": "int"},
-                       {"name": "b", "type": "bytes"}]})  # fmt: skip
-    read = reader_of(json.loads(text), ["b"], ("_VERSION", 2), None)
-    assert read is not None
-    assert read(b"\x04\x02a", 1, bool) == [(b"a",)]
     with pytest.raises(ODD):
-        read(b"\x04\x04a" + tail[1:], 1, bool) if tail != b"\x00" else read(b"\x04\x02a\x00", 1, bool)
+        read_entries(b"\x04\x00" + tail, 1, 2, None)
     file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x04\x00" + tail)])
     with pytest.raises(CorruptMetadata):
-        list(read_manifest(file, "x", ("_KIND",)))
+        list(read_manifest(file, "x", PATHS))

@@ -1,0 +1,136 @@
+"""The entries of a manifest as rows of values, out of a block of Avro bytes (format.md §4.4).
+
+A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
+function reads its fields one after the other (https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
+Fields that are mostly the same from entry to entry are compared with the bytes of the entry before.
+
+Invariant: `read_entries` gives what a generic reader gives, or raises one of `ODD` (bytes that do not fit the
+schema, an encoding that is allowed but unusual, another version). Then the caller reads the block with the
+generic reader, which judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["ODD", "PATHS", "read_entries"]
+
+ODD: Final = (ValueError, IndexError)
+
+PATHS: Final = (
+    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE",
+    "_FILE._ROW_COUNT", "_FILE._MIN_KEY", "_FILE._MAX_KEY", "_FILE._KEY_STATS._MIN_VALUES",
+    "_FILE._KEY_STATS._MAX_VALUES", "_FILE._KEY_STATS._NULL_COUNTS", "_FILE._VALUE_STATS._MIN_VALUES",
+    "_FILE._VALUE_STATS._MAX_VALUES", "_FILE._VALUE_STATS._NULL_COUNTS", "_FILE._MIN_SEQUENCE_NUMBER",
+    "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL", "_FILE._EXTRA_FILES",
+    "_FILE._CREATION_TIME", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._FILE_SOURCE",
+    "_FILE._VALUE_STATS_COLS", "_FILE._EXTERNAL_PATH", "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS",
+)  # fmt: skip
+"""The fields of an entry, in the order of a row's values."""
+
+
+def read_entries(
+    data: bytes, count: int, version: int, wants: Callable[[bytes], bool] | None
+) -> list[tuple[Any, ...]]:
+    """The values at `PATHS` of the `count` entries of a block; of those only whose partition one `wants`."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        byte = data[at]
+        at += 1
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1)
+        left, shift = byte & 0x7F, 7
+        while (byte := data[at]) > 0x7F:
+            left |= (byte & 0x7F) << shift
+            shift += 7
+            at += 1
+        at += 1
+        left |= byte << shift
+        if left >> 64:
+            raise ValueError
+        return (left >> 1) ^ -(left & 1)
+
+    def piece() -> bytes:
+        nonlocal at
+        size = number()
+        if size < 0:
+            raise ValueError
+        at += size
+        return data[at - size : at]
+
+    def text() -> str:
+        return piece().decode()
+
+    def optional(read: Callable[[], Any]) -> Any:
+        branch = number()
+        if branch not in (0, 1):
+            raise ValueError
+        return read() if branch else None
+
+    def array(read: Callable[[], Any]) -> list[Any]:
+        made: list[Any] = []
+        while size := number():
+            if size < 0:  # a block of negative count has a size, too: that is unusual
+                raise ValueError
+            made += [read() for _ in range(size)]
+        return made
+
+    def count_or_null() -> int | None:
+        nonlocal at
+        branch = data[at]
+        at += 1
+        if branch == 2:
+            return number()
+        if branch:
+            raise ValueError
+        return None
+
+    def null_counts() -> list[int | None] | None:
+        return optional(lambda: array(count_or_null))  # type: ignore[no-any-return]
+
+    def texts() -> list[str]:
+        return array(text)
+
+    rows = []
+    keys: tuple[Any, ...] = ()
+    middle: tuple[Any, ...] = ()
+    tail: tuple[Any, ...] = ()
+    key_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # of no field
+    for _ in range(count):
+        if number() != version:
+            raise ValueError
+        kind, partition, bucket, total_buckets = number(), piece(), number(), number()
+        name, size, row_count = piece(), number(), number()
+        if data.startswith(key_bytes, at):
+            at += len(key_bytes)
+        else:
+            start = at
+            keys = piece(), piece(), piece(), piece(), null_counts()
+            key_bytes = data[start:at]
+        low, high, nulls = piece(), piece(), null_counts()
+        first, last = number(), number()
+        if data.startswith(middle_bytes, at):
+            at += len(middle_bytes)
+        else:
+            start = at
+            middle = number(), number(), texts()
+            middle_bytes = data[start:at]
+        created = optional(number)
+        if data.startswith(tail_bytes, at):
+            at += len(tail_bytes)
+        else:
+            start = at
+            tail = (
+                optional(number), optional(piece), optional(number), optional(texts), optional(text),
+                optional(number), optional(texts),
+            )  # fmt: skip
+            tail_bytes = data[start:at]
+        if wants is None or wants(partition):
+            head = partition, kind, bucket, total_buckets, name.decode(), size, row_count
+            rows.append((*head, *keys, low, high, nulls, first, last, *middle, created, *tail))
+    if at != len(data):
+        raise ValueError
+    return rows
