@@ -14,7 +14,7 @@ from paimon_stream.commit.committer import CommitRequest, Outcome, Published, Su
 from paimon_stream.commit.observer import Phase
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
-from tests.commitkit import Bench
+from tests.kits.commits import Bench
 
 STEPS = 5
 """Phases of one undisturbed commit after the first: BASE_READ … CONFIRMED, then it runs out."""

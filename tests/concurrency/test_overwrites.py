@@ -11,7 +11,7 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.snapshot_json import CommitKind
-from tests.commitkit import Bench
+from tests.kits.commits import Bench
 
 
 @dataclass

@@ -11,9 +11,9 @@ import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Nothing, Published
 from paimon_stream.errors import BucketCountChanged, CommitConflict, DeletedFiles, KeyRangeOverlap
-from tests.commitkit import Bench
 from tests.concurrency.test_committers import Actor, orders_of_two
-from tests.unit.test_checks import append, keys
+from tests.kits.commits import Bench
+from tests.unit.commit.test_checks import append, keys
 
 MakeRequest = Callable[[Bench], CommitRequest]
 Kinds = dict[str, MakeRequest]

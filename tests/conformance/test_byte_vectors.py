@@ -27,8 +27,7 @@ from paimon_stream.format.partition_path import partition_path, unescape
 from paimon_stream.format.stats import ColumnStats, parse_mode
 from paimon_stream.format.types import DataType, parse_type
 from paimon_stream.write.bucket import assign_buckets
-
-from .vector_values import KINDS, arrow_column, internal
+from tests.kits.vector_values import KINDS, arrow_column, internal
 
 Vectors = Callable[[str], Any]
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -14,7 +14,7 @@ import pytest
 
 from paimon_stream.errors import NullInNotNull, UnsupportedFeature
 from paimon_stream.format.avro_file import read_file
-from tests.filekit import Columns, Row, commit, opened, same, write
+from tests.kits.files import Columns, Row, commit, opened, same, write
 
 HERE = Path(__file__).parent.parent
 LTZ = "orc.timestamp-ltz.legacy.type"

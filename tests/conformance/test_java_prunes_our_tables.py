@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.tablekit import append
+from tests.kits.tables import append
 
 pytestmark = pytest.mark.long
 

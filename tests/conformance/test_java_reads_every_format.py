@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.filekit import Columns, Row, commit, same, stats, write
+from tests.kits.files import Columns, Row, commit, same, stats, write
 
 UTC = dt.timezone.utc
 ORC = {"file.format": "orc", "orc.timestamp-ltz.legacy.type": "false"}

@@ -21,7 +21,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.task import WriteSpec
-from tests.tablekit import batch_of
+from tests.kits.tables import batch_of
 
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 Row = Mapping[str, Any]

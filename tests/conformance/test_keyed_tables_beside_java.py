@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from tests.keyedkit import COLUMNS, ENGINES, Change, Model, commit_changes, some_changes, write_changes
-from tests.readkit import assert_rows
+from tests.kits.keyed import COLUMNS, ENGINES, Change, Model, commit_changes, some_changes, write_changes
+from tests.kits.reading import assert_rows
 
 HERE = Path(__file__).parent.parent / "golden"
 GOLDEN = ("evolved_pk", "overwritten_pk", "pk_partitioned", "pk_updates")

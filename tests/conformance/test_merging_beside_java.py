@@ -13,8 +13,8 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidData, UnsupportedFeature
-from tests.mergekit import COLUMNS, ENGINES, Change, changes
-from tests.readkit import java_rows, wire_rows
+from tests.kits.merging import COLUMNS, ENGINES, Change, changes
+from tests.kits.reading import java_rows, wire_rows
 
 ALONE = {"bucket": "2", "write-only": "true"}
 

@@ -18,7 +18,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.merge.spec import KIND
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.tablekit import batch_of
+from tests.kits.tables import batch_of
 
 READERS = Path(os.environ.get("PAIMON_READERS", Path(__file__).parents[2] / ".venv-readers/bin/python"))
 READ: dict[str, str] = {

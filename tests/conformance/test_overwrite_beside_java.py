@@ -19,7 +19,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.conformance.test_commits_beside_java import KINDS, SCHEMA, create, facts, live, rows, shape
-from tests.tablekit import write_rows
+from tests.kits.tables import write_rows
 
 PK = ("dt", "id")
 GOLDEN = Path(__file__).parent.parent / "golden"

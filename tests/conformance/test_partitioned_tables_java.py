@@ -20,7 +20,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
-from tests.tablekit import append
+from tests.kits.tables import append
 
 UTC = dt.timezone.utc
 GOLDEN = ["partition_strings", "partition_times", "partition_types", "partition_types_named"]

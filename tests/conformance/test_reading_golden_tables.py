@@ -14,7 +14,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import check_table_kind, load_table
-from tests.readkit import append, assert_rows, java_rows, wire_rows
+from tests.kits.reading import append, assert_rows, java_rows, wire_rows
 
 HERE = Path(__file__).parent.parent / "golden"
 TRUE_INSTANTS = ("orc.timestamp-ltz.legacy.type", "false")

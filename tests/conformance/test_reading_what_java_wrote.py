@@ -16,7 +16,7 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
-from tests.readkit import append, assert_rows, java_rows
+from tests.kits.reading import append, assert_rows, java_rows
 
 FORMATS = ["parquet", "orc", "avro"]
 UTC = dt.timezone.utc

@@ -23,7 +23,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns, wider
 from paimon_stream.table.table import load_table
-from tests.tablekit import append
+from tests.kits.tables import append
 
 TYPES = tuple(
     parse_type(text)

@@ -18,7 +18,7 @@ from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.manifests import ManifestStore
-from tests.tablekit import append
+from tests.kits.tables import append
 
 SCHEMA = [("id", "INT"), ("s", "STRING")]
 ROWS = [{"id": n, "s": f"s{n}"} for n in range(20)]

@@ -18,7 +18,7 @@ from pyspark.sql import types as st
 from paimon_stream import PaimonTable
 from paimon_stream.format.types import arrow_type
 from paimon_stream.spark.types import spark_type
-from tests.spark.kit import Job
+from tests.kits.spark_jobs import Job
 
 pytestmark = pytest.mark.long
 

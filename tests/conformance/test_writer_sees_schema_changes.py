@@ -16,7 +16,7 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.golden.casekit import load, model, require_same
-from tests.tablekit import write_rows
+from tests.kits.tables import write_rows
 
 Rows = list[dict[str, Any]]
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
-from tests.commitkit import Bench
+from tests.kits.commits import Bench
 
 BATCH = 7
 

@@ -25,7 +25,7 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
-from tests.keyedkit import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
+from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
 
 OPTIONS = {"bucket": "2", "write-only": "true", "changelog-producer": "input"}
 BATCH = 7

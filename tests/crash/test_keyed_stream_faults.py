@@ -21,10 +21,10 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
-from tests.commitkit import Bench
 from tests.crash.test_commit_faults import FAULTS
 from tests.crash.test_overwrite_faults import attempts
-from tests.keyedkit import write_changes
+from tests.kits.commits import Bench
+from tests.kits.keyed import write_changes
 
 
 @dataclass

@@ -26,8 +26,8 @@ from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
-from tests.commitkit import Bench
-from tests.racekit import Meanwhile, Stopped
+from tests.kits.commits import Bench
+from tests.kits.races import Meanwhile, Stopped
 
 FAULTS = {
     "before": {"moment": Moment.BEFORE},

@@ -22,8 +22,8 @@ from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
-from tests.commitkit import Bench
 from tests.crash.test_commit_faults import FAULTS
+from tests.kits.commits import Bench
 
 BATCH = 7
 

@@ -26,7 +26,7 @@ from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table, load_table
-from tests.tablekit import write_rows
+from tests.kits.tables import write_rows
 
 ROWS = ({"id": 1, "day": "a"}, {"id": 2, "day": "b"})
 

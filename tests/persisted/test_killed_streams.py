@@ -23,10 +23,10 @@ from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
-from tests.keyedkit import write_changes
+from tests.kits.keyed import write_changes
+from tests.kits.tables import write_rows
 from tests.persisted.archive import Killed, all_killed
 from tests.persisted.streams import FILES, STREAMS, Stream, ordered
-from tests.tablekit import write_rows
 
 BEFORE_JOURNAL = {"batch-started", "judged", "written"}
 PREPARED = {"journaled", "base-read", "checked", "staged"}

@@ -22,8 +22,7 @@ from paimon_stream.format.binary_row import (
 from paimon_stream.format.murmur import hash_bytes, hash_rows, hash_words
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type, parse_type
 from paimon_stream.write.bucket import assign_buckets
-
-from .row_strategies import all_types, natural, natural_row, rows, scalar_types
+from tests.kits.row_strategies import all_types, natural, natural_row, rows, scalar_types
 
 WITH_JAVA = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 STRING = parse_type("STRING")

@@ -12,7 +12,7 @@ from paimon_stream.errors import CommitConflict, KeyRangeOverlap
 from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
-from tests.commitkit import FIELDS, Bench, data_file
+from tests.kits.commits import FIELDS, Bench, data_file
 
 KEY = (FIELDS[0].type,)
 PARTITIONS = ("x", "y")

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.format.types import DataType, TypeRoot
-from tests.filekit import commit, same, stats, write
-from tests.property.row_strategies import all_types, natural_row, rows, scalar_types
+from tests.kits.files import commit, same, stats, write
+from tests.kits.row_strategies import all_types, natural_row, rows, scalar_types
 
 SECOND = 10**9
 FORMATS = {

@@ -21,7 +21,7 @@ from paimon_stream.merge.functions import FUNCTIONS, RETRACTABLE, ColumnRule
 from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.lists import equals
 from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
-from tests.mergekit import WIDE, Refused, fold_steps
+from tests.kits.merging import WIDE, Refused, fold_steps
 
 DOES = {"nothing": SKIP, "set": SET, "add": ADD, "older": OUT_OF_ORDER, "back": RETRACT}
 

@@ -22,8 +22,8 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
 from paimon_stream.write.routing import Router
-from tests.keyedkit import ENGINES, Change, Engine, Model, write_changes
-from tests.tablekit import batch_of
+from tests.kits.keyed import ENGINES, Change, Engine, Model, write_changes
+from tests.kits.tables import batch_of
 
 KEYS: Mapping[str, list[Any]] = {
     "INT": [-(2**31), -1, 0, 7, 256],

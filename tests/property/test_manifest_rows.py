@@ -26,7 +26,7 @@ from paimon_stream.format.manifest_avro import (
 )
 from paimon_stream.format.manifest_rows import ODD, PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
-from tests.commitkit import data_file
+from tests.kits.commits import data_file
 from tests.property.test_manifest_codec import ENTRIES
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -18,7 +18,7 @@ from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
-from tests.mergekit import COLUMNS, ENGINES, Refused, Stored, changes, model
+from tests.kits.merging import COLUMNS, ENGINES, Refused, Stored, changes, model
 
 KIND_OF = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 TYPES = {name: text for name, text in COLUMNS if name not in "df"}  # doubles are for Java to judge

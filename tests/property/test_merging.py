@@ -17,7 +17,7 @@ from paimon_stream.table.manifest_merge import (
     merge_manifests,
     minor_merge,
 )
-from tests.commitkit import Bench, data_file
+from tests.kits.commits import Bench, data_file
 
 History = list[list[tuple[int, bytes]]]
 """Commits: each touches files by number. The first touch adds, the second deletes, later ones do nothing."""

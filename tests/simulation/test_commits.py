@@ -15,7 +15,7 @@ from paimon_stream.errors import CommitUnknown, HistoryUnknown, PaimonStreamErro
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.table.layout import manifest_path
-from tests.commitkit import Bench
+from tests.kits.commits import Bench
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.kit import Job
+from tests.kits.spark_jobs import Job
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from paimon_stream import PaimonSink, PaimonTable
-from tests.spark.kit import forget
+from tests.kits.spark_jobs import forget
 
 
 def main(root: Path) -> None:

@@ -21,8 +21,8 @@ from pyspark.sql import functions as f
 
 from paimon_stream import CommitReport, PaimonSink, PaimonTable, errors
 from paimon_stream.commit.observer import Phase
-from tests.spark.audit import At, assert_tells, failing, ids_of, java_ids
-from tests.spark.kit import Job
+from tests.kits.spark_audit import At, assert_tells, failing, ids_of, java_ids
+from tests.kits.spark_jobs import Job
 
 WIDE = [
     ("id", "BIGINT NOT NULL"),

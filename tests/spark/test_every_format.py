@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.errors import PaimonStreamError
-from tests.filekit import same
-from tests.spark.kit import Job
+from tests.kits.files import same
+from tests.kits.spark_jobs import Job
 
 UTC = dt.timezone.utc
 COLUMNS = [

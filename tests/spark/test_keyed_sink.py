@@ -15,9 +15,9 @@ from pyspark.sql import functions
 from paimon_stream import PaimonTable, errors
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.sequence import MAX_SEQUENCE
-from tests.keyedkit import COLUMNS as CHANGED
-from tests.keyedkit import ENGINES, some_changes
-from tests.spark.kit import Job
+from tests.kits.keyed import COLUMNS as CHANGED
+from tests.kits.keyed import ENGINES, some_changes
+from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
 

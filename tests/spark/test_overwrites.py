@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions
 from paimon_stream import errors
 from paimon_stream.commit.observer import Phase
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
-from tests.spark.kit import Job
+from tests.kits.spark_jobs import Job
 from tests.spark.test_replay import FailAt
 from tests.spark.test_sink import seen_by_user
 

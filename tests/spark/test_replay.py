@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import errors
 from paimon_stream.commit.observer import Phase
-from tests.spark.kit import Job, copy_folder, forget
+from tests.kits.spark_jobs import Job, copy_folder, forget
 from tests.spark.test_sink import seen_by_user
 
 

@@ -19,7 +19,7 @@ from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table, load_table
-from tests.spark.kit import Job
+from tests.kits.spark_jobs import Job
 
 ADD = {"paimon-stream.merge-schema": "add"}
 WIDEN = {"write.merge-schema": "true"}

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from paimon_stream import PaimonSink, errors
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.spark.small_batch import BatchSizes, partitions_of
-from tests.commitkit import data_file
-from tests.spark.kit import Job
+from tests.kits.commits import data_file
+from tests.kits.spark_jobs import Job
 from tests.spark.test_sink import seen_by_user
 
 OFF = {"paimon-stream.small-batch": "off"}

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
 from paimon_stream.commit.observer import Phase
-from tests.spark.audit import (
+from tests.kits.spark_audit import (
     At,
     SecondDriver,
     assert_tells,
@@ -26,7 +26,7 @@ from tests.spark.audit import (
     names_in,
     replace_table,
 )
-from tests.spark.kit import Job, copy_folder, forget
+from tests.kits.spark_jobs import Job, copy_folder, forget
 
 BUCKETED = {"bucket": "2", "bucket-key": "id"}
 

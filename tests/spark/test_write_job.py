@@ -19,7 +19,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.result import TaskFailure, TaskResult
 from paimon_stream.write.task import WriteSpec
-from tests.spark.kit import Job
+from tests.kits.spark_jobs import Job
 
 UTC = datetime.timezone.utc
 TYPES = {

@@ -1,0 +1,70 @@
+"""What tests of streams without Spark share: a stream over a `Bench`, its runs and its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.storage.base import Storage
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.writer import Batch, StreamWriter
+from tests.kits.commits import Bench
+
+
+@dataclass
+class Stream:
+    """A stream that writes one file a batch, and what its checkpoint remembers: the batch to run next."""
+
+    bench: Bench
+    user: str = "me"
+    query_id: str = "q1"
+    checkpoint: str = "/ck/a"
+    options: dict[str, str] = field(default_factory=dict)
+    next_batch: int = 0
+    runs: int = 0
+    written: int = 0
+    writer: StreamWriter | None = None
+
+    def start(self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None) -> None:
+        """Begins a new run; the one before is dead."""
+        self.runs += 1
+        identity = WriterIdentity(
+            user=self.user,
+            query_id=self.query_id,
+            run_id=f"{self.query_id}-run-{self.runs}",
+            checkpoint=self.checkpoint,
+            token=f"{self.query_id}-sink",
+        )
+        self.writer = StreamWriter(
+            storage=storage or self.bench.storage,
+            identity=identity,
+            options=dict(self.options),
+            runtime=self.bench.runtime,
+            observer=observer,
+        )
+
+    def batch(self, rows: int = 10, *, dt: str | None = None) -> CommitReport:
+        """Runs the next batch in the present run, or in a new one; without rows it writes no file."""
+        if self.writer is None:
+            self.start()
+        assert self.writer is not None
+        batch = Batch(batch_id=self.next_batch, offsets_hash=f"{self.query_id}-{self.next_batch}")
+        verdict = self.writer.judge(batch)
+        if isinstance(verdict, AlreadyCommitted):
+            report = self.writer.already(batch, verdict)
+        elif isinstance(verdict, Reuse):
+            report = self.writer.commit(batch, verdict, verdict.entry.messages)
+        else:
+            self.written += 1
+            name = f"{self.user}-{batch.batch_id}-{self.written}"
+            messages = (self.bench.message(name, rows=rows, dt=dt),) if rows else ()
+            report = self.writer.commit(batch, verdict, messages)
+        self.next_batch += 1
+        return report
+
+    def batches(self, count: int) -> None:
+        """Runs so many batches."""
+        for _ in range(count):
+            self.batch()

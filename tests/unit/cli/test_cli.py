@@ -1,0 +1,568 @@
+"""The command line: every command for people and for programs, its exit codes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click", reason="the extra cli is not installed")
+pytest.importorskip("rich", reason="the extra cli is not installed")
+
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from paimon_stream import PaimonTable, errors
+from paimon_stream.cli.app import COMMANDS, cli
+from paimon_stream.cli.exits import MEANING, code_of
+from paimon_stream.cli.output import Answer, Listing, show
+from paimon_stream.cli.page import render
+from paimon_stream.cli.progress import progress
+from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.stream.batch_summary import BatchSummary
+
+ROOT = Path(__file__).parents[3]
+Golden = Callable[[str], tuple[Path, dict[str, Any]]]
+
+READING = ["snapshots", "files", "manifests", "partitions", "stats", "schema", "options", "query", "verify"]
+READING += ["doctor", "tag list"]
+CHANGING = {
+    "expire": ["--retain-max", "1", "--older-than", "2100-01-01T00:00Z"],
+    "tag delete": ["kept"],
+    "rollback": ["2"],
+    "truncate": [],
+    "drop-partition": ["dt=2024-01-01,hr=0", "dt=2024-01-03"],
+    "repair-hints": [],
+    "orphans": [],
+}
+
+
+def run(command: str, table: Path | str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, [*command.split(), str(table), *arguments])
+
+
+def told(command: str, table: Path | str, *arguments: str) -> dict[str, Any]:
+    """The one JSON document of a command."""
+    found: dict[str, Any] = json.loads(run(command, table, *arguments, "--json").stdout)
+    return found
+
+
+@pytest.fixture
+def table(golden: Golden) -> Path:
+    """A table that Java wrote, with a tag, an old orphan and a wrong hint."""
+    path, _ = golden("append_partitioned")
+    PaimonTable.load(str(path)).create_tag("kept", 1)
+    (path / "snapshot" / "LATEST").write_text("2")
+    orphan = path / "dt=2024-01-01" / "hr=0" / "bucket-0" / "data-nobodys-0.parquet"
+    orphan.write_bytes(b"left by a killed task")
+    os.utime(orphan, (1_700_000_000, 1_700_000_000))
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_nothing(
+    table: Path, command: str
+) -> None:
+    before = contents(table)
+    human = run(command, table)
+    document = told(command, table)
+    assert (human.exit_code, human.stderr) == (0, "")
+    assert human.stdout.strip()
+    assert not human.stdout.lstrip().startswith("{")
+    assert document.pop("table") == str(table)
+    assert document
+    assert contents(table) == before
+
+
+@pytest.mark.parametrize("command", READING)
+def test_an_empty_table_is_no_error(tmp_path: Path, command: str) -> None:
+    PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")])
+    result = run(command, tmp_path / "t")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.strip()
+    assert told(command, tmp_path / "t")["table"] == str(tmp_path / "t")
+
+
+def test_snapshots_are_listed_newest_first_with_their_facts(table: Path) -> None:
+    found = told("snapshots", table)["snapshots"]
+    assert [one["id"] for one in found] == [3, 2, 1]
+    newest = found[0]
+    assert (newest["kind"], newest["user"], newest["batch"]) == ("APPEND", "golden", 3)
+    assert (newest["delta_records"], newest["total_records"]) == (12, 36)
+    assert newest["time"] == iso(newest["time_millis"])
+    assert len(told("snapshots", table, "--limit", "2")["snapshots"]) == 2
+    assert told("snapshots", table, "--user", "nobody")["snapshots"] == []
+
+
+def test_a_damaged_snapshot_is_named_and_the_others_are_listed(table: Path) -> None:
+    (table / "snapshot" / "snapshot-2").write_bytes(b"")
+    result = run("snapshots", table, "--json")
+    assert result.exit_code == 4
+    assert "snapshot-2" in result.stderr
+    document = json.loads(result.stdout)
+    assert ([one["id"] for one in document["snapshots"]], document["damaged"]) == ([3, 1], [2])
+
+
+def test_files_partitions_and_stats_agree(table: Path) -> None:
+    files, partitions = told("files", table)["files"], told("partitions", table)["partitions"]
+    stats = told("stats", table)
+    assert len(files) == sum(one["files"] for one in partitions) == stats["files"] == 12
+    assert sum(one["rows"] for one in files) == stats["rows"] == 36
+    assert sum(one["bytes"] for one in files) == stats["bytes"]
+    assert all(Path(one["path"]).is_file() for one in files)
+    assert partitions[0]["partition"] == {"dt": "2024-01-01", "hr": 0}
+    assert partitions[0]["path"] == "dt=2024-01-01/hr=0"
+    assert (stats["snapshots"], stats["tags"]) == ({"count": 3, "earliest": 1, "latest": 3}, 1)
+    assert len(told("files", table, "--snapshot", "1")["files"]) == 3
+    assert "dt=2024-01-01, hr=0" in run("partitions", table).stdout
+
+
+def test_manifests_are_those_of_both_lists(table: Path) -> None:
+    found = told("manifests", table)["manifests"]
+    assert [(one["list"], one["added_files"]) for one in found] == [("base", 3), ("base", 6), ("delta", 3)]
+    assert all((table / "manifest" / one["name"]).stat().st_size == one["bytes"] for one in found)
+
+
+def test_schemas_of_any_time_are_shown(golden: Golden) -> None:
+    path, _ = golden("evolved")
+    newest, first = told("schema", path), told("schema", path, "--id", "0")
+    assert (first["id"], newest["id"], newest["ids"][0]) == (0, newest["ids"][-1], 0)
+    assert first["columns"] != newest["columns"]
+    assert set(first["columns"][0]) == {"id", "name", "type", "nullable", "description"}
+    assert run("schema", path, "--id", "99").exit_code == 3
+
+
+def test_options_are_those_that_are_set_or_all(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    PaimonTable.create(str(location), schema=[("id", "INT")], options={"file.format": "orc", "x": "y"})
+    own = {one["key"]: one for one in told("options", location)["options"]}
+    assert set(own) == {"file.format", "x"}
+    assert (own["file.format"]["value"], own["file.format"]["default"]) == ("orc", "parquet")
+    assert not own["x"]["known"]
+    everything = {one["key"]: one for one in told("options", location, "--all")["options"]}
+    assert everything["bucket"]["value"] == "-1"
+    assert not everything["bucket"]["set"]
+
+
+def test_query_lists_who_writes_here(table: Path) -> None:
+    marks = {"paimon-stream.query-id": "q1", "paimon-stream.run-id": "r", "paimon-stream.checkpoint": "/ck"}
+    empty = {"commit.force-create-snapshot": "true"}
+    location = table.parent / "streamed"
+    PaimonTable.create(str(location), schema=[("id", "INT")], options=empty)
+    commit = PaimonTable.load(str(location)).new_commit("etl")
+    for batch in (0, 1, 4, 7):
+        commit.commit(batch, [], watermark=5, properties=marks)
+    assert told("query", location)["writers"][0]["last_rows"] is None
+    summary = BatchSummary(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
+    commit.commit(8, [], properties={**marks, **summary.properties()})
+    shown = run("query", location).stdout
+    assert all(text in shown for text in ("1,234", "4.0 KiB", "2.5 s"))
+    (one,) = told("query", location)["writers"]
+    names = ("files", "rows", "bytes", "partitions", "buckets", "write_millis")
+    assert [one[f"last_{name}"] for name in names] == [2, 1234, 4096, 1, 1, 2500]
+    assert (one["user"], one["query_id"], one["checkpoint"], one["runs"]) == ("etl", "q1", "/ck", 1)
+    assert (one["first_batch"], one["last_batch"], one["gaps"]) == (0, 8, [[2, 3], [5, 6]])
+    assert (one["last_snapshot"], one["batches"], one["watermark"], one["stream"]) == (5, 5, 5, False)
+    assert "2-3, 5-6" in run("query", location).stdout
+
+
+def test_files_of_some_partitions_are_listed(table: Path) -> None:
+    everything = told("files", table)["files"]
+    some = told("files", table, "--partition", "dt=2024-01-01,hr=0")["files"]
+    assert some == [one for one in everything if one["partition"] == {"dt": "2024-01-01", "hr": 0}]
+    day = told("files", table, "--partition", "dt=2024-01-01")["files"]
+    assert 0 < len(some) < len(day) < len(everything)
+    assert run("files", table, "--partition", "2024-01-01").exit_code == 2
+    assert run("files", table, "--partition", "nope=1").exit_code == code_of(errors.IncompatibleSchema("no"))
+
+
+# -- changing -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", CHANGING)
+def test_what_changes_something_is_shown_first_and_done_with_yes(table: Path, command: str) -> None:
+    before = contents(table)
+    arguments = CHANGING[command]
+    dry = run(command, table, *arguments)
+    assert (dry.exit_code, dry.stderr) == (5, ""), dry.stdout
+    assert "--yes" in dry.stdout
+    document = told(command, table, *arguments)
+    assert document["dry_run"] is True
+    assert contents(table) == before
+    done = run(command, table, *arguments, "--yes", "--json")
+    assert done.exit_code == 0, done.output
+    changed = json.loads(done.stdout)
+    assert changed["dry_run"] is False
+    assert set(changed) == set(document)
+    assert contents(table) != before
+    assert run("verify", table).exit_code == 0
+
+
+def test_what_has_nothing_to_do_ends_well_without_yes(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    PaimonTable.create(str(location), schema=[("id", "INT"), ("dt", "STRING")], partition_keys=["dt"])
+    for command, arguments in CHANGING.items():
+        if command not in ("tag delete", "rollback", "drop-partition"):
+            assert run(command, location, *arguments).exit_code == 0, command
+    assert run("drop-partition", location, "dt=x").exit_code == 0
+
+
+def test_tags_are_made_listed_and_used(table: Path) -> None:
+    assert run("tag create", table, "month end", "--snapshot", "2").exit_code == 0
+    assert run("tag create", table, "for-a-while", "--time-retained", "90 d").exit_code == 0
+    listed = {one["name"]: one["snapshot"]["id"] for one in told("tag list", table)["tags"]}
+    assert listed == {"kept": 1, "month end": 2, "for-a-while": 3}
+    assert run("tag create", table, "kept").exit_code == 4
+    assert run("rollback", table, "kept", "--yes").exit_code == 0
+    assert told("stats", table)["snapshots"]["latest"] == 1
+
+
+def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
+    document = told("compact-manifests", table)
+    assert (document["manifests_before"], document["manifests_after"]) == (3, 1)
+    assert told("snapshots", table)["snapshots"][0]["id"] == document["snapshot_id"] == 4
+    assert "nothing to merge" in run("compact-manifests", table).stdout
+
+
+def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> None:
+    checkpoint = table.parent / "checkpoint"
+    checkpoint.mkdir()
+    safe = told("doctor", table, "--checkpoint", str(checkpoint))
+    assert (safe["safe"], safe["streams"][0]["verdict"]) == (True, "fresh")
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+    again = run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden", "--json")
+    assert again.exit_code == 1
+    (stream,) = json.loads(again.stdout)["streams"]
+    assert stream["verdict"] == "CheckpointReset"
+    assert "What to do" in run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden").stdout
+    file = told("files", table)["files"][0]["path"]
+    Path(file).unlink()
+    assert run("verify", table).exit_code == 1
+    assert not told("verify", table)["healthy"]
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------
+
+
+def every_command() -> Iterator[tuple[str, list[str]]]:
+    yield from ((command, []) for command in READING)
+    yield from CHANGING.items()
+    yield "tag create", ["name"]
+    yield "compact-manifests", []
+
+
+@pytest.mark.parametrize(("command", "arguments"), list(every_command()), ids=lambda given: str(given))
+def test_a_missing_table_is_one_line_and_3(tmp_path: Path, command: str, arguments: list[str]) -> None:
+    result = run(command, tmp_path / "nothing", *arguments, "--json")
+    assert result.exit_code == 3
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("paimon-stream: NotFound: There is no Paimon table at")
+    error = json.loads(result.stdout)["error"]
+    assert (error["type"], error["exit_code"]) == ("NotFound", 3)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (c, a)
+        for c, a in every_command()
+        if c not in ("snapshots", "verify", "schema", "options", "tag list", "repair-hints")
+    ],
+    ids=lambda given: str(given),
+)
+def test_a_broken_table_is_one_line_and_changes_nothing(
+    table: Path, command: str, arguments: list[str]
+) -> None:
+    for one in (2, 3):
+        (table / "snapshot" / f"snapshot-{one}").write_text("{")
+    if command == "tag delete":
+        (table / "tag" / "tag-kept").write_text("{")
+    before = contents(table)
+    result = run(command, table, *arguments, "--json")
+    if command == "doctor":
+        assert result.exit_code == 0  # nobody's stream
+    else:
+        assert result.exit_code == 4, result.output
+        (line,) = result.stderr.splitlines()
+        assert "CorruptMetadata" in line
+        assert json.loads(result.stdout)["error"]["type"] == "CorruptMetadata"
+    assert contents(table) == before
+
+
+def test_verify_finds_what_is_broken_instead_of_failing(table: Path) -> None:
+    (table / "snapshot" / "snapshot-2").write_text("{")
+    result = run("verify", table, "--json")
+    assert result.exit_code == 1
+    assert any(one["path"] == "snapshot/snapshot-2" for one in json.loads(result.stdout)["findings"])
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may read and write everything, so root becomes nobody meanwhile."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_table(table: Path) -> Iterator[Path]:
+    """The table in a folder that everybody may look into."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(shutil.copytree(table, Path(folder) / "t"))
+        for one in Path(folder).rglob("*"):
+            one.chmod(0o755)
+
+
+def test_a_table_that_may_not_be_written_is_read_and_refused(open_table: Path) -> None:
+    (open_table / "snapshot").chmod(0o555)
+    with without_rights():
+        assert run("snapshots", open_table).exit_code == 0
+        refused = run("truncate", open_table, "--yes")
+    assert refused.exit_code == 4
+    assert "PermissionDenied" in refused.stderr
+
+
+@pytest.mark.parametrize("closed", [".", "schema", "snapshot", "manifest"])
+def test_a_table_that_may_not_be_read_is_one_line_and_4(open_table: Path, closed: str) -> None:
+    (open_table / closed).chmod(0o000)
+    with without_rights():
+        refused = run("stats", open_table)
+    (line,) = refused.stderr.splitlines()
+    assert (refused.exit_code, refused.stdout) == (4, ""), line
+    assert "PermissionDenied" in line
+    assert str(open_table / closed) in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["files"],
+        ["files", "t", "--snapshot", "0"],
+        ["files", "t", "--snapshot", "x"],
+        ["files", "t", "u"],
+        ["snapshots", "t", "--nonsense"],
+        ["snapshots", "t", "--storage-option", "nonsense"],
+        ["expire", "t", "--older-than", "soon"],
+        ["tag"],
+        ["tag", "create", "t"],
+        ["tag", "create", "t", "n", "--time-retained", "soon"],
+        ["drop-partition", "t"],
+        ["doctor", "t", "--user", "u", "--name", "n"],
+    ],
+)
+def test_a_wrong_command_line_is_2_and_says_why(tmp_path: Path, arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, [str(tmp_path) if one == "t" else one for one in arguments])
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+    assert result.stdout == ""
+
+
+def test_what_the_table_refuses_is_1_or_3(table: Path) -> None:
+    assert run("files", table, "--snapshot", "9").exit_code == 3
+    assert run("rollback", table, "9").exit_code == 3
+    assert run("tag delete", table, "nobody").exit_code == 3
+    assert run("orphans", table, "--older-than", "1 min").exit_code == 1
+    assert run("expire", table, "--retain-max", "1", "--retain-min", "2").exit_code == 1
+    assert run("drop-partition", table, "nonsense=1").exit_code == 1
+    assert run("snapshots", table, "--storage-option", "secret=hunter2").exit_code == 1
+    assert "hunter2" not in run("snapshots", table, "--storage-option", "secret=hunter2").output
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
+    assert "Traceback" not in run("stats", tmp_path).stderr
+    assert "Traceback" in run("stats", tmp_path, "--debug").stderr
+
+
+def test_a_defect_is_a_line_and_a_code_of_its_own(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(LocalStorage, "list_names", broken)
+    result = run("snapshots", table)
+    assert result.exit_code == 70
+    assert result.stderr.startswith("paimon-stream: unexpected RuntimeError: boom.")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_is_a_line_and_130(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalStorage, "read", interrupted)
+    for command in READING:
+        result = run(command, table)
+        assert (result.exit_code, result.stdout) == (130, ""), command
+        assert result.stderr.startswith("paimon-stream: interrupted.")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_every_error_has_a_code_that_is_documented() -> None:
+    for name in errors.__all__:
+        assert code_of(getattr(errors, name)("text")) in MEANING
+    assert code_of(errors.NotFound("x", table="t")) == 3
+    assert code_of(errors.NotFound("x", path="t/file")) == 4
+
+
+# -- help, page, start --------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_with_what_it_says_of_itself() -> None:
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", result.stdout, re.MULTILINE), name
+    for code in MEANING:
+        assert re.search(rf"^ +{code}  ", result.stdout, re.MULTILINE), code
+
+
+@pytest.mark.parametrize("command", [name for name, _ in every_command()])
+def test_help_of_a_command_has_an_example_and_needs_no_table(command: str) -> None:
+    result = CliRunner().invoke(cli, [*command.split(), "--help"])
+    assert result.exit_code == 0
+    assert f"  paimon-stream {command} " in result.stdout
+    assert "--json" in result.stdout
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert page == render(), "run: python -m paimon_stream.cli.page > docs/cli.md"
+    for command, _ in every_command():
+        assert f"\n## `{command} TABLE" in page, command
+
+
+def test_starting_costs_neither_pyspark_nor_arrow() -> None:
+    code = (
+        "import sys, paimon_stream.cli.app as app\n"
+        "try: app.cli.main(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "bad = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'fastavro'} & set(sys.modules)\n"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_the_extra_one_line_names_it() -> None:
+    code = "import sys; sys.modules['click'] = None; from paimon_stream.cli import main; main(['stats', 't'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "paimon-stream: The command line needs click, which is not installed. Install paimon-stream with its "
+        "extra 'cli': in a checkout of it, run pip install '.[cli]'"
+    ]
+
+
+def test_the_module_runs_and_a_closed_pipe_is_no_error(table: Path) -> None:
+    command = [sys.executable, "-m", "paimon_stream", "files", str(table)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_ctrl_c_ends_a_running_command_with_130_and_one_line(table: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from paimon_stream.storage.local import LocalStorage\n"
+        "LocalStorage.read = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "from paimon_stream.cli import main\n"
+        "main(['snapshots', sys.argv[1]])"
+    )
+    command = [sys.executable, "-c", code, str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "interrupted" in done.stderr
+
+
+# -- how values look ----------------------------------------------------------------------------------
+
+
+def test_times_sizes_and_counts_for_people() -> None:
+    assert iso(0) == "1970-01-01T00:00:00.000Z"
+    assert (iso(None), iso(2**62)) == (None, None)
+    assert [size(one) for one in (0, 1023, 1536, 2**31)] == ["0 B", "1023 B", "1.5 KiB", "2.0 GiB"]
+    assert [count(one, "file") for one in (0, 1, 2000)] == ["0 files", "1 file", "2,000 files"]
+    assert count(2, "batch") == "2 batches"
+    assert ranges([(1, 1), (3, 9)]) == "1, 3-9"
+    assert ranges([(n, n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+    assert [plain(one) for one in (None, True, 1234, "x")] == ["-", "yes", "1,234", "x"]
+    assert jsonable({"b": b"x", "t": (1, 2)}) == {"b": "eA==", "t": [1, 2]}
+
+
+def test_a_name_cannot_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    options = {"commit.force-create-snapshot": "true"}
+    PaimonTable.create(str(location), schema=[("id", "INT")], options=options)
+    PaimonTable.load(str(location)).new_commit("me\x1b[2J[red]\nforged").commit(0, [])
+    shown = run("query", location).stdout
+    assert "\x1b" not in shown
+    assert "[red]" in shown
+    assert told("query", location)["writers"][0]["user"] == "me\x1b[2J[red]\nforged"
+
+
+def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress() as tell:
+        tell("files", 1, 2)
+        tell("files", 2, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, _environ={"TERM": "xterm"})
+    with progress(console) as tell:
+        for done in range(0, 1001, 250):
+            tell("[red]manifests", done, 2000)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "[red]manifests" in shown, "names are no markup"
+    assert "1000/2000" in shown
+    assert re.search(r"[\d,]+/s", shown)
+    assert re.search(r"\d:\d\d:\d\d", shown)
+    assert "━" in shown
+
+
+def test_nothing_to_list_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Answer(document={}, parts=[Listing([], [], "There is nothing.")]), as_json=False)
+    assert capsys.readouterr().out.strip() == "There is nothing."
+
+
+def test_golden_tables_of_all_kinds_can_be_looked_into(tmp_path: Path) -> None:
+    for name in ("pk_updates", "overwritten", "expired", "partition_types", "append_compacted"):
+        path = tmp_path / name
+        shutil.copytree(ROOT / "tests" / "golden" / name / "db.db" / "t", path)
+        for command in ("snapshots", "files", "manifests", "partitions", "stats", "query"):
+            result = run(command, path, "--json")
+            assert result.exit_code == 0, (name, command, result.output)
+            json.loads(result.stdout)

@@ -1,0 +1,591 @@
+"""The check after publishing: which snapshots are part of the table, and which are void.
+
+A writer is paused between staging and the put (or between the put and the check) while the table goes
+on without it; then it goes on. Each test is one thing that may have happened meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from paimon_stream.commit.committer import CommitRequest, Committer, Nothing, Outcome, Published, Superseded
+from paimon_stream.commit.observer import Phase
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    HistoryUnknown,
+    TableReplaced,
+    TableRolledBack,
+)
+from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
+from paimon_stream.table.table import create_table, load_table
+from tests.kits.commits import FIELDS, Bench
+
+
+@dataclass
+class At:
+    """Does something when a phase is reached for the first time."""
+
+    phase: Phase
+    action: Callable[[], object]
+    done: bool = False
+    phases: list[Phase] = field(default_factory=list)
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        self.phases.append(phase)
+        if phase is self.phase and not self.done:
+            self.done = True
+            self.action()
+
+
+def others(bench: Bench, count: int, start: int = 0) -> None:
+    """Other writers commit."""
+    for number in range(start, start + count):
+        message = bench.message(f"other-{number}", dt="b", bucket=0)
+        bench.committer().commit(bench.request(number, [message], user="other"))
+
+
+def rollback(bench: Bench, to: int) -> None:
+    """As Java rolls back: first the hint, then the snapshots from the newest down."""
+    bench.storage.write("snapshot/LATEST", str(to).encode())
+    for snapshot_id in reversed(bench.snapshots.ids()):
+        if snapshot_id > to:
+            bench.storage.delete(f"snapshot/snapshot-{snapshot_id}")
+
+
+def paused(
+    bench: Bench, phase: Phase, action: Callable[[], object], **more: object
+) -> tuple[Outcome, At, CommitRequest]:
+    observer = At(phase, action)
+    request = bench.request(0, [bench.message("mine", dt="a")], **more)  # type: ignore[arg-type]
+    return bench.committer(observer=observer).commit(request), observer, request
+
+
+def trusted() -> bool:
+    return True
+
+
+# -- how closely it is looked --------------------------------------------------------------------------
+
+
+def listings(storage: FaultyStorage) -> int:
+    return sum(verb == "list_files" and path == "snapshot" for verb, path in storage.operations)
+
+
+def test_a_swift_commit_lists_no_snapshots_and_every_so_often_one_does_all_the_same() -> None:
+    bench = Bench()
+    others(bench, 1)
+    storage = FaultyStorage(bench.storage)
+    committer, listed = bench.committer(storage), []
+    for number in range(300):
+        before = listings(storage)
+        committer.commit(bench.request(number, [bench.message(f"f{number}")]))
+        listed.append(listings(storage) - before)
+    assert listed[0] == 2  # the committer is new
+    assert listed[1:255] == [0] * 254
+    assert sum(listed[255:]) == 2
+
+
+def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_elsewhere() -> None:
+    bench = Bench(options={"commit.max-retries": "1"})
+    others(bench, 1)
+
+    def meanwhile() -> None:
+        """Somebody rolls the table back, and a snapshot that was built on what went is published."""
+        others(bench, 3, start=1)
+        late = bench.storage.read("snapshot/snapshot-4")
+        rollback(bench, 1)
+        bench.storage.write("snapshot/snapshot-4", late)
+        bench.clock.sleep(2)
+
+    with pytest.raises(CommitContended):
+        paused(bench, Phase.STAGED, meanwhile)
+    assert bench.snapshots.ids() == [1, 4]
+
+
+# -- lost races ----------------------------------------------------------------------------------------
+
+
+def test_a_lost_race_is_tried_again_on_the_newest_snapshot_and_leaves_nothing() -> None:
+    bench = Bench()
+    outcome, observer, _ = paused(bench, Phase.STAGED, lambda: others(bench, 3))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (4, 2)
+    assert observer.phases.count(Phase.DISCARDED) == 1
+    bench.audit(["mine", "other-0", "other-1", "other-2"], orphans=True)
+
+
+def test_the_phases_come_in_their_order() -> None:
+    bench = Bench()
+    _, observer, _ = paused(bench, Phase.STAGED, lambda: others(bench, 1))
+    attempt = [Phase.BASE_READ, Phase.CHECKED, Phase.STAGED]
+    assert observer.phases == [
+        *attempt,
+        Phase.DISCARDED,
+        *attempt,
+        Phase.PUBLISHED,
+        Phase.CONFIRMED,
+        Phase.HINTED,
+    ]
+
+
+def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
+    bench = Bench(options={"manifest.merge-min-count": "2"})
+    others(bench, 3)
+    observer = At(Phase.STAGED, lambda: others(bench, 1, start=3))
+    request = bench.request(0, [bench.message("mine")])
+    outcome = bench.committer(observer=observer).commit(request)
+    assert isinstance(outcome, Published)
+    assert outcome.attempts == 2
+    # What the other writer merged meanwhile no longer holds what our merge was made from, so nothing is
+    # merged at all; its own merge stays.
+    made_by_us = {name for name in bench.metadata_of(5) if request.stage_uuid in name}
+    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {
+        name for name in made_by_us if "list" in name
+    }
+    bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
+
+
+def test_a_merge_of_manifests_that_still_lie_side_by_side_is_put_in_their_place() -> None:
+    bench = Bench(options={"manifest.merge-min-count": "3"})
+    others(bench, 3)  # three manifests: we merge them, and so would the next writer with the same options
+    lazy = load_table(bench.storage, {"manifest.merge-min-count": "99"})
+    raced = Committer(lazy, runtime=bench.runtime)
+    message = bench.message("other-3")
+    observer = At(Phase.STAGED, lambda: raced.commit(bench.request(3, [message], user="other")))
+    storage = FaultyStorage(bench.storage)
+    request = bench.request(0, [bench.message("mine")])
+    outcome = bench.committer(storage, observer).commit(request)
+    assert isinstance(outcome, Published)
+    names = [meta.file_name for meta in bench.metas_of(outcome.snapshot)]
+    assert names[0] == f"manifest-{request.stage_uuid}-0", "the merge of the first attempt"
+    assert len(names) == 3
+    read = [path for verb, path in storage.operations if verb == "read" and "manifest/manifest-" in path]
+    assert len([path for path in read if "list" not in path]) == 3, "nothing is read for it again"
+    bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
+
+
+# -- above K -------------------------------------------------------------------------------------------
+
+
+def test_others_building_on_our_snapshot_before_we_look_leave_it_published() -> None:
+    bench = Bench()
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, lambda: others(bench, 3))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (1, 1)
+    bench.audit(["mine", "other-0", "other-1", "other-2"], orphans=True)
+
+
+def test_our_manifest_merged_by_who_came_next_is_found_by_our_files() -> None:
+    bench = Bench(options={"manifest.merge-min-count": "1"})
+    others(bench, 1)
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, lambda: others(bench, 2, start=1))
+    assert isinstance(outcome, Published)
+    assert outcome.snapshot.id == 2
+    following = bench.snapshots.get(3)
+    names = {m.file_name for m in bench.manifests.read_list(following.base_manifest_list)}
+    delta = {m.file_name for m in bench.manifests.delta(outcome.snapshot)}
+    assert not names & delta, "the follower has merged our manifest away"
+    bench.audit(["mine", "other-0", "other-1", "other-2"])
+
+
+def test_an_expired_id_created_again_is_void_and_the_commit_is_made_on_the_newest() -> None:
+    bench = Bench()
+    others(bench, 2)
+
+    def go_on() -> None:
+        others(bench, 4, start=2)
+        bench.expire(4)
+
+    outcome, _, _ = paused(bench, Phase.STAGED, go_on, fence=trusted)
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (7, 2)
+    assert bench.snapshots.ids() == [5, 6, 7]
+    bench.audit(["mine", *(f"other-{n}" for n in range(6))])
+
+
+def test_a_batch_commit_needs_no_window() -> None:
+    bench = Bench()
+    others(bench, 2)
+
+    def go_on() -> None:
+        others(bench, 4, start=2)
+        bench.expire(4)
+
+    observer = At(Phase.STAGED, go_on)
+    request = bench.request(2**63 - 1, [bench.message("mine")])
+    outcome = bench.committer(observer=observer).commit(request)
+    assert isinstance(outcome, Published)
+    assert outcome.snapshot.id == 7
+
+
+def test_without_a_fence_a_window_that_expired_stops_the_commit() -> None:
+    bench = Bench()
+    others(bench, 2)
+
+    def go_on() -> None:
+        others(bench, 4, start=2)
+        bench.expire(4)
+
+    with pytest.raises(HistoryUnknown) as caught:
+        paused(bench, Phase.STAGED, go_on)
+    assert caught.value.context["batch"] == 0
+    bench.audit([f"other-{n}" for n in range(6)])
+
+
+def test_our_snapshot_that_expired_before_we_looked_is_published_because_its_files_are_live() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def go_on() -> None:
+        others(bench, 4, start=1)
+        bench.expire(4)
+
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, go_on)
+    assert isinstance(outcome, Published)
+    assert outcome.snapshot.id == 2
+    bench.audit(["mine", *(f"other-{n}" for n in range(5))])
+
+
+def test_our_snapshot_that_vanished_without_a_trace_is_unknown_and_nothing_is_deleted() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def go_on() -> None:
+        bench.storage.delete("snapshot/snapshot-2")
+
+    with pytest.raises(CommitUnknown) as caught:
+        paused(bench, Phase.PUBLISHED, go_on)
+    assert caught.value.context["snapshot"] == 2
+    assert len(bench.orphans()) == 3
+
+
+def test_a_follower_whose_base_lacks_our_files_makes_ours_void() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def go_on() -> None:
+        # A writer that was built on another snapshot 2, which ours has replaced in its absence.
+        ours = bench.storage.read("snapshot/snapshot-2")
+        bench.storage.delete("snapshot/snapshot-2")
+        others(bench, 2, start=1)
+        bench.storage.write("snapshot/snapshot-2", ours)
+
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, go_on, fence=trusted)
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (4, 2)
+    assert bench.snapshots.ids() == [1, 3, 4]
+    assert bench.live_names() == ["mine", "other-0", "other-1", "other-2"]
+
+
+# -- none above K --------------------------------------------------------------------------------------
+
+
+def test_a_base_that_expired_right_after_the_put_does_no_harm() -> None:
+    bench = Bench()
+    others(bench, 3)
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, lambda: bench.expire(3))
+    assert isinstance(outcome, Published)
+    assert outcome.snapshot.id == 4
+    assert bench.snapshots.ids() == [4]
+    bench.audit(["mine", "other-0", "other-1", "other-2"])
+
+
+def test_a_snapshot_on_a_base_that_was_rolled_back_is_void_and_removed() -> None:
+    bench = Bench()
+    others(bench, 3)
+    with pytest.raises(CommitUnknown) as caught:  # somebody may have built on it before it was removed
+        paused(bench, Phase.STAGED, lambda: rollback(bench, 1))
+    assert isinstance(caught.value.__cause__, TableRolledBack)
+    assert bench.snapshots.ids() == [1]
+    bench.audit(["other-0"])
+
+
+def test_a_rollback_between_put_and_check_makes_the_snapshot_void() -> None:
+    bench = Bench()
+    others(bench, 3)
+
+    def go_on() -> None:
+        bench.storage.delete("snapshot/snapshot-3")
+        bench.storage.delete("snapshot/snapshot-2")
+        bench.storage.write("snapshot/LATEST", b"1")
+
+    with pytest.raises(CommitUnknown):  # what became of the void one is only seen from the next snapshot on
+        paused(bench, Phase.PUBLISHED, go_on)
+    assert bench.snapshots.ids() == [1]
+    assert bench.live_names() == ["other-0"]
+
+
+def test_a_base_that_was_rolled_back_and_made_anew_makes_the_snapshot_void() -> None:
+    bench = Bench()
+    others(bench, 3)
+
+    def go_on() -> None:
+        rollback(bench, 2)
+        others(bench, 1, start=7)
+
+    with pytest.raises(CommitUnknown) as caught:
+        paused(bench, Phase.STAGED, go_on)
+    assert isinstance(caught.value.__cause__, TableRolledBack)
+    assert bench.live_names() == ["other-0", "other-1", "other-7"]
+
+
+def test_a_base_made_anew_right_after_the_put_makes_the_snapshot_void() -> None:
+    bench = Bench()
+    others(bench, 3)
+
+    def go_on() -> None:
+        ours = bench.storage.read("snapshot/snapshot-4")
+        rollback(bench, 2)
+        others(bench, 1, start=7)
+        bench.storage.write("snapshot/snapshot-4", ours)
+
+    with pytest.raises(CommitUnknown) as caught:
+        paused(bench, Phase.PUBLISHED, go_on)
+    assert isinstance(caught.value.__cause__, TableRolledBack)
+    assert bench.live_names() == ["other-0", "other-1", "other-7"]
+
+
+def test_a_void_snapshot_that_a_dead_writer_left_far_below_is_no_sign_of_a_rollback() -> None:
+    bench = Bench()
+    others(bench, 8)
+    left = bench.storage.read("snapshot/snapshot-2")
+    bench.expire(5)
+    bench.storage.write("snapshot/snapshot-2", left)  # outside of the lineage 6, 7, 8
+    committer_done, _, _ = paused(bench, Phase.PUBLISHED, lambda: forget(bench, 6, 7, 8))
+    assert isinstance(committer_done, Published)
+    assert bench.snapshots.ids() == [2, 9]
+    assert bench.live_names().count("mine") == 1
+
+
+def forget(bench: Bench, *ids: int) -> None:
+    for one in ids:
+        bench.storage.delete(f"snapshot/snapshot-{one}")
+
+
+def test_a_snapshot_replaced_by_a_writer_without_atomic_publish_is_lost_and_made_again() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def clobber() -> None:
+        ours = bench.storage.read("snapshot/snapshot-2")
+        bench.storage.delete("snapshot/snapshot-2")
+        others(bench, 1, start=1)
+        assert bench.storage.read("snapshot/snapshot-2") != ours
+
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, clobber)
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (3, 2)
+    bench.audit(["mine", "other-0", "other-1"])
+
+
+def test_a_replaced_snapshot_on_which_somebody_had_built_counts_as_published() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    def build_and_clobber() -> None:
+        """One writer publishes snapshot 3 on ours and looks no further; then another replaces ours."""
+        foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
+        with pytest.raises(KeyboardInterrupt):
+            foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))
+        ours = bench.snapshots.get(2)
+        third = Snapshot(
+            **{
+                name: getattr(ours, name)
+                for name in ours.__slots__
+                if name not in ("delta_manifest_list", "commit_user")
+            },
+            commit_user="third",
+            delta_manifest_list=bench.snapshots.get(1).delta_manifest_list,
+        )
+        bench.storage.write("snapshot/snapshot-2", encode_snapshot(third))
+
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, build_and_clobber)
+    assert isinstance(outcome, Published)
+    assert bench.live_names().count("mine") == 1
+
+
+def test_a_replaced_snapshot_that_somebody_builds_on_later_is_found_by_the_next_attempt() -> None:
+    bench = Bench()
+    others(bench, 1)
+    held: list[bytes] = []
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    def replace_ours() -> None:
+        """A writer has staged snapshot 3 on ours, and is slow; meanwhile another one replaces ours."""
+        foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
+        with pytest.raises(KeyboardInterrupt):
+            foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))
+        held.append(bench.storage.read("snapshot/snapshot-3"))
+        forget(bench, 2, 3)
+        bench.committer().commit(bench.request(0, [bench.message("third")], user="third"))
+
+    class Watch(At):
+        def reached(self, phase: Phase, identifier: int) -> None:
+            super().reached(phase, identifier)
+            if phase is Phase.DISCARDED:
+                bench.storage.write("snapshot/snapshot-3", held.pop())
+
+    outcome = bench.committer(observer=Watch(Phase.PUBLISHED, replace_ours)).commit(
+        bench.request(0, [bench.message("mine")])
+    )
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (2, 2)
+    assert bench.snapshots.ids() == [1, 2, 3]
+    assert bench.live_names() == ["mine", "other-0", "other-1"]
+
+
+# -- the storage's answers -----------------------------------------------------------------------------
+
+
+def test_a_put_that_took_effect_without_an_answer_and_was_built_upon_is_not_made_twice() -> None:
+    bench = Bench()
+    others(bench, 1)
+    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER)])
+    outcome = bench.committer(storage).commit(bench.request(0, [bench.message("mine")]))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (2, 1)
+    bench.audit(["mine", "other-0"], orphans=True)
+
+
+def test_a_put_without_an_answer_that_somebody_else_preceded_is_made_again() -> None:
+    bench = Bench()
+    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.BEFORE)])
+    observer = At(Phase.STAGED, lambda: others(bench, 1))
+    outcome = bench.committer(storage, observer).commit(bench.request(0, [bench.message("mine")]))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (2, 2)
+    bench.audit(["mine", "other-0"])
+
+
+def test_a_put_without_an_answer_that_expired_and_was_put_again_is_found_by_its_files() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    class Lossy(FaultyStorage):
+        """Loses the first answer, and by the next try the table has gone on and expired."""
+
+        def put_if_absent(self, path: str, data: bytes) -> object:  # type: ignore[override]
+            try:
+                return super().put_if_absent(path, data)
+            finally:
+                if path == "snapshot/snapshot-2" and len(bench.snapshots.ids()) == 2:
+                    others(bench, 4, start=1)
+                    bench.expire(4)
+
+    storage = Lossy(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER)])
+    outcome = bench.committer(storage).commit(bench.request(0, [bench.message("mine")]))
+    assert isinstance(outcome, Published)
+    assert bench.live_names().count("mine") == 1
+
+
+# -- somebody else did it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identifier", [5, 6])
+def test_the_same_user_with_this_identifier_or_a_later_one_supersedes_the_commit(identifier: int) -> None:
+    bench = Bench()
+    seen = bench.snapshots.latest()
+    twin = bench.request(identifier, [bench.message("twin")])
+    assert isinstance(bench.committer().commit(twin), Published)
+    outcome = bench.committer().commit(bench.request(5, [bench.message("mine")], seen=seen))
+    assert isinstance(outcome, Superseded)
+    assert outcome.snapshot == bench.latest()
+    bench.audit(["twin"], orphans=True)
+
+
+def test_a_commit_superseded_between_staging_and_put_publishes_nothing_and_leaves_nothing() -> None:
+    bench = Bench()
+
+    def twin() -> None:
+        bench.committer().commit(bench.request(0, [bench.message("twin")], seen=None))
+
+    outcome, _, _ = paused(bench, Phase.STAGED, twin, seen=None)
+    assert isinstance(outcome, Superseded)
+    bench.audit(["twin"], orphans=True)
+
+
+def test_an_earlier_identifier_or_another_user_supersedes_nothing() -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(4, [bench.message("earlier")]))
+    bench.committer().commit(bench.request(5, [bench.message("other")], user="you"))
+    outcome = bench.committer().commit(bench.request(5, [bench.message("mine")], seen=None))
+    assert isinstance(outcome, Published)
+    bench.audit(["earlier", "mine", "other"], orphans=True)
+
+
+def test_a_batch_commit_of_the_same_user_supersedes_nothing() -> None:
+    bench = Bench()
+    batch = 2**63 - 1
+    bench.committer().commit(bench.request(batch, [bench.message("batch-1")]))
+    again = bench.committer().commit(bench.request(batch, [bench.message("batch-2")], seen=None))
+    assert isinstance(again, Published)
+    outcome = bench.committer().commit(bench.request(5, [bench.message("mine")], seen=None))
+    assert isinstance(outcome, Published)
+    bench.audit(["batch-1", "batch-2", "mine"], orphans=True)
+
+
+# -- the table itself ----------------------------------------------------------------------------------
+
+
+def drop_and_create(bench: Bench) -> None:
+    bench.storage.clear()  # type: ignore[attr-defined]
+    bench.clock.advance(5000)
+    assert create_table(bench.storage, FIELDS, runtime=bench.runtime) is not None
+
+
+@pytest.mark.parametrize("phase", [Phase.BASE_READ, Phase.STAGED, Phase.PUBLISHED])
+def test_a_table_that_was_dropped_and_created_again_gets_nothing(phase: Phase) -> None:
+    bench = Bench()
+    others(bench, 2)
+    with pytest.raises((TableReplaced, CommitUnknown)):
+        paused(bench, phase, lambda: drop_and_create(bench))
+    assert bench.snapshots.ids() == []
+
+
+def test_a_replaced_table_is_noticed_before_anything_is_written() -> None:
+    bench = Bench()
+    others(bench, 2)
+    committer = bench.committer()
+    request = bench.request(0, [bench.message("mine")])
+    drop_and_create(bench)
+    with pytest.raises(TableReplaced):
+        committer.commit(request)
+    assert bench.metadata_files() == set()
+
+
+def test_a_table_that_went_back_behind_what_was_judged_is_refused() -> None:
+    bench = Bench()
+    others(bench, 3)
+    request = bench.request(0, [bench.message("mine")])
+    rollback(bench, 1)
+    with pytest.raises(TableRolledBack):
+        bench.committer().commit(request)
+
+
+def test_a_judged_snapshot_that_was_made_anew_is_refused() -> None:
+    bench = Bench()
+    others(bench, 3)
+    request = bench.request(0, [bench.message("mine")])
+    rollback(bench, 2)
+    others(bench, 4, start=5)
+    with pytest.raises(TableRolledBack):
+        bench.committer().commit(request)
+
+
+def test_nothing_to_commit_touches_nothing() -> None:
+    bench = Bench()
+    storage = FaultyStorage(bench.storage)
+    committer = bench.committer(storage)
+    before = len(storage.operations)
+    assert isinstance(committer.commit(bench.request(0)), Nothing)
+    assert len(storage.operations) == before

@@ -1,0 +1,348 @@
+"""Committing without Spark: replays are found, nothing is dropped in silence, abort spares what lives."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+
+import pytest
+
+from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import (
+    DeletedFiles,
+    HistoryUnknown,
+    PaimonStreamError,
+    SharedCheckpoint,
+    UnsupportedFeature,
+    UnsupportedTable,
+)
+from paimon_stream.format.entries import IndexFileMeta
+from paimon_stream.format.journal_entry import JournalEntry
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.options import Options
+from paimon_stream.stream.writable import check_writable
+from paimon_stream.table.journal import Journal
+from paimon_stream.table.table import load_table
+from tests.kits.commits import Bench, data_file
+
+
+def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:
+    return TableCommit(bench.table, user, runtime=bench.runtime, **more)  # type: ignore[arg-type]
+
+
+# -- commit ----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_reports_what_it_published() -> None:
+    bench = Bench()
+    report = table_commit(bench).commit(3, [bench.message("a"), bench.message("b", rows=5)], watermark=9)
+    assert (report.outcome, report.snapshot_id, report.identifier) == ("committed", 1, 3)
+    assert (report.rows, report.files, report.bytes, report.attempts) == (15, 2, 8, 1)
+    assert (report.location, report.user, report.reused) == (bench.storage.location, "me", False)
+    assert list(report.phases) == ["base", "check", "stage", "publish", "confirm", "hint"]
+    assert bench.latest().watermark == 9
+
+
+def test_a_commit_of_nothing_reports_empty() -> None:
+    bench = Bench()
+    report = table_commit(bench).commit(3, [])
+    assert (report.outcome, report.snapshot_id, report.rows, report.millis) == ("empty", None, 0, 0)
+    assert bench.snapshots.ids() == []
+
+
+def test_properties_are_stored_on_the_snapshot() -> None:
+    bench = Bench()
+    table_commit(bench).commit(0, [bench.message("a")], properties={"k": "v"})
+    assert dict(bench.latest().properties) == {"k": "v"}
+
+
+def test_a_blind_commit_does_not_look_back() -> None:
+    bench = Bench()
+    mine = table_commit(bench)
+    for name in ("a", "b"):
+        mine.commit(0, [bench.message(name)])
+    bench.audit(["a", "b"])
+
+
+@dataclass
+class Twin:
+    """The same user publishes an identifier while ours is staged."""
+
+    bench: Bench
+    identifier: int
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if phase is Phase.STAGED and "twin" not in self.bench.live_names():
+            table_commit(self.bench).commit(self.identifier, [self.bench.message("twin")])
+
+
+@pytest.mark.parametrize("identifier", [4, 5])
+def test_a_second_writer_under_the_same_user_is_an_error_of_a_blind_commit(identifier: int) -> None:
+    bench = Bench()
+    with pytest.raises(SharedCheckpoint) as caught:
+        table_commit(bench, observer=Twin(bench, identifier)).commit(4, [bench.message("mine")])
+    assert caught.value.context["batch"] == 4
+    bench.audit(["twin"], orphans=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"type": "format-table"}, UnsupportedTable),
+        ({"row-tracking.enabled": "true"}, UnsupportedFeature),
+        ({"data-evolution.enabled": "true"}, UnsupportedFeature),
+        ({"branch": "dev"}, UnsupportedFeature),
+        ({"manifest.format": "orc"}, UnsupportedFeature),
+    ],
+)
+def test_tables_whose_commits_are_more_than_messages_are_refused(
+    options: dict[str, str], error: type[PaimonStreamError]
+) -> None:
+    table = Bench().table
+    with pytest.raises(error):
+        TableCommit(replace(table, options=Options(options)), "me")
+
+
+def test_what_another_engine_prepared_for_a_table_with_a_key_is_committed_as_it_is() -> None:
+    bench = Bench(options={"bucket": "2", "deletion-vectors.enabled": "true"}, keys=("id",))
+    with pytest.raises(UnsupportedFeature):
+        check_writable(bench.table)
+    for number in range(2):
+        table_commit(bench).commit(number, [bench.message(f"f{number}")])
+    assert {e.file.min_sequence_number for e in bench.live()} == {0}
+
+
+# -- filter_and_commit -----------------------------------------------------------------------------------
+
+
+def test_a_replay_publishes_only_what_is_newer_than_the_last_commit() -> None:
+    bench = Bench()
+    messages = {n: [bench.message(f"f{n}")] for n in range(4)}
+    mine = table_commit(bench)
+    assert mine.filter_and_commit({1: messages[1], 0: messages[0]}) == 2
+    assert table_commit(bench).filter_and_commit(messages) == 2
+    assert table_commit(bench).filter_and_commit(messages) == 0
+    bench.audit([f"f{n}" for n in range(4)])
+    assert [bench.snapshots.get(n).commit_identifier for n in range(1, 5)] == [0, 1, 2, 3]
+
+
+def test_other_users_do_not_filter() -> None:
+    bench = Bench()
+    table_commit(bench, "you").filter_and_commit({5: [bench.message("a")]})
+    assert table_commit(bench).filter_and_commit({5: [bench.message("b")]}) == 1
+
+
+def test_a_batch_commit_of_the_same_user_does_not_swallow_later_commits() -> None:
+    bench = Bench()
+    table_commit(bench).commit(0, [bench.message("a")])
+    table_commit(bench).commit(BATCH_IDENTIFIER, [bench.message("b")])
+    assert table_commit(bench).filter_and_commit({0: [bench.message("c")], 1: [bench.message("d")]}) == 1
+    bench.audit(["a", "b", "d"])
+
+
+def test_nothing_to_replay_is_nothing() -> None:
+    bench = Bench()
+    assert table_commit(bench).filter_and_commit({}) == 0
+    assert table_commit(bench).filter_and_commit({0: []}) == 0
+    assert bench.snapshots.ids() == []
+
+
+def test_files_that_are_gone_are_refused() -> None:
+    bench = Bench()
+    message = bench.message("a")
+    bench.storage.delete("bucket-0/a")
+    with pytest.raises(DeletedFiles, match="bucket-0/a"):
+        table_commit(bench).filter_and_commit({0: [message]})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("new_files", "changelog_files", "new_index_files"),
+        *("compact_after", "compact_changelog_files", "compact_new_index_files"),
+    ],
+)
+def test_a_file_that_is_gone_from_any_of_them_leaves_all_unpublished(part: str) -> None:
+    bench = Bench()
+    index = IndexFileMeta(index_type="HASH", file_name="gone", file_size=1, row_count=1)
+    lost = (index if "index" in part else data_file("gone"),)
+    later = replace(bench.message("b"), **{part: lost})  # type: ignore[arg-type]
+    with pytest.raises(DeletedFiles, match=r"commit 1 of .* have been deleted: .*gone. Nothing"):
+        table_commit(bench).filter_and_commit({0: [bench.message("a")], 1: [later]})
+    assert bench.snapshots.ids() == []
+
+
+def test_what_a_compaction_took_away_may_be_gone() -> None:
+    bench = Bench()
+    table_commit(bench).commit(0, [bench.message("a")])
+    packed = bench.compaction("a", into="b")
+    bench.storage.delete("bucket-0/a")
+    assert table_commit(bench).filter_and_commit({1: [packed]}) == 1
+    bench.audit(["b"])
+
+
+def test_the_same_messages_under_another_user_are_refused() -> None:
+    bench = Bench()
+    message = bench.message("a")
+    table_commit(bench, "you").commit(0, [message])
+    with pytest.raises(DeletedFiles, match="in the table already"):
+        table_commit(bench).filter_and_commit({0: [message]})
+
+
+def expired(options: dict[str, str] | None = None) -> tuple[Bench, list[object]]:
+    bench = Bench(options=options or {})
+    message = bench.message("a")
+    table_commit(bench).commit(3, [message])
+    for number in range(3):
+        table_commit(bench, "you").commit(number, [bench.message(f"o{number}")])
+    bench.expire(2)
+    return bench, [message]
+
+
+def test_without_a_snapshot_left_to_tell_a_replay_is_refused() -> None:
+    bench, messages = expired()
+    with pytest.raises(HistoryUnknown, match="before 3 have expired") as caught:
+        table_commit(bench).filter_and_commit({3: messages})  # type: ignore[dict-item]
+    assert caught.value.context["option"] == "paimon-stream.on-unknown-history"
+
+
+def test_an_operator_may_let_it_continue_and_is_still_kept_from_doubling_live_files() -> None:
+    bench, messages = expired()
+    table = load_table(bench.storage, {"paimon-stream.on-unknown-history": "continue"})
+    mine = TableCommit(table, "me", runtime=bench.runtime)
+    with pytest.raises(DeletedFiles, match="in the table already"):
+        mine.filter_and_commit({3: messages})  # type: ignore[dict-item]
+    assert mine.filter_and_commit({4: [bench.message("b")]}) == 1
+
+
+def test_a_new_writer_begins_on_a_table_whose_history_has_expired() -> None:
+    bench, _ = expired()
+    assert table_commit(bench, "new").filter_and_commit({0: [bench.message("b")]}) == 1
+
+
+def test_a_twin_that_replays_the_same_identifier_first_wins_without_an_error() -> None:
+    bench = Bench()
+    mine = table_commit(bench, observer=Twin(bench, 4))
+    assert mine.filter_and_commit({4: [bench.message("mine")], 5: [bench.message("next")]}) == 1
+    bench.audit(["next", "twin"], orphans=True)
+
+
+def test_a_twin_that_is_ahead_is_an_error() -> None:
+    bench = Bench()
+    mine = table_commit(bench, observer=Twin(bench, 9))
+    with pytest.raises(SharedCheckpoint):
+        mine.filter_and_commit({4: [bench.message("mine")]})
+
+
+# -- abort -----------------------------------------------------------------------------------------------
+
+
+def test_abort_deletes_the_files_of_messages_that_were_not_committed() -> None:
+    bench = Bench(partitioned=True)
+    messages = [bench.message("a", dt="x"), bench.message("b", dt="y")]
+    assert table_commit(bench).abort(messages) == 2
+    assert bench.storage.list_files("dt=x/bucket-0") == []
+    assert bench.storage.list_files("dt=y/bucket-0") == []
+
+
+def test_abort_refuses_files_that_are_in_the_table() -> None:
+    bench = Bench()
+    messages = [bench.message("a"), bench.message("b")]
+    table_commit(bench).commit(0, messages[:1])
+    with pytest.raises(DeletedFiles, match="must not be deleted"):
+        table_commit(bench).abort(messages)
+    assert bench.storage.stat("bucket-0/b").size == 4
+    bench.audit(["a"])
+
+
+def test_abort_refuses_files_that_only_a_tag_remembers() -> None:
+    bench = Bench()
+    message = bench.message("a")
+    table_commit(bench).commit(0, [message])
+    bench.storage.write("tag/tag-keep", bench.storage.read("snapshot/snapshot-1"))
+    bench.storage.delete("snapshot/snapshot-1")
+    with pytest.raises(DeletedFiles):
+        table_commit(bench).abort([message])
+
+
+def test_abort_refuses_files_that_only_a_branch_or_a_long_lived_changelog_refers_to() -> None:
+    for root, beside in (
+        ("branch/branch-b/snapshot/snapshot-1", "branch/branch-b/schema/schema-0"),
+        ("branch/branch-b/tag/tag-t", "branch/branch-b/schema/schema-0"),
+        ("changelog/changelog-1", "changelog/LATEST"),
+    ):
+        bench = Bench()
+        message = bench.message("a")
+        table_commit(bench).commit(0, [message])
+        bench.storage.write(root, bench.storage.read("snapshot/snapshot-1"))
+        bench.storage.write(beside, bench.storage.read("schema/schema-0"))
+        bench.storage.delete("snapshot/snapshot-1")
+        with pytest.raises(DeletedFiles, match="branch"):
+            table_commit(bench).abort([message])
+        assert bench.storage.stat("bucket-0/a").size == 4
+
+
+def test_abort_refuses_files_that_a_journal_notes() -> None:
+    bench = Bench()
+    message = bench.message("a")
+    noted = JournalEntry(
+        batch_id=0,
+        messages=(message,),
+        stage_uuids=("u",),
+        query_id=None,
+        run_id=None,
+        checkpoint=None,
+        query_name=None,
+        offsets_hash=None,
+        schema_digest="",
+        schema_id=0,
+        total_buckets=-1,
+        base=None,
+        previous=None,
+        prepared_millis=0,
+    )
+    for entry in (noted, replace(noted, messages=(), abandoned=("bucket-0/a",))):
+        Journal(bench.storage, "a stream").write(entry)
+        with pytest.raises(DeletedFiles):
+            table_commit(bench).abort([message])
+    Journal(bench.storage, "a stream").remove(0)
+    assert table_commit(bench).abort([message]) == 1
+
+
+# -- reports ---------------------------------------------------------------------------------------------
+
+
+def report(**more: object) -> CommitReport:
+    given = {"location": "/w/t", "user": "me", "identifier": 3, "outcome": "committed", **more}
+    return CommitReport(**given)  # type: ignore[arg-type]
+
+
+def test_a_report_is_a_value() -> None:
+    one = report(phases={"stage": 1.5, "wait": 2.5})
+    assert one == report(phases={"stage": 1.5, "wait": 2.5})
+    assert one != report()
+    assert hash(one) == hash(report(phases={"stage": 1.5, "wait": 2.5}))
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert one.millis == 4.0
+    with pytest.raises(AttributeError):
+        one.rows = 3  # type: ignore[misc]
+
+
+def test_a_report_shows_itself_in_one_line_and_as_a_table() -> None:
+    one = report(snapshot_id=8, rows=1000, files=2, bytes=5000, phases={"stage": 1.5})
+    assert repr(one) == ("<CommitReport 3 committed as snapshot 8, 1000 rows in 2 files, 5000 bytes, 2 ms>")
+    assert repr(replace(one, identifier=BATCH_IDENTIFIER)).startswith("<CommitReport batch write committed")
+    shown = report(user="<b>", rows=1000, phases={"stage": 1.5})._repr_html_()
+    assert "&lt;b&gt;" in shown and "<b>" not in shown
+    assert "1,000" in shown and "stage, ms" in shown
+
+
+def test_a_report_of_an_earlier_commit_says_so() -> None:
+    one = CommitReport.already_committed(location="/w/t", user="me", identifier=3, snapshot_id=None)
+    assert (one.outcome, one.snapshot_id, repr(one)) == (
+        "already committed",
+        None,
+        "<CommitReport 3 already committed, 0 ms>",
+    )

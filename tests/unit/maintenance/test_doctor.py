@@ -1,0 +1,510 @@
+"""The doctor says what the sink says: each scene is asked about first, then judged by a real writer.
+
+Spark is played by `Query`: a checkpoint folder, and the rule which batch comes next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from paimon_stream.api.doctor import Diagnosis, examine
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.table.table import create_table
+from tests.kits.commits import FIELDS, Bench
+
+VERDICTS = {Fresh: "fresh", Reuse: "reuse", AlreadyCommitted: "already committed"}
+
+
+class PowerCut(BaseException):
+    """What kills a run."""
+
+
+@dataclass
+class CutAt:
+    """Kills the run at one point of one batch."""
+
+    phase: Phase
+    batch: int
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if (phase, identifier) == (self.phase, self.batch):
+            raise PowerCut
+
+
+@dataclass
+class Query:
+    """A streaming query with one sink, and what a test does to it."""
+
+    root: Path
+    bench: Bench = field(default_factory=Bench)
+    query_id: str = "q1"
+    query_name: str | None = None
+    user: str | None = None
+    name: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+    plans: int = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def commit_user(self) -> str:
+        return self.user or f"paimon-stream_{self.query_id}" + (f"_{self.name}" if self.name else "")
+
+    # -- as Spark does it -------------------------------------------------------------------------
+
+    def log(self, folder: str) -> list[int]:
+        return sorted(int(one.name) for one in (self.checkpoint / folder).glob("*"))
+
+    def begin(self) -> None:
+        for folder in ("offsets", "commits"):
+            (self.checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        metadata = self.checkpoint / "metadata"
+        if not metadata.exists():
+            metadata.write_text(json.dumps({"id": self.query_id}))
+
+    def next_batch(self) -> Batch:
+        """Plans the next batch, unless one is planned and not done; returns what the sink is told."""
+        planned, done = self.log("offsets"), self.log("commits")
+        number = 0 if not planned else planned[-1] + (planned[-1:] == done[-1:])
+        offsets = self.checkpoint / "offsets" / str(number)
+        if not offsets.exists():
+            self.plans += 1
+            offsets.write_text(f"v1\n{json.dumps({'batchTimestampMs': self.plans})}\n{{}}")
+        before = self.checkpoint / "commits" / str(number - 1)
+        return Batch(
+            batch_id=number,
+            offsets_hash=hashlib.sha256(offsets.read_bytes()).hexdigest(),
+            previous_done_millis=int(before.stat().st_mtime * 1000) if before.exists() else None,
+        )
+
+    def writer(self, observer: BatchObserver = NO_OBSERVER) -> StreamWriter:
+        self.runs += 1
+        identity = WriterIdentity(
+            user=self.commit_user,
+            query_id=self.query_id,
+            run_id=f"{self.query_id}-run-{self.runs}",
+            checkpoint=str(self.checkpoint),
+            query_name=self.query_name,
+            token="sink",
+        )
+        return StreamWriter(
+            storage=self.bench.storage,
+            identity=identity,
+            options=self.options,
+            runtime=self.bench.runtime,
+            observer=observer,
+        )
+
+    def run(self, batches: int, observer: BatchObserver = NO_OBSERVER) -> None:
+        """One run of some batches, one file each."""
+        self.begin()
+        writer = self.writer(observer)
+        for _ in range(batches):
+            batch = self.next_batch()
+            verdict = writer.judge(batch)
+            if isinstance(verdict, AlreadyCommitted):
+                writer.already(batch, verdict)
+            else:
+                name = f"data-{self.commit_user}-{self.runs}-{batch.batch_id}"
+                writer.commit(batch, verdict, (self.bench.message(name),))
+            (self.checkpoint / "commits" / str(batch.batch_id)).write_text("v1\n{}")
+
+    def killed(self, phase: Phase, batch: int) -> None:
+        with pytest.raises(PowerCut):
+            self.run(batch + 1, CutAt(phase, batch))
+
+    def forget(self, folder: str) -> None:
+        (self.checkpoint / folder / str(self.log(folder)[-1])).unlink()
+
+    # -- what happens to the table ----------------------------------------------------------------
+
+    def foreign(self, identifier: int = 7) -> None:
+        request = self.bench.request(identifier, [self.bench.message(f"java-{identifier}")], user="java")
+        self.bench.committer().commit(request)
+
+    def expire_ours(self) -> None:
+        self.foreign()
+        self.bench.expire(self.bench.latest().id - 1)
+
+    def roll_back_to(self, snapshot_id: int) -> None:
+        self.bench.storage.write("snapshot/LATEST", str(snapshot_id).encode())
+        for one in self.bench.snapshots.ids():
+            if one > snapshot_id:
+                self.bench.storage.delete(f"snapshot/snapshot-{one}")
+
+    def replace_table(self) -> None:
+        wipe(self.bench.storage)
+        self.bench.clock.advance(1000)
+        assert create_table(self.bench.storage, FIELDS, runtime=self.bench.runtime) is not None
+
+    # -- asked and judged -------------------------------------------------------------------------
+
+    def ask(self) -> Diagnosis:
+        (told,) = examine(
+            self.bench.storage,
+            checkpoint=str(self.checkpoint),
+            user=self.user,
+            names=(self.name,) if self.name else (),
+            query_name=self.query_name,
+            options=self.options,
+            runtime=self.bench.runtime,
+        )
+        return told
+
+    def judged(self) -> str:
+        self.begin()
+        try:
+            return VERDICTS[type(self.writer().judge(self.next_batch()))]
+        except PaimonStreamError as error:
+            return type(error).__name__
+
+
+def contents(storage: Storage, folder: str = "") -> dict[str, bytes]:
+    found = {stat.path: storage.read(stat.path) for stat in storage.list_files(folder)}
+    for name in storage.list_folders(folder):
+        found.update(contents(storage, f"{folder}/{name}" if folder else name))
+    return found
+
+
+def wipe(storage: Storage) -> None:
+    for path in contents(storage):
+        storage.delete(path)
+
+
+# -- scenes: what happened before the restart -----------------------------------------------------
+
+
+def nothing(q: Query) -> None:
+    pass
+
+
+def three_batches(q: Query) -> None:
+    q.run(3)
+
+
+def last_batch_not_noted(q: Query) -> None:
+    q.run(2)
+    q.forget("commits")
+
+
+def not_noted_and_expired(q: Query) -> None:
+    last_batch_not_noted(q)
+    q.expire_ours()
+
+
+def not_noted_compacted_and_expired(q: Query) -> None:
+    last_batch_not_noted(q)
+    packed = q.bench.compaction(*q.bench.live_names(), into="packed")
+    q.bench.committer().commit(q.bench.request(0, [packed], user="compactor"))
+    q.expire_ours()
+
+
+def expired(q: Query) -> None:
+    q.run(2)
+    q.expire_ours()
+
+
+def expired_without_a_journal(q: Query) -> None:
+    q.options["paimon-stream.journal"] = "false"
+    expired(q)
+
+
+def let_expired_history_continue(q: Query) -> None:
+    expired_without_a_journal(q)
+    q.options["paimon-stream.on-unknown-history"] = "continue"
+
+
+def killed_before_publishing(q: Query) -> None:
+    q.killed(Phase.STAGED, 1)
+
+
+def killed_long_ago(q: Query) -> None:
+    q.killed(Phase.STAGED, 1)
+    q.bench.clock.advance(13 * 3_600_000)
+
+
+def killed_and_its_files_gone(q: Query) -> None:
+    q.killed(Phase.STAGED, 1)
+    q.bench.storage.delete("bucket-0/data-paimon-stream_q1-1-1")
+
+
+def killed_after_publishing(q: Query) -> None:
+    q.killed(Phase.PUBLISHED, 1)
+
+
+def killed_while_writing(q: Query) -> None:
+    q.killed(Phase.JUDGED, 1)
+
+
+def prepared_and_the_base_expired(q: Query) -> None:
+    q.killed(Phase.JOURNALED, 1)
+    q.foreign(6)
+    q.expire_ours()
+
+
+def wiped_checkpoint(q: Query) -> None:
+    q.run(2)
+    shutil.rmtree(q.checkpoint)
+    q.query_id = "q2"
+
+
+def wiped_and_started_again(q: Query) -> None:
+    wiped_checkpoint(q)
+    q.begin()
+
+
+def let_a_wiped_checkpoint_continue(q: Query) -> None:
+    wiped_and_started_again(q)
+    q.options["paimon-stream.on-checkpoint-reset"] = "continue"
+
+
+def new_query_of_the_same_name(q: Query) -> None:
+    q.query_name = "orders"
+    q.run(1)
+    shutil.move(q.checkpoint, q.root / "elsewhere")
+    q.root, q.query_id = q.root / "new", "q2"
+    q.begin()
+
+
+def given_user_of_another_query(q: Query) -> None:
+    q.user = "etl"
+    q.run(2)
+    q.root, q.query_id = q.root / "b", "q2"
+    q.begin()
+
+
+def rewound_by_one(q: Query) -> None:
+    q.run(3)
+    q.forget("commits")
+    q.forget("offsets")
+
+
+def rewound_by_two(q: Query) -> None:
+    rewound_by_one(q)
+    q.forget("commits")
+    q.forget("offsets")
+
+
+def the_offsets_of_the_last_batch_changed(q: Query) -> None:
+    q.run(2)
+    q.forget("commits")
+    (q.checkpoint / "offsets" / "1").write_text("another plan")
+
+
+def replaced_table(q: Query) -> None:
+    """The new table is younger than what Spark has done."""
+    q.run(2)
+    q.replace_table()
+    q.bench.storage.write("schema/schema-0", later(q.bench.storage.read("schema/schema-0")))
+
+
+def later(schema: bytes) -> bytes:
+    return json.dumps({**json.loads(schema), "timeMillis": 4_000_000_000_000}).encode()
+
+
+def rolled_back(q: Query) -> None:
+    q.run(2)
+    q.roll_back_to(1)
+
+
+def rolled_back_by_the_batch_that_comes_again(q: Query) -> None:
+    q.run(2)
+    q.roll_back_to(1)
+    q.forget("commits")
+
+
+def rolled_back_to_before_the_stream(q: Query) -> None:
+    q.foreign()
+    q.run(2)
+    q.roll_back_to(1)
+
+
+def renamed_sink(q: Query) -> None:
+    q.run(2)
+    q.forget("commits")
+    q.name = "second"
+
+
+def another_sink_later(q: Query) -> None:
+    q.run(2)
+    q.name = "second"
+
+
+def broken_register(q: Query) -> None:
+    q.run(1)
+    q.bench.storage.write("_paimon_stream/paimon-stream_q1/writer", b"nonsense")
+
+
+def broken_journal(q: Query) -> None:
+    q.run(1)
+    q.bench.storage.write("_paimon_stream/paimon-stream_q1/0", b"nonsense")
+
+
+def broken_snapshot(q: Query) -> None:
+    q.run(2)
+    q.bench.storage.write("snapshot/snapshot-2", b"{")
+
+
+def unsupported_table(q: Query) -> None:
+    q.run(1)
+    schema = json.loads(q.bench.storage.read("schema/schema-0"))
+    altered = {**schema, "id": 1, "options": {"row-tracking.enabled": "true"}}
+    q.bench.storage.write("schema/schema-1", json.dumps(altered).encode())
+
+
+def batches_of_two_runs(q: Query) -> None:
+    q.run(2)
+    q.run(1)
+
+
+SCENES: Mapping[Callable[[Query], None], str] = {
+    nothing: "fresh",
+    three_batches: "fresh",
+    batches_of_two_runs: "fresh",
+    last_batch_not_noted: "already committed",
+    killed_after_publishing: "already committed",
+    not_noted_and_expired: "already committed",
+    not_noted_compacted_and_expired: "HistoryUnknown",
+    expired: "fresh",
+    killed_before_publishing: "reuse",
+    killed_while_writing: "fresh",
+    killed_long_ago: "fresh",
+    killed_and_its_files_gone: "fresh",
+    prepared_and_the_base_expired: "HistoryUnknown",
+    expired_without_a_journal: "HistoryUnknown",
+    let_expired_history_continue: "fresh",
+    wiped_checkpoint: "CheckpointReset",
+    wiped_and_started_again: "CheckpointReset",
+    let_a_wiped_checkpoint_continue: "fresh",
+    new_query_of_the_same_name: "CheckpointReset",
+    given_user_of_another_query: "CheckpointReset",
+    rewound_by_one: "CheckpointRewound",
+    rewound_by_two: "CheckpointRewound",
+    the_offsets_of_the_last_batch_changed: "CheckpointRewound",
+    replaced_table: "TableReplaced",
+    rolled_back: "TableRolledBack",
+    rolled_back_by_the_batch_that_comes_again: "reuse",
+    rolled_back_to_before_the_stream: "TableRolledBack",
+    renamed_sink: "HistoryUnknown",
+    another_sink_later: "fresh",
+    broken_register: "CorruptMetadata",
+    broken_journal: "CorruptMetadata",
+    broken_snapshot: "CorruptMetadata",
+    unsupported_table: "UnsupportedFeature",
+}
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_the_doctor_says_what_the_sink_then_judges_and_changes_nothing(
+    query: Query, scene: Callable[[Query], None]
+) -> None:
+    scene(query)
+    before = contents(query.bench.storage)
+    files = sorted(query.root.rglob("*"))
+    told = query.ask()
+    assert contents(query.bench.storage) == before
+    assert sorted(query.root.rglob("*")) == files
+    assert told.verdict == query.judged() == SCENES[scene], told
+    assert told.safe == (told.verdict in VERDICTS.values() and not told.notes)
+    assert told.explanation
+    assert (told.cure is None) == (told.verdict in VERDICTS.values())
+
+
+def test_what_is_known_of_the_stream_is_told(query: Query) -> None:
+    query.run(2)
+    query.foreign()
+    told = query.ask()
+    assert (told.user, told.query_id, told.checkpoint) == ("paimon-stream_q1", "q1", str(query.checkpoint))
+    assert (told.batch, told.replayed) == (2, False)
+    assert (told.last_batch, told.last_snapshot) == (1, 2)
+    assert told.last_millis == query.bench.snapshots.get(2).time_millis
+
+
+def test_a_refusal_says_which_option_decides_and_what_to_do(query: Query) -> None:
+    rewound_by_one(query)
+    told = query.ask()
+    assert told.option == "paimon-stream.on-checkpoint-reset"
+    assert "checkpoint" in (told.cure or "")
+    assert "holds batch 2" in told.explanation or "other source offsets" in told.explanation
+
+
+def test_what_an_option_lets_pass_is_noted_and_is_not_called_safe(query: Query) -> None:
+    let_a_wiped_checkpoint_continue(query)
+    told = query.ask()
+    assert not told.safe
+    assert told.notes[0].startswith("CheckpointReset is passed over")
+
+
+def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_own(query: Query) -> None:
+    query.run(1)
+    other = replace(query, root=query.root / "other", query_id="q2")
+    other.run(2)
+    first, second = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (first.query_id, first.batch, first.verdict) == ("q1", 1, "fresh")
+    assert (second.query_id, second.batch, second.verdict) == ("q2", 2, "fresh")
+    (only,) = examine(query.bench.storage, user="paimon-stream_q2", runtime=query.bench.runtime)
+    assert only == second
+
+
+def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe(query: Query) -> None:
+    query.run(1)
+    shutil.rmtree(query.checkpoint)
+    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (told.verdict, told.safe, told.batch) == ("unknown", False, None)
+    (told,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
+    assert (told.verdict, told.checkpoint) == ("unknown", "s3://bucket/ck")
+
+
+def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
+    query.run(1)
+    let_in = {"paimon-stream.on-unknown-history": "continue"}
+    second = replace(query, name="second", runs=10, options=let_in)
+    second.forget("commits")
+    second.run(1)
+    told = examine(query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime)
+    assert [one.user for one in told] == ["paimon-stream_q1", "paimon-stream_q1_second"]
+    assert {one.verdict for one in told} == {"fresh"}
+
+
+def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_the_names(query: Query) -> None:
+    last_batch_not_noted(query)
+
+    def verdicts(*names: str) -> list[str]:
+        ck = str(query.checkpoint)
+        told = examine(query.bench.storage, checkpoint=ck, names=names, runtime=query.bench.runtime)
+        return [one.verdict for one in told]
+
+    assert verdicts("", "second") == ["already committed", "fresh"]
+    assert verdicts("second", "") == ["HistoryUnknown", "already committed"]
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(NotFound):
+        examine(MemoryStorage())
+    storage = Bench().storage
+    with pytest.raises(InvalidOption, match="checkpoint"):
+        examine(storage, names=["second"])
+    with pytest.raises(InvalidOption):
+        examine(storage, options={"paimon-stream.nonsense": "1"})
+    assert examine(storage) == ()

@@ -1,0 +1,357 @@
+"""Expiry, what holds it back, and what a committer does after its commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.format.journal_entry import JournalEntry
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.maintenance.consumers import consumers, remove_consumer, write_consumer
+from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
+from paimon_stream.maintenance.hints import repair_hints
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, tagged_until
+from paimon_stream.options import Options
+from paimon_stream.storage.faults import Fault, FaultyStorage
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.journal import Journal
+from paimon_stream.table.references import NameSet
+from tests.kits.commits import Bench
+
+HOUR = 3_600_000
+
+
+def grown(commits: int, **options: str) -> Bench:
+    """A table of that many snapshots, one a second; the last was made a second ago."""
+    bench = Bench(options={key.replace("_", "-"): value for key, value in options.items()})
+    for number in range(commits):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+        bench.clock.advance(1000)
+    return bench
+
+
+def expire(bench: Bench, *given: int, **more: object) -> ExpireReport:
+    return expire_snapshots(bench.table, *given, runtime=bench.runtime, **more)  # type: ignore[arg-type]
+
+
+def with_options(bench: Bench, **options: str) -> Bench:
+    table = bench.table
+    overrides = {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
+    bench.table = replace(table, options=Options(dict(table.options), overrides))
+    return bench
+
+
+def test_without_arguments_the_options_of_the_table_hold() -> None:
+    bench = grown(15)
+    assert expire(bench).snapshots == ()
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
+    bench.clock.advance(HOUR)
+    assert expiry_is_due(bench.table, bench.snapshots, bench.runtime)
+    assert expire(bench).snapshots == (1, 2, 3, 4, 5)
+    assert bench.storage.read("snapshot/EARLIEST") == b"6"
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
+    bench.audit([f"f{number}" for number in range(15)], orphans=True)
+
+
+def test_at_most_so_many_stay_however_young() -> None:
+    bench = grown(15)
+    assert expire(bench, 12).snapshots == (1, 2, 3)
+
+
+def test_no_more_than_the_limit_go_at_once() -> None:
+    bench = grown(8)
+    assert expire(bench, 1, 1, 0, 3).snapshots == (1, 2, 3)
+    assert expire(bench, 1, 1, 0, 3).snapshots == (4, 5, 6)
+
+
+def test_an_age_and_a_moment_mean_the_same() -> None:
+    for when in (dt.timedelta(seconds=5), 1_700_000_005_000, dt.datetime.fromtimestamp(1_700_000_005)):
+        bench = grown(10)
+        assert expire(bench, 9, 1, when).snapshots == (1, 2, 3, 4, 5)
+
+
+def test_contradictions_and_zeros_are_refused() -> None:
+    bench = grown(2)
+    with pytest.raises(InvalidOption, match="at least 3"):
+        expire(bench, 2, 3)
+    for given in ((0,), (5, 0), (5, 1, None, 0)):
+        with pytest.raises(InvalidOption, match="at least 1"):
+            expire(bench, *given)  # type: ignore[arg-type]
+    assert Retention.of(Options({}), 0, retain_max=3).least == 3
+
+
+def test_a_dry_run_says_what_a_run_does_and_does_nothing() -> None:
+    bench = grown(9)
+    before = bench.metadata_files()
+    dry = expire(bench, 2, dry_run=True)
+    assert bench.metadata_files() == before
+    assert len(bench.snapshots.ids()) == 9
+    done = expire(bench, 2)
+    assert (dry.snapshots, dry.files) == (done.snapshots, done.files)
+    assert json.loads(json.dumps(done.to_json()))["snapshots"] == list(range(1, 8))
+
+
+def test_an_empty_table_has_nothing_to_expire() -> None:
+    bench = grown(0)
+    assert expire(bench).snapshots == ()
+    assert not expiry_is_due(bench.table, bench.snapshots, bench.runtime)
+
+
+def test_time_that_runs_out_ends_a_run_between_two_snapshots() -> None:
+    bench = grown(9)
+    report = expire(bench, 1, time_limit=-1.0)
+    assert (report.snapshots, report.complete) == ((), False)
+
+
+def test_consumers_hold_back_expiry_unless_they_read_changelog_only() -> None:
+    bench = grown(9)
+    write_consumer(bench.storage, "reader", 4)
+    assert expire(bench, 1).snapshots == (1, 2, 3)
+    bench.storage.write("consumer/consumer-odd", b"{}")
+    assert consumers(bench.storage) == {"reader": 4, "odd": 0}
+    assert expire(bench, 1).snapshots == ()
+    remove_consumer(bench.storage, "odd")
+    with_options(bench, consumer_changelog__only="true")
+    assert expire(bench, 1).snapshots == (4, 5, 6, 7, 8)
+
+
+def entry(bench: Bench, base: int | None, prepared_millis: int) -> JournalEntry:
+    return JournalEntry(
+        batch_id=3,
+        messages=(),
+        stage_uuids=("u",),
+        query_id=None,
+        run_id=None,
+        checkpoint=None,
+        query_name=None,
+        offsets_hash=None,
+        schema_digest="",
+        schema_id=0,
+        total_buckets=-1,
+        base=None if base is None else SnapshotRef.of(bench.snapshots.get(base)),
+        previous=None,
+        prepared_millis=prepared_millis,
+    )
+
+
+def test_the_last_snapshots_of_a_stream_stay_for_a_day() -> None:
+    bench = grown(9)
+    Journal(bench.storage, "other").write(entry(bench, 5, bench.clock.now_millis()))
+    assert expire(bench, 1).snapshots == (1, 2, 3, 4)
+    bench.clock.advance(25 * HOUR)
+    assert expire(bench, 1).snapshots == (5, 6, 7, 8)
+
+
+def test_a_caller_may_expire_what_streams_hold() -> None:
+    bench = grown(9)
+    Journal(bench.storage, "other").write(entry(bench, None, bench.clock.now_millis()))
+    assert expire(bench, 1).snapshots == ()
+    assert len(expire(bench, 1, protect_streams=False).snapshots) == 8
+
+
+def test_a_table_whose_changelog_outlives_its_snapshots_is_left_to_paimon() -> None:
+    bench = with_options(grown(9), changelog_time__retained="2 h")
+    with pytest.raises(UnsupportedFeature, match="changelog"):
+        expire(bench, 1)
+    assert len(bench.snapshots.ids()) == 9
+
+
+def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
+    bench = grown(3)
+    compaction = bench.compaction("f0", "f1", into="big")
+    bench.committer().commit(bench.request(9, [compaction]))
+    bench.storage.write("branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2"))
+    journalled = replace(entry(bench, 1, 0), messages=(bench.message("f0"),))
+    Journal(bench.storage, "dead").write(journalled)
+    held = bench.metadata_of(2)
+    expire(bench, 1)
+    assert held <= bench.metadata_files()
+    for name in ("f0", "f1", "big", "f2"):
+        bench.storage.stat(f"bucket-0/{name}")
+
+
+def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
+    bench = grown(15)
+    bench.clock.advance(HOUR)
+    after = AfterCommit(runtime=bench.runtime)
+    commit = TableCommit(bench.table, "me", runtime=bench.runtime, after_commit=after)
+    commit.commit(50, [bench.message("f50")])
+    assert (after.expired, after.failures) == (6, 0)
+    assert bench.snapshots.ids()[0] == 7
+    bench.clock.advance(HOUR)
+    broken = FaultyStorage(bench.storage, [Fault(at=1, verb="delete")])
+    bench.table = replace(bench.table, storage=broken)
+    commit = TableCommit(bench.table, "me", runtime=bench.runtime, storage=bench.storage, after_commit=after)
+    commit.commit(51, [bench.message("f51")])
+    assert (after.expired, after.failures) == (6, 1)
+    commit.commit(52, [bench.message("f52")])
+    assert after.failures == 1
+    assert bench.snapshots.ids()[0] == 9
+
+
+def test_a_batch_without_a_snapshot_expires_as_well() -> None:
+    bench = grown(15)
+    told: list[ExpireReport | None] = []
+    after = AfterCommit(runtime=bench.runtime, on_expiry=told.append)
+    after.after_nothing(bench.table)
+    assert told == []
+    bench.clock.advance(HOUR)
+    after(bench.table, bench.latest())
+    commit = TableCommit(bench.table, "you", runtime=bench.runtime)
+    for number in range(3):
+        commit.commit(number, [bench.message(f"y{number}")])
+    after.after_nothing(bench.table)
+    assert [None if one is None else one.snapshots for one in told] == [(1, 2, 3, 4, 5), (6, 7, 8)]
+    assert (after.expired, after.failures) == (8, 0)
+    for number in range(3, 6):
+        commit.commit(number, [bench.message(f"y{number}")])
+    broken = FaultyStorage(bench.storage, [Fault(at=1, verb="delete")])
+    after.after_nothing(replace(bench.table, storage=broken))
+    assert (after.failures, told[-1]) == (1, None)
+    after.after_nothing(with_options(bench, write__only="true").table)
+    assert after.expired == 8
+
+
+def test_snapshots_are_not_listed_after_each_commit_of_a_table_in_which_nothing_expired() -> None:
+    bench = grown(15)
+    watched = FaultyStorage(bench.storage)
+    table = replace(bench.table, storage=watched)
+    after = AfterCommit(runtime=bench.runtime)
+    for _ in range(3):
+        after.after(table, 15)
+    assert [one.path for one in watched.operations if one.verb.startswith("list")] == ["snapshot"]
+    bench.clock.advance(HOUR)
+    after.after(table, 15)
+    assert after.expired == 5
+
+
+def test_a_write_only_committer_expires_nothing() -> None:
+    bench = with_options(grown(15), write__only="true")
+    bench.clock.advance(HOUR)
+    after = AfterCommit(runtime=bench.runtime)
+    after(bench.table, bench.latest())
+    assert after.last_report is None
+    assert len(bench.snapshots.ids()) == 15
+
+
+def test_the_stream_s_last_snapshot_may_be_kept_by_a_consumer() -> None:
+    bench = grown(3)
+    option = {"paimon-stream.protect-last-snapshot": "consumer"}
+    bench.table = replace(bench.table, options=Options(dict(bench.table.options), option))
+    AfterCommit(runtime=bench.runtime)(bench.table, bench.latest())
+    assert consumers(bench.storage) == {"me": 3}
+
+
+def test_what_a_committer_leaves_to_others_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = with_options(grown(3), changelog_time__retained="2 h")
+    after = AfterCommit(runtime=bench.runtime)
+    for _ in range(3):
+        after.after(bench.table, 3)
+    assert [record.message for record in caplog.records if "changelog" in record.message].__len__() == 1
+    assert after.failures == 0
+
+
+def test_a_tag_has_a_name_a_snapshot_and_no_twin() -> None:
+    bench = grown(2)
+    for name in ("", " ", "a/b"):
+        with pytest.raises(InvalidOption):
+            create_tag(bench.table, name, runtime=bench.runtime)
+    assert create_tag(bench.table, "t", runtime=bench.runtime).snapshot == 2
+    with pytest.raises(AlreadyExists, match="'t'"):
+        create_tag(bench.table, "t", 1, runtime=bench.runtime)
+    with pytest.raises(NotFound, match="77"):
+        create_tag(bench.table, "u", 77, runtime=bench.runtime)
+    with pytest.raises(NotFound):
+        create_tag(grown(0).table, "u")
+    assert not delete_tag(bench.table, "none").found
+
+
+def test_tags_expire_when_their_time_is_over() -> None:
+    bench = with_options(grown(2), tag_default__time__retained="1 h")
+    create_tag(bench.table, "default", runtime=bench.runtime)
+    create_tag(bench.table, "long", time_retained=dt.timedelta(hours=2), runtime=bench.runtime)
+    bench.clock.advance(HOUR + 1000)
+    assert [one.tag for one in expire_tags(bench.table, runtime=bench.runtime)] == ["default"]
+    assert tagged_until(b'{"tagCreateTime": [2026, 1, 2, 3, 4], "tagTimeRetained": 60.5}') == dt.datetime(
+        2026, 1, 2, 3, 5, 0, 500_000, dt.timezone.utc
+    )
+    assert tagged_until(b"{}") is None
+    assert tagged_until(b'{"tagCreateTime": "x", "tagTimeRetained": 1}') is None
+
+
+def test_an_expired_snapshot_that_a_tag_keeps_can_be_tagged_again() -> None:
+    bench = grown(9)
+    create_tag(bench.table, "one", 2, runtime=bench.runtime)
+    expire(bench, 1)
+    create_tag(bench.table, "two", 2, runtime=bench.runtime)
+    delete_tag(bench.table, "one", runtime=bench.runtime)
+    assert bench.storage.read("tag/tag-two")
+
+
+def test_a_rollback_tells_whose_batches_went() -> None:
+    bench = grown(5)
+    dry = rollback_to(bench.table, 2, dry_run=True)
+    assert bench.latest().id == 5
+    report = rollback_to(bench.table, 2)
+    assert report.streams == dry.streams == {"me": 2}
+    assert report.snapshots == dry.snapshots == (3, 4, 5)
+    assert json.loads(json.dumps(report.to_json()))["snapshots"] == [3, 4, 5]
+    bench.audit(["f0", "f1"])
+    with pytest.raises(NotFound, match="'none'"):
+        rollback_to(bench.table, "none")
+
+
+def test_long_lived_changelogs_go_with_their_snapshots() -> None:
+    bench = grown(3)
+    for one in (1, 2, 3):
+        bench.storage.write(f"changelog/changelog-{one}", b"{}")
+    assert rollback_to(bench.table, 2).changelogs == (3,)
+    assert bench.storage.read("changelog/LATEST") == b"2"
+    assert len(bench.storage.list_files("changelog", "changelog-")) == 2
+
+
+@pytest.mark.parametrize(("latest", "earliest"), [(b"999", b"1"), (b"", b"x"), (b"1", b"0"), (b"-1", b"5")])
+def test_wrong_hints_are_repaired(latest: bytes, earliest: bytes) -> None:
+    bench = grown(6)
+    expire(bench, 3)
+    bench.storage.write("snapshot/LATEST", latest)
+    bench.storage.write("snapshot/EARLIEST", earliest)
+    assert repair_hints(bench.table, dry_run=True).repaired == ("snapshot/LATEST", "snapshot/EARLIEST")
+    assert bench.storage.read("snapshot/LATEST") == latest
+    report = repair_hints(bench.table)
+    assert (report.latest, report.earliest) == (6, 4)
+    assert bench.storage.read("snapshot/LATEST") == b"6"
+    assert bench.storage.read("snapshot/EARLIEST") == b"4"
+    assert repair_hints(bench.table).repaired == ()
+
+
+def test_hints_of_an_empty_table_are_removed() -> None:
+    bench = grown(0)
+    bench.storage.write("snapshot/LATEST", b"4")
+    assert repair_hints(bench.table).repaired == ("snapshot/LATEST",)
+    assert bench.storage.list_files("snapshot") == []
+
+
+def test_a_name_set_never_forgets() -> None:
+    names = NameSet()
+    for start in range(0, 200_000, 50_000):
+        names.add(f"data-{number}" for number in range(start, start + 50_000))
+    assert all(f"data-{number}" in names for number in range(0, 200_000, 997))
+    assert "data-200000" not in names
+    assert "x" not in NameSet()
+
+
+def test_without_consumers_nothing_is_held_back() -> None:
+    assert consumers(MemoryStorage()) == {}
+
+
+def test_a_cutoff_that_is_no_time_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="older_than is '1 h'"):
+        Retention.of(Options({}), 0, older_than="1 h")  # type: ignore[arg-type]

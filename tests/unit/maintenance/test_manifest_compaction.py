@@ -1,0 +1,128 @@
+"""Compacting manifests: what is published, what stays the same, and failures at every storage operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.commit.request import CommitRequest
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from tests.kits.commits import Bench
+from tests.kits.races import Meanwhile
+
+NAMES = [f"live-{n}" for n in range(3)]
+
+
+def grown() -> Bench:
+    bench = Bench(partitioned=True)
+    for number, name in enumerate(NAMES):
+        bench.committer().commit(request(bench, number, name))
+    return bench
+
+
+def request(bench: Bench, number: int, name: str) -> CommitRequest:
+    properties = {"story": str(number)}
+    message = bench.message(name, dt=f"p{number % 2}")
+    return bench.request(number, [message], properties=properties, watermark=number)
+
+
+def compact(bench: Bench, storage: Storage | None = None) -> ManifestCompactionReport:
+    return compact_manifests(bench.table, storage=storage, runtime=bench.runtime)
+
+
+def test_all_manifests_become_one_and_the_files_stay() -> None:
+    bench = grown()
+    report = compact(bench)
+    assert (report.manifests_before, report.manifests_after, report.snapshot_id) == (3, 1, 4)
+    assert report.bytes_after < report.bytes_before
+    bench.audit(NAMES, orphans=True)
+
+
+def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
+    bench = grown()
+    base = bench.latest()
+    compact(bench)
+    made = bench.latest()
+    assert made.commit_kind is CommitKind.COMPACT
+    assert made.commit_identifier == BATCH_IDENTIFIER
+    assert made.commit_user not in ("me", base.commit_user)
+    assert (made.delta_record_count, made.total_record_count) == (0, base.total_record_count)
+    assert bench.manifests.delta(made) == ()
+    assert dict(made.properties) == {"story": "2"}
+    assert made.watermark == base.watermark == 2
+
+
+def test_a_second_time_there_is_nothing_to_do() -> None:
+    bench = grown()
+    compact(bench)
+    again = compact(bench)
+    assert again.snapshot_id is None
+    assert again.manifests_before == again.manifests_after == 1
+    assert bench.latest().id == 4
+
+
+def test_an_empty_table_stays_empty() -> None:
+    bench = Bench()
+    assert compact(bench).snapshot_id is None
+    assert bench.snapshots.ids() == []
+
+
+def test_a_stream_goes_on_after_it() -> None:
+    bench = grown()
+    committer = bench.committer()
+    compact(bench)
+    committer.commit(request(bench, 3, "next"))
+    bench.audit([*NAMES, "next"], orphans=True)
+
+
+@pytest.mark.parametrize(
+    "fault", [{"moment": Moment.BEFORE, "stop": True}, {"moment": Moment.AFTER, "stop": False}]
+)
+def test_it_is_whole_or_absent_wherever_it_fails(fault: dict[str, object]) -> None:
+    at = 0
+    fired = True
+    while fired:
+        at += 1
+        bench = grown()
+        storage = FaultyStorage(bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
+        try:
+            report = compact(bench, storage)
+            assert report.snapshot_id == bench.latest().id == 4
+        except (PaimonStreamError, Killed):
+            assert bench.latest().id in (3, 4)
+        fired = storage.fired
+        bench.audit(NAMES)
+        compact(bench)
+        bench.audit(NAMES)
+        assert len(bench.metas_of(bench.latest())) == 1
+    assert at > 10
+
+
+def test_a_lost_race_is_made_anew_on_the_winner() -> None:
+    at = 0
+    happened = True
+    while happened:
+        at += 2
+        bench = grown()
+
+        def foreign(bench: Bench = bench) -> None:
+            bench.committer().commit(request(bench, 9, "foreign"))
+
+        watched = Meanwhile(bench.storage, at, foreign)
+        report = compact(bench, watched)  # type: ignore[arg-type]
+        happened = watched.happened
+        bench.audit([*NAMES, *(["foreign"] if happened else [])])
+        assert report.snapshot_id is not None
+        below = bench.snapshots.get(report.snapshot_id - 1)
+        assert bench.snapshots.get(report.snapshot_id).properties == below.properties
+    assert at > 20
+
+
+def test_the_report_is_ready_for_json() -> None:
+    made = replace(compact(grown()), table="t").to_json()
+    assert made["manifests_before"] == 3 and made["snapshot_id"] == 4

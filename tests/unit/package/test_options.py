@@ -1,0 +1,196 @@
+"""Options: what is declared, how texts are read, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paimon_stream import options as declared
+from paimon_stream import options_doc
+from paimon_stream.errors import InvalidOption
+from paimon_stream.options import (
+    SINK_PREFIX,
+    Option,
+    Options,
+    Scope,
+    check_sink_options,
+    check_table_options,
+    sink_options,
+    table_options,
+)
+
+ALL = (*table_options(), *sink_options())
+PAGE = Path(__file__).parents[3] / "docs" / "options.md"
+
+
+@pytest.mark.parametrize("option", ALL, ids=lambda option: option.key)
+def test_every_option_is_documented_and_its_default_parses(option: Option[Any]) -> None:
+    assert option.doc.endswith((".", ".)"))
+    assert option.key == option.key.lower()
+    assert option.key.startswith(SINK_PREFIX) == (option.scope is Scope.SINK)
+    if option.default is not None:
+        Options({}).value(option)
+
+
+def test_no_key_or_alias_is_declared_twice() -> None:
+    names = [name for option in ALL for name in (option.key, *option.aliases)]
+    assert len(names) == len(set(names))
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert PAGE.read_text() == options_doc.render(), (
+        "run: python -m paimon_stream.options_doc > docs/options.md"
+    )
+
+
+def test_the_page_names_every_option_and_alias() -> None:
+    page = options_doc.render()
+    for option in ALL:
+        for name in (option.key, *option.aliases):
+            assert f"| `{name}` |" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0), ("17", 17), ("17b", 17), ("1 kb", 1024), ("1k", 1024), ("128 mb", 128 << 20),
+        ("128MB", 128 << 20), (" 2 g ", 2 << 30), ("1 tebibytes", 1 << 40), ("1 m", 1 << 20),
+    ],
+)  # fmt: skip
+def test_sizes_are_bytes(text: str, size: int) -> None:
+    assert Options({"target-file-size": text}).value(declared.TARGET_FILE_SIZE) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("0", 0), ("250", 250), ("10 ms", 10), ("1 s", 1000), ("10 min", 600_000), ("1h", 3_600_000),
+        ("2 days", 172_800_000), ("1 m", 60_000), (" 3 SECONDS ", 3000),
+    ],
+)  # fmt: skip
+def test_durations_are_milliseconds(text: str, millis: int) -> None:
+    assert Options({"commit.timeout": text}).value(declared.COMMIT_TIMEOUT) == millis
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("target-file-size", "big"), ("target-file-size", "-1 mb"), ("target-file-size", "1.5 gb"),
+        ("target-file-size", ""), ("target-file-size", "1 h"), ("commit.timeout", "1 mb"),
+        ("commit.timeout", "soon"), ("bucket", "two"), ("bucket", ""), ("bucket", "1.5"),
+        ("manifest.merge-min-count", "0"), ("write-only", "yes"), ("write-only", ""),
+        ("bucket-function.type", "md5"), ("manifest.format", "orc"),
+        ("paimon-stream.on-checkpoint-reset", "ignore"), ("paimon-stream.commit.guard", ""),
+    ],
+)  # fmt: skip
+def test_a_text_that_does_not_parse_is_refused_with_key_and_text(key: str, text: str) -> None:
+    option = next(option for option in ALL if option.key == key)
+    with pytest.raises(InvalidOption) as raised:
+        Options({key: text}).value(option)
+    assert repr(key) in str(raised.value)
+    assert repr(text) in str(raised.value)
+    assert raised.value.context == {"option": key, "value": text}
+    with pytest.raises(InvalidOption):
+        (check_sink_options if option.scope is Scope.SINK else check_table_options)({key: text})
+
+
+def test_overrides_win_and_keys_ignore_case() -> None:
+    options = Options({"Bucket": "4", "write-only": "true"}, {"BUCKET": 8})
+    assert options.value(declared.BUCKET) == 8
+    assert options.value(declared.WRITE_ONLY) is True
+    assert options["bUcKeT"] == "8"
+    assert sorted(options) == ["bucket", "write-only"]
+    assert len(options) == 2
+
+
+def test_python_values_are_read_as_text() -> None:
+    options = Options({"write-only": True, "bucket": 3})  # type: ignore[dict-item]
+    assert options.value(declared.WRITE_ONLY) is True
+    assert options.value(declared.BUCKET) == 3
+
+
+def test_an_alias_is_read_where_the_key_is_missing() -> None:
+    assert Options({"commit-max-retries": "3"}).value(declared.COMMIT_MAX_RETRIES) == 3
+    both = Options({"commit-max-retries": "3", "commit.max-retries": "4"})
+    assert both.value(declared.COMMIT_MAX_RETRIES) == 4
+    assert Options({"commit-max-retries": "3"}).is_set(declared.COMMIT_MAX_RETRIES)
+
+
+def test_a_missing_option_has_its_default_or_is_an_error() -> None:
+    assert Options({}).value(declared.COMMIT_TIMEOUT) == 600_000
+    assert not Options({}).is_set(declared.COMMIT_TIMEOUT)
+    with pytest.raises(InvalidOption, match="'bucket-key' is needed and not set"):
+        Options({}).value(declared.BUCKET_KEY)
+
+
+def test_a_repr_shows_keys_and_no_values() -> None:
+    assert repr(Options({"s3.secret-key": "SECRET", "bucket": "1"})) == "Options(bucket, s3.secret-key)"
+
+
+def test_options_pickle() -> None:
+    options = pickle.loads(pickle.dumps(Options({"bucket": "4"})))
+    assert options.value(declared.BUCKET) == 4
+
+
+def test_an_unknown_sink_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidOption, match=r"Did you mean 'paimon-stream\.on-checkpoint-reset'\?") as raised:
+        check_sink_options({"Paimon-Stream.On-Checkpoint-Rest": "fail"})
+    assert raised.value.context == {"option": "paimon-stream.on-checkpoint-rest"}
+    with pytest.raises(InvalidOption):
+        check_sink_options({"paimon-stream.zzz": "1"})
+
+
+def test_a_sink_takes_table_options_too() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_sink_options({"paimon-stream.journal": "false", "target-file-size": "1 mb"})
+    with pytest.raises(InvalidOption):
+        check_sink_options({"target-file-size": "much"})
+
+
+def test_a_sink_option_in_a_table_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="belongs to a sink"):
+        check_table_options({"paimon-stream.journal": "true"})
+
+
+def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
+    with pytest.warns(UserWarning, match=r"'target-fil-size'\. Did you mean 'target-file-size'\?") as caught:
+        check_table_options({"target-fil-size": "1 mb"})
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("operation-column", "paimon-stream.operation-column"),
+        ("sequence-field", "sequence.field"),
+        ("mergeengine", "merge-engine"),
+    ],
+)
+def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: str) -> None:
+    with pytest.warns(UserWarning, match=f"Did you mean {re.escape(repr(meant))}"):
+        check_sink_options({key: "op"})
+
+
+def test_an_alias_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"read as 'commit\.max-retries'") as caught:
+        check_table_options({"commit-max-retries": "3"})
+    assert len(caught) == 1
+
+
+def test_paimon_options_of_other_engines_are_kept_in_silence() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_table_options(
+            {
+                "merge-engine": "deduplicate",
+                "fields.a.stats-mode": "none",
+                "scan.mode": "latest",
+                "bucket": "1",
+            }
+        )

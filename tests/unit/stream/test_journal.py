@@ -1,0 +1,111 @@
+"""The private files beside a table: checksummed text, the journal, claims and registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.errors import CorruptMetadata, DuplicateWriter, UnknownVersion
+from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
+from paimon_stream.format.journal_entry import PreviousBatch
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.table.journal import Journal
+from tests.unit.stream.test_ledger import ME, entry
+
+BASE = SnapshotRef(id=4, nonce="manifest-list-a-1")
+
+
+def test_an_entry_comes_back_as_it_was_written() -> None:
+    journal = Journal(MemoryStorage(), "me")
+    previous = PreviousBatch(batch_id=2, snapshot=BASE)
+    written = entry(3, BASE, previous=previous, abandoned=("bucket-0/data-a-0.parquet",), query_name="ü")
+    journal.write(written)
+    assert journal.read(3) == written
+    assert journal.read(2) is None
+
+
+def test_the_last_two_entries_are_kept() -> None:
+    journal = Journal(MemoryStorage(), "me")
+    for batch in (0, 1, 2, 5):
+        journal.write(entry(batch))
+    assert journal.batches() == [2, 5]
+
+
+def test_entries_of_later_batches_go_when_a_rewound_checkpoint_continues() -> None:
+    journal = Journal(MemoryStorage(), "me")
+    for batch in (8, 9, 3):
+        journal.write(entry(batch))
+    assert journal.batches() == [3]
+
+
+def test_users_have_journals_of_their_own_whatever_they_are_called() -> None:
+    storage = MemoryStorage()
+    users = ["a/b", "..", ".", "a", "ä b", "%2F"]
+    for number, user in enumerate(users):
+        Journal(storage, user).write(entry(number))
+    assert [Journal(storage, user).batches() for user in users] == [[n] for n in range(len(users))]
+
+
+@pytest.mark.parametrize("place", [0, 20, 45, 200, -3])
+def test_a_changed_byte_is_not_believed(place: int) -> None:
+    data = bytearray(encode_checksummed("journal", {"a": "x" * 300}))
+    data[place] ^= 1
+    with pytest.raises((CorruptMetadata, UnknownVersion), match="p/1"):
+        decode_checksummed("journal", bytes(data), "p/1")
+
+
+def test_a_file_cut_off_anywhere_is_not_believed() -> None:
+    data = encode_checksummed("journal", {"a": [1, 2, 3]})
+    for length in range(len(data) - 1):
+        with pytest.raises(CorruptMetadata):
+            decode_checksummed("journal", data[:length], "p")
+
+
+def test_a_newer_version_is_told_from_a_broken_file() -> None:
+    data = encode_checksummed("journal", {}).replace(b"journal 1 ", b"journal 2 ")
+    with pytest.raises(UnknownVersion, match="upgrade"):
+        decode_checksummed("journal", data, "p")
+
+
+def test_a_file_of_another_kind_is_not_believed() -> None:
+    with pytest.raises(CorruptMetadata):
+        decode_checksummed("journal", encode_checksummed("writer", {}), "p")
+
+
+def test_the_second_sink_of_a_run_finds_the_claim_taken() -> None:
+    storage = MemoryStorage()
+    Claims(storage, ME).acquire()
+    with pytest.raises(DuplicateWriter, match="name="):
+        Claims(storage, replace(ME, token="other")).acquire()
+
+
+def test_claiming_again_is_no_second_sink() -> None:
+    claims = Claims(MemoryStorage(), ME)
+    claims.acquire()
+    claims.acquire()
+    assert claims.holds()
+
+
+def test_a_new_run_ends_the_claims_of_older_ones() -> None:
+    storage = MemoryStorage()
+    old, new = Claims(storage, ME), Claims(storage, replace(ME, run_id="run-3", token="t3"))
+    old.acquire()
+    new.acquire()
+    assert (old.holds(), new.holds()) == (False, True)
+
+
+def test_registers_are_found_by_user_and_by_others() -> None:
+    storage = MemoryStorage()
+    other: WriterIdentity = replace(ME, user="other", query_name="n")
+    mine, theirs = Claims(storage, ME), Claims(storage, other)
+    assert mine.own() is None
+    mine.register("d", None)
+    theirs.register("d", 3)
+    own = mine.own()
+    assert own is not None
+    assert (own.user, own.query_id, own.journal_since) == (ME.user, "q1", None)
+    assert [(one.user, one.query_name, one.journal_since) for one in mine.others()] == [("other", "n", 3)]
