@@ -13,7 +13,7 @@ from typing import Any, Literal
 from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
@@ -37,7 +37,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition: its values by column and its folder; sizes are bytes."""
+    """The live files of one partition: its values by column and its folder; sizes are bytes. `rows` are those
+    of the files: with a primary key a key may have several, and deletes are rows, too."""
 
     values: Mapping[str, Any]
     path: str
@@ -58,7 +59,8 @@ class SnapshotManifest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """A table in numbers. Those of files are of one snapshot, and count live files; sizes are bytes,
-    `earliest` and `latest` are snapshot ids."""
+    `earliest` and `latest` are snapshot ids. `rows` are those of the files: with a primary key a key may have
+    several until they are merged, and `delete_rows` of them are deletes."""
 
     snapshot: Snapshot | None
     snapshots: int
@@ -187,7 +189,7 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     for snapshot_id in store.ids():
         snapshot = store.find(snapshot_id)
         if snapshot is not None:
-            query_id = Marks.of(snapshot.properties).query_id
+            query_id = Marks.of(own_properties(snapshot)).query_id
             grouped.setdefault((snapshot.commit_user, query_id), []).append(snapshot)
     registers = {one.user: one for one in registered_writers(table.storage)}
     found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
@@ -201,7 +203,7 @@ def _writer(
     user: str, query_id: str | None, snapshots: list[Snapshot], registers: Mapping[str, RegisteredWriter]
 ) -> Writer:
     last = snapshots[-1]
-    marks = [Marks.of(snapshot.properties) for snapshot in snapshots]
+    marks = [Marks.of(own_properties(snapshot)) for snapshot in snapshots]
     batches = {one.commit_identifier for one in snapshots if one.commit_identifier != BATCH_IDENTIFIER}
     register = registers.get(user)
     return Writer(
@@ -219,7 +221,7 @@ def _writer(
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
-        last_story=BatchSummary.of(last.properties),
+        last_story=BatchSummary.of(own_properties(last)),
     )
 
 

@@ -432,12 +432,15 @@ class PaimonTable:
         """
         return verify(self._table, sample=sample, progress=progress)
 
-    def compact_manifests(self, *, progress: Progress | None = None) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot, in a snapshot of its own, if that changes anything.
+    def compact_manifests(
+        self, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> ManifestCompactionReport:
+        """Merges the manifests of the newest snapshot, in a snapshot of its own, if that changes anything. A
+        dry run reports what would become of them, and writes nothing.
 
         Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
         """
-        return compact_manifests(self._table, progress=progress)
+        return compact_manifests(self._table, dry_run=dry_run, progress=progress)
 
     @property
     def _storage(self) -> Storage:

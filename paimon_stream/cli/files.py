@@ -9,6 +9,7 @@ import click
 from paimon_stream.api.inspection import (
     Partition,
     SnapshotManifest,
+    Statistics,
     manifests_of,
     partitions_of,
     statistics_of,
@@ -103,7 +104,8 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
     example="partitions --json /data/warehouse/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
 def partitions(session: Session, snapshot: int | None) -> Answer:
-    """Lists the partitions of a snapshot, with their files, rows and bytes."""
+    """Lists the partitions of a snapshot, with their files, rows and bytes. Of a table with a primary key
+    the rows of the files are counted, before readers merge them by key."""
     found = partitions_of(session.raw, snapshot)
     return Answer(
         document=session.document(partitions=[json_of(_PARTITIONS, one) for one in found]),
@@ -113,9 +115,11 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 
 @table_command(example="stats /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
-    """Shows the table in numbers: snapshots, partitions, files, rows and sizes."""
+    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. Of a table with a primary key
+    the rows of the files are counted, before readers merge them by key."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
+    keyed = bool(session.raw.schema.primary_keys)
     document = session.document(
         snapshot=None if taken is None else snapshot_json(taken),
         snapshots={"count": found.snapshots, "earliest": found.earliest, "latest": found.latest},
@@ -124,6 +128,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
         partitions=found.partitions,
         buckets=found.buckets,
         files=found.files,
+        primary_keys=list(session.raw.schema.primary_keys),
         rows=found.rows,
         delete_rows=found.delete_rows,
         bytes=found.bytes,
@@ -142,11 +147,14 @@ def stats(session: Session, snapshot: int | None) -> Answer:
             ("partitions", found.partitions),
             ("buckets", found.buckets),
             ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
-            (
-                "rows",
-                f"{found.rows:,}" + (f", of these {found.delete_rows:,} deletes" * bool(found.delete_rows)),
-            ),
+            ("rows", _rows_of(found, keyed)),
             ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
         ]
     )
     return Answer(document=document, parts=[lines])
+
+
+def _rows_of(found: Statistics, keyed: bool) -> str:
+    """The rows; with a primary key those of the files, which are more than the table has."""
+    deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
+    return f"{found.rows:,}{' in files, before they are merged by key' if keyed else ''}{deletes}"

@@ -86,17 +86,19 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     )
 
 
-@table_command(example="compact-manifests /data/warehouse/shop.db/orders")
-def compact_manifests(session: Session) -> Answer:
+@table_command(example="compact-manifests --yes /data/warehouse/shop.db/orders", params=(YES,))
+def compact_manifests(session: Session, yes: bool) -> Answer:
     """Merges the manifests of the newest snapshot into few, in a snapshot of its own. No row changes, and
-    streams go on meanwhile."""
+    streams go on meanwhile. Without --yes it only shows what would become of the manifests."""
     with progress() as tell:
-        report = session.table.compact_manifests(progress=tell)
-    if report.snapshot_id is None:
+        report = session.table.compact_manifests(dry_run=not yes, progress=tell)
+    if not report.merged:
         said = f"There is nothing to merge: {count(report.manifests_before, 'manifest')}."
     else:
+        verb = "became" if yes else "would become"
+        where = f", in snapshot {report.snapshot_id}" if yes else ""
         said = (
-            f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)}) became "
-            f"{report.manifests_after:,} ({size(report.bytes_after)}), in snapshot {report.snapshot_id}."
+            f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)}) {verb} "
+            f"{report.manifests_after:,} ({size(report.bytes_after)}){where}."
         )
-    return Answer(document=report_json(report.to_json()), parts=[said])
+    return changed_answer(report_json(report.to_json()), [said], done=yes, something=report.merged > 0)

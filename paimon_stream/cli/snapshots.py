@@ -14,7 +14,8 @@ from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Answer, say
 from paimon_stream.cli.text import iso, listed, moment
 from paimon_stream.errors import FormatError
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -23,6 +24,18 @@ __all__ = ["nobody", "snapshot_json", "snapshots"]
 
 def _batch(one: Snapshot) -> int | None:
     return None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier
+
+
+def _rows(one: Snapshot) -> int | None:
+    """The rows that were written; None where a snapshot of another engine does not tell."""
+    if one.commit_kind is CommitKind.COMPACT:
+        return None
+    written = _summary(one).rows
+    return one.delta_record_count if written is None and one.commit_kind is CommitKind.APPEND else written
+
+
+def _summary(one: Snapshot) -> BatchSummary:
+    return BatchSummary.of(own_properties(one))
 
 
 def _properties(one: Snapshot) -> str | None:
@@ -37,11 +50,20 @@ _COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("user", lambda one: one.commit_user),
     Column("identifier", lambda one: one.commit_identifier, ident=True, extra=True),
     Column("batch", _batch, ident=True),
-    Column("delta_records", lambda one: one.delta_record_count, "rows", number=True),
+    Column("rows", _rows, number=True),
+    Column(
+        "delta_records",
+        lambda one: one.delta_record_count,
+        "change",
+        text=lambda one: f"{one.delta_record_count:+,}",
+        number=True,
+    ),
     Column("total_records", lambda one: one.total_record_count, "total", number=True),
     Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
     Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
-    Column("write_millis", lambda one: BatchSummary.of(one.properties).write_millis, "write ms", number=True),
+    Column(
+        "write_millis", lambda one: BatchSummary.of(own_properties(one)).write_millis, "write ms", number=True
+    ),
     Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
@@ -57,8 +79,9 @@ _COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
-    """Lists the snapshots, newest first: who made each, when, how many rows it added and how long that took.
-    A snapshot whose file is damaged is named, and the others are listed."""
+    """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how many the rows
+    of the table's files changed, and how long it took. A snapshot whose file is damaged is named, and the
+    others are listed."""
     users: set[str] = set()
     found, damaged = _newest_first(session, limit, user, users)
     for error in damaged.values():

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MARK_PREFIX", "Marks"]
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
+
+__all__ = ["MARK_PREFIX", "Marks", "own_properties"]
 
 MARK_PREFIX: Final = "paimon-stream."
 """How the key of every property begins that this package writes into snapshots."""
@@ -34,3 +36,10 @@ class Marks:
             query_name=properties.get(MARK_PREFIX + "query-name"),
             offsets_hash=properties.get(MARK_PREFIX + "offsets-hash"),
         )
+
+
+def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
+    """The properties that a snapshot's own commit wrote. Java's merge of all manifests copies those of the
+    snapshot before it, which say what another commit did (semantics.md R1.5)."""
+    merged = snapshot.commit_kind is CommitKind.COMPACT and snapshot.commit_identifier == BATCH_IDENTIFIER
+    return {} if merged else snapshot.properties

@@ -7,13 +7,15 @@ rewritten, without a single delete.
 
 Invariants: the live files are the same before and after; where nothing would change, nothing is published;
 the snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (a stream's own user
-would make it look as if all of its batches were committed, R1.2), and carries over what its base carries,
-properties too. Expiry removes the old manifests.
+would make it look as if all of its batches were committed, R1.2). It carries over what its base carries,
+properties too, as Java's does; but not those in which a stream says who it is and what its batch wrote, for
+this snapshot is nobody's batch. Expiry removes the old manifests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from paimon_stream.commit.committer import Committer
@@ -21,13 +23,17 @@ from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotRef
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import MARK_PREFIX
+from paimon_stream.format.stats import may_contain
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.manifest_merge import MergeLimits
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.layout import NameSource
+from paimon_stream.table.manifest_join import ManifestJoiner
+from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -36,11 +42,14 @@ __all__ = ["ManifestCompactionReport", "compact_manifests"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCompactionReport:
-    """What became of the manifests: how many there were and are, and their bytes. `snapshot_id` is None
-    where there was nothing to merge; then nothing was published."""
+    """What became of the manifests: how many there were and are, and their bytes; `merged` counts those that
+    were merged into others. `snapshot_id` is None where there was nothing to merge, and in a dry run: then
+    nothing was published, and the numbers are what would be."""
 
     table: str
     snapshot_id: int | None
+    dry_run: bool
+    merged: int
     manifests_before: int
     manifests_after: int
     bytes_before: int
@@ -51,6 +60,8 @@ class ManifestCompactionReport:
         return {
             "table": self.table,
             "snapshot_id": self.snapshot_id,
+            "dry_run": self.dry_run,
+            "merged": self.merged,
             "manifests_before": self.manifests_before,
             "manifests_after": self.manifests_after,
             "bytes_before": self.bytes_before,
@@ -61,11 +72,13 @@ class ManifestCompactionReport:
 def compact_manifests(
     table: Table,
     *,
+    dry_run: bool = False,
     progress: Progress | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
-    """Merges the manifests of the newest snapshot, and publishes the result as a snapshot of its own.
+    """Merges the manifests of the newest snapshot, and publishes the result as a snapshot of its own; in a
+    dry run only what would become of them is found out, and nothing is written.
 
     Raises, with nothing published: `CommitContended`, `DeletedFiles` for a table in which a file was
     committed twice, `CorruptMetadata`, `StorageError`; and `CommitUnknown` where it may be published, which
@@ -76,9 +89,14 @@ def compact_manifests(
     snapshots = SnapshotStore(used, running)
     latest = snapshots.latest()
     if latest is None:
-        return _report(used.location, None, (), ())
-    source = _CarriedOver()
+        return _report(used.location, None, dry_run, (), ())
+    limits = MergeLimits(target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1)
     tell("manifests", 0, None)
+    if dry_run:
+        merged = _merged(table, used, running, latest, limits)
+        tell("manifests", len(merged.before), len(merged.before))
+        return _report(used.location, None, True, merged.before, merged.after)
+    source = _CarriedOver()
     outcome = Committer(table, used, running).commit(
         CommitRequest(
             user=batch_user(table.options, running.ids),
@@ -86,9 +104,7 @@ def compact_manifests(
             source=source,
             kind=CommitKind.COMPACT,
             properties=source.properties,
-            merge=MergeLimits(
-                target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1
-            ),
+            merge=limits,
             seen=SnapshotRef.of(latest),
             stage_uuid=running.ids.uuid(),
         )
@@ -96,12 +112,36 @@ def compact_manifests(
     before = source.manifests
     tell("manifests", len(before), len(before))
     if not isinstance(outcome, Published):
-        return _report(used.location, None, before, before)
+        return _report(used.location, None, False, before, before)
     published = outcome.snapshot
     after = ManifestStore(used, table.options, running).read_list(
         published.base_manifest_list, published.base_manifest_list_size
     )
-    return _report(used.location, published.id, before, after)
+    return _report(used.location, published.id, False, before, after)
+
+
+class _Nowhere:
+    """Takes files, and writes none."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Nothing."""
+
+
+def _merged(
+    table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits
+) -> Merged:
+    """What the merge would make of the manifests, with nothing written."""
+    manifests = ManifestStore(storage, table.options, runtime)
+    nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
+    writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
+    joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests, nowhere)
+    access = ManifestAccess(
+        read=manifests.read,
+        write=lambda entries: writer.write(entries, names),
+        join=lambda joined: joiner.join(joined, names),
+        may_contain=partial(may_contain, table.partition_types),
+    )
+    return merge_manifests(manifests.base_and_delta(latest), limits, access)
 
 
 @dataclass(slots=True)
@@ -115,7 +155,8 @@ class _CarriedOver:
         """Nothing changes."""
         self.properties.clear()
         if base.snapshot is not None:
-            self.properties.update(base.snapshot.properties)
+            carried = base.snapshot.properties.items()
+            self.properties.update((key, value) for key, value in carried if not key.startswith(MARK_PREFIX))
         self.manifests = base.metas
         return NO_CHANGES
 
@@ -123,12 +164,15 @@ class _CarriedOver:
 def _report(
     location: str,
     snapshot_id: int | None,
+    dry_run: bool,
     before: tuple[ManifestFileMeta, ...],
     after: tuple[ManifestFileMeta, ...],
 ) -> ManifestCompactionReport:
     return ManifestCompactionReport(
         table=location,
         snapshot_id=snapshot_id,
+        dry_run=dry_run,
+        merged=Merged(before=before, after=after).count,
         manifests_before=len(before),
         manifests_after=len(after),
         bytes_before=sum(meta.file_size for meta in before),

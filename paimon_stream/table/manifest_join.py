@@ -26,6 +26,7 @@ from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.bundle import FileSink
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 
@@ -45,8 +46,11 @@ class ManifestJoiner:
         options: Options,
         partition_types: Sequence[DataType],
         manifests: ManifestStore,
+        sink: FileSink | None = None,
     ) -> None:
+        """`sink` takes what is written, the storage if none is given."""
         self._storage = storage
+        self._sink = storage if sink is None else sink
         self._manifests = manifests
         self._partition_types = tuple(partition_types)
         self._codec = compressor(options.value(MANIFEST_COMPRESSION), options.value(ZSTD_LEVEL))
@@ -119,7 +123,7 @@ class ManifestJoiner:
         self, parts: Sequence[ManifestFileMeta], blocks: Sequence[AvroBlock], name: str
     ) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
-        self._storage.write(manifest_path(name), data)
+        self._sink.write(manifest_path(name), data)
         has_row_ids = all(None not in (part.min_row_id, part.max_row_id) for part in parts)
         return ManifestFileMeta(
             file_name=name,

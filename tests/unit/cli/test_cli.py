@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("click", reason="the extra cli is not installed")
@@ -46,6 +47,7 @@ CHANGING = {
     "drop-partition": ["dt=2024-01-01,hr=0", "dt=2024-01-03"],
     "repair-hints": [],
     "orphans": [],
+    "compact-manifests": [],
 }
 
 
@@ -163,6 +165,33 @@ def test_options_are_those_that_are_set_or_all(tmp_path: Path) -> None:
     assert not everything["bucket"]["set"]
 
 
+def test_rows_of_a_table_with_a_primary_key_are_said_to_be_those_of_its_files(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    keyed = PaimonTable.create(
+        str(location),
+        schema=[("id", "INT"), ("v", "INT")],
+        primary_keys=["id"],
+        options={"bucket": "1", "write-only": "true"},
+    )
+    for value in (1, 2):
+        keyed.append(pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], pa.int32())}))
+    assert "2 in files, before they are merged by key" in run("stats", location).stdout
+    assert told("stats", location)["primary_keys"] == ["id"]
+
+
+def test_an_overwrite_says_how_many_rows_it_wrote_and_by_how_many_the_table_changed(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")])
+    for write in (table.append, table.overwrite):
+        write(pa.table({"id": pa.array([1, 2, 3], pa.int32())}))
+    newest, oldest = told("snapshots", tmp_path / "t")["snapshots"]
+    assert [(one["rows"], one["delta_records"]) for one in (oldest, newest)] == [(3, 3), (3, 0)]
+    lines = run("snapshots", tmp_path / "t", "--columns", "kind,rows,change").stdout.splitlines()
+    assert [line.split() for line in lines if "3" in line] == [
+        ["OVERWRITE", "3", "+0"],
+        ["APPEND", "3", "+3"],
+    ]
+
+
 def test_query_lists_who_writes_here(table: Path) -> None:
     marks = {"paimon-stream.query-id": "q1", "paimon-stream.run-id": "r", "paimon-stream.checkpoint": "/ck"}
     empty = {"commit.force-create-snapshot": "true"}
@@ -237,7 +266,8 @@ def test_tags_are_made_listed_and_used(table: Path) -> None:
 
 
 def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
-    document = told("compact-manifests", table)
+    assert "3 manifests" in run("compact-manifests", table).stdout
+    document = told("compact-manifests", table, "--yes")
     assert (document["manifests_before"], document["manifests_after"]) == (3, 1)
     assert told("snapshots", table)["snapshots"][0]["id"] == document["snapshot_id"] == 4
     assert "nothing to merge" in run("compact-manifests", table).stdout
@@ -267,7 +297,6 @@ def every_command() -> Iterator[tuple[str, list[str]]]:
     yield from ((command, []) for command in READING)
     yield from CHANGING.items()
     yield "tag create", ["name"]
-    yield "compact-manifests", []
 
 
 @pytest.mark.parametrize(("command", "arguments"), list(every_command()), ids=lambda given: str(given))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
@@ -26,7 +27,7 @@ def grown() -> Bench:
 
 
 def request(bench: Bench, number: int, name: str) -> CommitRequest:
-    properties = {"story": str(number)}
+    properties = {"story": str(number), "paimon-stream.rows": "10", "paimon-stream.query-id": "q"}
     message = bench.message(name, dt=f"p{number % 2}")
     return bench.request(number, [message], properties=properties, watermark=number)
 
@@ -55,6 +56,34 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
     assert bench.manifests.delta(made) == ()
     assert dict(made.properties) == {"story": "2"}
     assert made.watermark == base.watermark == 2
+
+
+def test_it_makes_nobody_a_writer_whoever_merged_the_manifests() -> None:
+    bench = grown()
+    wrote = writers_of(bench.table)
+    compact(bench)
+    made = bench.latest()
+    assert [one.last_story.rows for one in writers_of(bench.table)] == [None, 10]
+    java = replace(made, id=5, commit_user="java", properties=bench.snapshots.get(3).properties)
+    bench.snapshots.publish(java)  # Java copies all properties
+    first, second, last = writers_of(bench.table)
+    assert (first.user, first.query_id, first.last_story.rows) == ("java", None, None)
+    assert (second.query_id, last) == (None, wrote[0])
+
+
+def test_a_dry_run_says_what_a_run_does_and_writes_nothing() -> None:
+    bench = grown()
+    bench.committer().commit(bench.overwriting(8, [bench.message("new", dt="p0")], dt="p0"))
+    before = {stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)}
+    dry = compact_manifests(bench.table, runtime=bench.runtime, dry_run=True)
+    assert before == {
+        stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)
+    }
+    report = compact(bench)
+    assert (dry.dry_run, dry.snapshot_id, report.dry_run, report.merged) == (True, None, False, 4)
+    assert replace(dry, dry_run=False, snapshot_id=report.snapshot_id) == report
+    again = compact_manifests(bench.table, runtime=bench.runtime, dry_run=True)
+    assert (again.merged, again.bytes_after) == (0, again.bytes_before)
 
 
 def test_a_second_time_there_is_nothing_to_do() -> None:
@@ -119,7 +148,8 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
         bench.audit([*NAMES, *(["foreign"] if happened else [])])
         assert report.snapshot_id is not None
         below = bench.snapshots.get(report.snapshot_id - 1)
-        assert bench.snapshots.get(report.snapshot_id).properties == below.properties
+        made = bench.snapshots.get(report.snapshot_id)
+        assert dict(made.properties) == {"story": below.properties["story"]}
     assert at > 20
 
 
