@@ -9,33 +9,39 @@ Nothing here writes: no claim, no register, no probe of the storage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, ReplayError
+from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, named, of_checkpoint_kind
+from paimon_stream.api.earlier_columns import judge_columns
+from paimon_stream.api.inspection import Writer, writers_of
+from paimon_stream.errors import (
+    FormatError,
+    InvalidOption,
+    PaimonStreamError,
+    ReplayError,
+    TableReplaced,
+)
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import (
     COMMIT_USER_PREFIX,
-    ON_CHECKPOINT_RESET,
-    ON_TABLE_CHANGE,
-    ON_UNKNOWN_HISTORY,
     Option,
     Options,
     check_sink_options,
 )
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
+from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
+from paimon_stream.spark.settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
 from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, judge
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, load_table
+from paimon_stream.table.table import load_table
 
 __all__ = ["Diagnosis", "examine"]
 
@@ -45,33 +51,10 @@ _NOT_PLANNED: Final = "not planned yet"
 _NEW_QUERY: Final = "new-query"
 """The id of the query that Spark will begin where a checkpoint has none yet: like no other."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What a restart of one sink of one query would do.
-
-    `verdict` is `fresh`, `reuse` or `already committed`; the name of the error that the sink would raise; or
-    `unknown` where the checkpoint cannot be read from here. `safe` says whether the stream goes on by itself
-    with no row lost or doubled. `batch` is the one that Spark asks for next, and `replayed` whether it has
-    planned that before. `last_batch`, `last_snapshot` and `last_millis` (epoch) are the newest of this sink
-    that is left in the table. `explanation` is a sentence for people, `cure` what to do, `notes` what else
-    is worth knowing.
-    """
-
-    user: str
-    query_id: str | None
-    checkpoint: str | None
-    batch: int | None
-    replayed: bool | None
-    verdict: str = "unknown"
-    safe: bool = False
-    explanation: str = ""
-    cure: str | None = None
-    option: str | None = None
-    last_batch: int | None = None
-    last_snapshot: int | None = None
-    last_millis: int | None = None
-    notes: tuple[str, ...] = ()
+_NO_CHECKPOINT_KNOWN: Final = (
+    "The table does not know where the stream's checkpoint is.",
+    "Give the folder of its checkpoint.",
+)
 
 
 def examine(
@@ -94,7 +77,7 @@ def examine(
 
     Raises `NotFound` where there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
     """
-    doctor = _Doctor(storage, dict(options or {}), query_name, mode == "complete", runtime or system())
+    doctor = _Doctor(storage, dict(options or {}), query_name, mode, runtime or system())
     if checkpoint is not None:
         return doctor.of_checkpoint(open_checkpoint(checkpoint), user, names)
     if names:
@@ -125,14 +108,14 @@ class _Doctor:
         storage: Storage,
         options: Mapping[str, str],
         query_name: str | None,
-        overwrites: bool,
+        mode: str,
         runtime: Runtime,
     ) -> None:
         check_sink_options(options)
         self._storage = storage
         self._options = options
         self._query_name = query_name
-        self._overwrites = overwrites
+        self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
         self._runtime = runtime
         self._snapshots = SnapshotStore(storage, runtime)
         self._registered = _registered(storage)
@@ -143,33 +126,36 @@ class _Doctor:
     def of_checkpoint(
         self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]
     ) -> tuple[Diagnosis, ...]:
+        kind, path = checkpoint.kind()
+        if kind in (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE):
+            return (self._unusable(checkpoint.root, user, *of_checkpoint_kind(kind, path)),)
         query_id = checkpoint.query_id()
-        if user is not None:
-            users = [user]
-        elif query_id is None and not _is_readable(checkpoint):
-            return (_unreadable(checkpoint, user),)
-        else:
-            users = self._users_of(query_id or _NEW_QUERY, names)
+        users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
         found = []
         for position, one in enumerate(users):
             others = users[:position] if names else [other for other in users if other != one]
-            found.append(self._of_sink(checkpoint, query_id, one, frozenset(others)))
+            found.append(self._of_sink(checkpoint, kind, one, frozenset(others)))
         return tuple(found)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
-        found = []
+        everybody = {one.query_id for one in self._registered}
+        found: list[Diagnosis] = []
         for register in sorted(self._registered, key=lambda one: one.user):
             if user not in (None, register.user):
                 continue
             if register.checkpoint is None:
-                found.append(_unreadable(None, register.user))
+                found.append(self._unusable(None, register.user, *_NO_CHECKPOINT_KNOWN))
                 continue
             checkpoint = open_checkpoint(register.checkpoint)
-            if checkpoint.query_id() is None:
-                found.append(_unreadable(checkpoint, register.user))
-                continue
+            now = checkpoint.query_id()
+            if user is None and now is not None and now != register.query_id and now in everybody:
+                continue  # its checkpoint is that of a later query, which is known as well
             others = frozenset(one.user for one in self._registered if one.user != register.user)
-            found.append(self._of_sink(checkpoint, checkpoint.query_id(), register.user, others))
+            kind, path = checkpoint.kind()
+            if kind is Kind.QUERY:
+                found.append(self._of_sink(checkpoint, kind, register.user, others))
+            else:
+                found.append(self._unusable(checkpoint.root, register.user, *of_checkpoint_kind(kind, path)))
         return tuple(found)
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
@@ -183,15 +169,12 @@ class _Doctor:
 
     # -- one of them ------------------------------------------------------------------------------
 
-    def _of_sink(
-        self, checkpoint: Checkpoint, query_id: str | None, user: str, others: frozenset[str]
-    ) -> Diagnosis:
-        if not _is_readable(checkpoint):
-            return _unreadable(checkpoint, user)
+    def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
+        """What the sink would say, and what the doctor knows beyond that."""
         batch, replayed = _next_batch(checkpoint)
         identity = WriterIdentity(
             user=user,
-            query_id=query_id or _NEW_QUERY,
+            query_id=checkpoint.query_id() or _NEW_QUERY,
             run_id=f"restart-{self._runtime.ids.uuid()}",
             checkpoint=checkpoint.root,
             query_name=self._query_name,
@@ -200,55 +183,150 @@ class _Doctor:
         refuse = _NotingReplayErrors(
             location=self._storage.location, user=user, batch_id=batch.batch_id, options=self._table.options
         )
-        last = self._last_of(user, identity.query_id)
-        known = Diagnosis(
+        last = self._last_of(identity)
+        diagnosis = Diagnosis(
             user=user,
-            query_id=query_id,
+            query_id=checkpoint.query_id(),
             checkpoint=checkpoint.root,
             batch=batch.batch_id,
             replayed=replayed,
             last_batch=None if last is None else last.commit_identifier,
             last_snapshot=None if last is None else last.id,
             last_millis=None if last is None else last.time_millis,
+            last_query_id=None if last is None else Marks.of(last.properties).query_id,
         )
+        done = checkpoint.done_batch() if kind is Kind.QUERY else None
+        stranger = done is not None and self._is_stranger(identity)
         try:
-            judged = self._judge(self._table, identity, batch, others, refuse)
+            judged = self._judge(identity, batch, others, refuse)
+            verdict, said = in_words(judged, batch.batch_id, replayed)
+            diagnosis = replace(diagnosis, verdict=verdict, explanation=said)
+            if not stranger and kind is Kind.QUERY:
+                refuse.noted.extend(judge_columns(self._table, last, batch.previous_done_millis))
         except PaimonStreamError as error:
-            return replace(
-                known,
+            diagnosis = replace(
+                diagnosis,
                 verdict=type(error).__name__,
                 explanation=error.message,
-                cure=_cure(error),
+                cure=cure_of(error, checkpoint.root, self._known_checkpoint(user, last)),
                 option=error.context.get("option"),
-                notes=tuple(refuse.noted),
             )
-        verdict, said = _in_words(judged, batch, replayed)
-        notes = tuple(refuse.noted)
-        return replace(known, verdict=verdict, safe=not notes, explanation=said, notes=notes)
+        if stranger:
+            diagnosis = self._stranger(diagnosis, done)
+        elif kind is not Kind.QUERY:
+            diagnosis = self._beginner(diagnosis, kind)
+        elif diagnosis.cure is not None or refuse.noted:
+            diagnosis = replace(diagnosis, notes=tuple(refuse.noted), known=self._known(user))
+        else:
+            diagnosis = replace(diagnosis, safe=True)
+        return diagnosis
 
     def _judge(
-        self,
-        table: Table,
-        identity: WriterIdentity,
-        batch: Batch,
-        others: frozenset[str],
-        refuse: ReplayErrors,
+        self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
     ) -> FirstJudgement:
-        check_writable(table)
-        evidence = gather(table, identity, batch, claimed=others.__contains__, runtime=self._runtime)
-        return judge(table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
+        check_writable(self._table)
+        self._settings.check_mode(self._table)
+        evidence = gather(self._table, identity, batch, claimed=others.__contains__, runtime=self._runtime)
+        return judge(
+            self._table,
+            self._snapshots,
+            evidence,
+            refuse,
+            self._runtime,
+            overwrites=self._settings.overwrites,
+        )
 
-    def _last_of(self, user: str, query_id: str | None) -> Snapshot | None:
-        """The newest snapshot of the sink that is left; None too where one in between cannot be read."""
+    # -- strangers and beginners ------------------------------------------------------------------
+
+    def _is_stranger(self, identity: WriterIdentity) -> bool:
+        """Whether nothing in the table is of this query nor of its commit user."""
+        if any(identity.user == one.user or identity.query_id == one.query_id for one in self._registered):
+            return False
+        return not any(
+            identity.user == one.commit_user or identity.query_id == Marks.of(one.properties).query_id
+            for one in self._walk()
+        )
+
+    def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
+        """The query has done batches, and none of them here."""
+        known = self._known(diagnosis.user)
+        who = (
+            f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {done} and "
+            "has left no trace in this table"
+        )
+        if diagnosis.verdict == TableReplaced.__name__:
+            return replace(diagnosis, known=known, notes=(f"{who}. {named(known)}",))
+        refused = diagnosis.cure is not None
+        would = (
+            "" if refused else f" The sink would write batch {diagnosis.batch} here, without those before it."
+        )
+        return replace(
+            diagnosis,
+            option=None,
+            known=known,
+            explanation=f"{who}: it is a stream into another table.{would} {named(known)}",
+            cure="Give the checkpoint of a stream of this table, or the table of this stream. Do not let it "
+            "continue: rows of another stream would come into this table.",
+        )
+
+    def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
+        """No query can be restarted from what stands there, even where the sink would let a new one in."""
+        why, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
+        known = self._known(diagnosis.user)
+        if diagnosis.cure is not None:
+            return replace(diagnosis, explanation=f"{why} {diagnosis.explanation}", known=known)
+        return replace(diagnosis, explanation=f"{why} {named(known)}", cure=cure, known=known)
+
+    def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
+        return Diagnosis(
+            user=user or "-",
+            query_id=None,
+            checkpoint=root,
+            batch=None,
+            replayed=None,
+            explanation=explanation,
+            cure=cure,
+            known=self._known(user),
+        )
+
+    # -- what the table knows ---------------------------------------------------------------------
+
+    def _known(self, besides: str | None) -> tuple[Writer, ...]:
+        """The streams of this table, those of other engines left out."""
+        try:
+            found = writers_of(self._table)
+        except PaimonStreamError:
+            return ()  # the judgement meets it, too, and says so
+        return tuple(one for one in found if one.query_id is not None and one.user != besides)
+
+    def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
+        """Where the stream's checkpoint is, by its register or else by its last snapshot."""
+        for one in self._registered:
+            if one.user == user:
+                return one.checkpoint
+        return None if last is None else Marks.of(last.properties).checkpoint
+
+    def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
+        """The newest snapshot of the stream that is left, whichever query it was of; None too where one in
+        between cannot be read."""
+        for snapshot in self._walk():
+            marks = Marks.of(snapshot.properties)
+            # A commit user that is made of the query's id is another one for each query.
+            earlier = marks.checkpoint == identity.checkpoint and str(marks.query_id) in snapshot.commit_user
+            earlier = earlier and identity.query_id not in (None, marks.query_id)
+            if (
+                earlier or snapshot.commit_user == identity.user
+            ) and snapshot.commit_identifier != BATCH_IDENTIFIER:
+                return snapshot
+        return None
+
+    def _walk(self) -> Iterator[Snapshot]:
+        """The snapshots, newest first, as far as they can be read."""
         try:
             latest = self._snapshots.latest()
-            for snapshot in self._snapshots.walk_down(0 if latest is None else latest.id):
-                ours = snapshot.commit_user == user and snapshot.commit_identifier != BATCH_IDENTIFIER
-                if ours and Marks.of(snapshot.properties).query_id in (None, query_id):
-                    return snapshot
+            yield from self._snapshots.walk_down(0 if latest is None else latest.id)
         except PaimonStreamError:
-            return None  # the judgement meets it, too, and says so
-        return None
+            return  # the judgement meets it, too, and says so
 
 
 def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:
@@ -256,10 +334,6 @@ def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:
         return registered_writers(storage)
     except FormatError:
         return ()  # the judgement meets the broken one, too, if the sink would, and says so
-
-
-def _is_readable(checkpoint: Checkpoint) -> bool:
-    return checkpoint.storage is not None
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
@@ -274,60 +348,3 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
     return batch, replayed
-
-
-def _in_words(judged: FirstJudgement, batch: Batch, replayed: bool) -> tuple[str, str]:
-    number = batch.batch_id
-    again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
-    match judged.verdict:
-        case AlreadyCommitted(snapshot=snapshot):
-            where = "a snapshot that has expired since" if snapshot is None else f"snapshot {snapshot.id}"
-            return (
-                "already committed",
-                f"Batch {number} is in the table, by {where}. {again}; the sink skips it and goes on.",
-            )
-        case Reuse(entry=entry):
-            files = sum(len(message.new_files) for message in entry.messages)
-            return (
-                "reuse",
-                f"Batch {number} was prepared by a killed run, and is not in the table. {again}; the "
-                f"sink commits the {files} files that are there and goes on.",
-            )
-        case Fresh():
-            why = (
-                f" Files of a killed run are not used: {judged.written_again}."
-                if judged.written_again
-                else ""
-            )
-            return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
-    raise AssertionError("unreachable")
-
-
-def _cure(error: PaimonStreamError) -> str:
-    if not isinstance(error, ReplayError):
-        return "Do what the message says, then restart; nothing was harmed."
-    named = {
-        ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
-        ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
-        ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
-    }
-    option = error.context.get("option")
-    if option not in named:
-        return "Stop the other writer, then restart."
-    return (
-        f"{named[option]}. Or let the stream continue, for one start: PaimonSink(…, options={{{option!r}: "
-        "'continue'}). See docs/operations.md."
-    )
-
-
-def _unreadable(checkpoint: Checkpoint | None, user: str | None) -> Diagnosis:
-    where = "is not known" if checkpoint is None else f"{checkpoint.root} cannot be read from here"
-    return Diagnosis(
-        user=user or "-",
-        query_id=None,
-        checkpoint=None if checkpoint is None else checkpoint.root,
-        batch=None,
-        replayed=None,
-        explanation=f"The stream's checkpoint {where}, so nobody can say which batch comes next.",
-        cure="Give the folder of its checkpoint; or just restart: the sink writes nothing in doubt.",
-    )

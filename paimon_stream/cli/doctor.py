@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from paimon_stream.api.doctor import Diagnosis, examine
+from paimon_stream.api.diagnosis import Diagnosis
+from paimon_stream.api.doctor import examine
+from paimon_stream.api.inspection import Writer
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, pairs_of, table_command
+from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
-from paimon_stream.cli.output import Answer, Lines
-from paimon_stream.cli.text import iso
+from paimon_stream.cli.output import Answer, Lines, Part
+from paimon_stream.cli.text import iso, listed, moment
+from paimon_stream.stream.claims import registered_writers
 
 __all__ = ["doctor"]
+
+_KNOWN: Final[tuple[Column[Writer], ...]] = (
+    Column("user", lambda one: one.user),
+    Column("query_id", lambda one: one.query_id, "query"),
+    Column("last_batch", lambda one: one.last_batch, ident=True),
+    Column("last_snapshot", lambda one: one.last_snapshot, "snapshot", ident=True),
+    Column("last_time", lambda one: iso(one.last_millis), "time", text=lambda one: moment(one.last_millis)),
+    Column("checkpoint", lambda one: one.checkpoint),
+)
 
 
 @table_command(
     example="doctor --checkpoint /data/checkpoints/orders /data/warehouse/shop.db/orders",
     params=(
-        click.Option(["--checkpoint"], metavar="FOLDER", help="The query's checkpointLocation."),
-        click.Option(["--user"], help="The sink's commit_user, if it is given one."),
+        click.Option(
+            ["--checkpoint"], metavar="FOLDER", help="The query's checkpointLocation.", shell_complete=folders
+        ),
+        click.Option(["--user"], help="The sink's commit_user, if it has one.", shell_complete=users),
         click.Option(
             ["--name", "names"],
             multiple=True,
-            help="The sink's name, if it has one; repeat it in their order.",
+            help="The sink's name, if it has one. Repeat it for several sinks, in their order.",
         ),
         click.Option(
             ["--mode"],
@@ -32,9 +48,12 @@ __all__ = ["doctor"]
             show_default=True,
             help="The sink's mode.",
         ),
-        click.Option(["--query-name"], help="The query's name, if it is given one."),
+        click.Option(["--query-name"], help="The query's name, if it has one."),
         click.Option(
-            ["--option", "sink_option"], multiple=True, metavar="KEY=VALUE", help="A sink option; repeatable."
+            ["--option", "sink_option"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the sink. Can be given several times.",
         ),
     ),
 )
@@ -47,10 +66,10 @@ def doctor(
     query_name: str | None,
     sink_option: tuple[str, ...],
 ) -> Answer:
-    """Is a restart of the stream safe, what would it do, and what to do if not. Looks at the table and at
-    the checkpoint, and says what the sink will say; writes nothing. Without --checkpoint each stream that
-    is known to the table is asked about, with the checkpoint it had. Exit code 1 where a stream would stop
-    or cannot be judged."""
+    """Judges whether a stream can be restarted, what the restart would do, and what to do where it cannot.
+    The doctor asks the same code as the sink, with the table and the checkpoint, and writes nothing. Without
+    --checkpoint it judges every stream that is registered in the table, with the checkpoint it had. The exit
+    code is 0 only where each of them goes on by itself; it is 1 where one would stop, or cannot be judged."""
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     found = examine(
@@ -62,31 +81,52 @@ def doctor(
         query_name=query_name,
         options=pairs_of(sink_option, "--option"),
     )
-    parts: list[str | Lines] = []
+    if not found:
+        said = _nobody(session, user)
+        return Answer(document=session.document(safe=False, streams=[]), parts=[said], code=FINDINGS)
+    parts: list[Part] = []
     for one in found:
         parts += ["", *_told(one)] if parts else _told(one)
+    safe = all(one.safe for one in found)
     return Answer(
-        document=session.document(safe=all(one.safe for one in found), streams=[_json(one) for one in found]),
-        parts=parts or ["No stream of paimon_stream is known here. Give --checkpoint, or see `query`."],
-        code=OK if all(one.safe for one in found) else FINDINGS,
+        document=session.document(safe=safe, streams=[_json(one) for one in found]),
+        parts=parts,
+        code=OK if safe else FINDINGS,
     )
 
 
-def _told(one: Diagnosis) -> list[str | Lines]:
-    last = "none is left"
+def _nobody(session: Session, user: str | None) -> str:
+    known = {one.user for one in registered_writers(session.storage)}
+    if user is not None and known:
+        return (
+            f"No stream of commit user {user!r} is registered here. Registered are {listed(sorted(known))}."
+        )
+    return "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
+
+
+def _told(one: Diagnosis) -> list[Part]:
+    last = "none is left in the table"
     if one.last_batch is not None:
-        last = f"{one.last_batch} (snapshot {one.last_snapshot}, {iso(one.last_millis)})"
+        last = f"{one.last_batch} (snapshot {one.last_snapshot}, {moment(one.last_millis)})"
+        if one.last_query_id not in (None, one.query_id):
+            last += f", written by query {one.last_query_id}"
+    elif one.query_id is None and not one.checkpoint:
+        last = "-"
     pairs: list[tuple[str, object]] = [
-        ("stream", one.user),
-        ("query", one.query_id or "a new one"),
+        ("stream", one.user if one.query_id or one.batch is None else "a new one"),
+        ("query", one.query_id or ("a new one" if one.batch is not None else None)),
         ("checkpoint", one.checkpoint),
-        ("last batch here", last),
+        ("last batch", last),
         ("next batch", None if one.batch is None else f"{one.batch}{' (again)' * bool(one.replayed)}"),
         ("verdict", one.verdict),
-        ("restart", "safe" if one.safe else "not before you have looked"),
+        ("restart", "safe" if one.safe else "not safe: read on"),
     ]
-    cure = [] if one.cure is None else [f"What to do: {one.cure}"]
-    return [Lines(pairs), one.explanation, *(f"Note: {note}" for note in one.notes), *cure]
+    others: list[Part] = []
+    if one.known and not one.safe:
+        others = ["", "Streams of this table:", Listing(_KNOWN, one.known, "")]
+    cure: list[Part] = [] if one.cure is None else [f"What to do: {one.cure}"]
+    notes: list[Part] = [f"Note: {note}" for note in one.notes]
+    return [Lines(pairs), one.explanation, *notes, *cure, *others]
 
 
 def _json(one: Diagnosis) -> dict[str, Any]:
@@ -101,8 +141,10 @@ def _json(one: Diagnosis) -> dict[str, Any]:
         "last_batch": one.last_batch,
         "last_snapshot": one.last_snapshot,
         "last_time": iso(one.last_millis),
+        "last_query_id": one.last_query_id,
         "explanation": one.explanation,
         "cure": one.cure,
         "option": one.option,
         "notes": one.notes,
+        "known": [json_of(_KNOWN, stream) for stream in one.known],
     }

@@ -123,7 +123,7 @@ class Runs:
             run = self._by_user.pop(user, None)  # a batch that fails leaves no memory: the next looks anew
             if run is None or run.run_id != facts.run_id:
                 table = load_table(settings.open_storage(), settings.options)
-                _check_mode(settings, table)
+                settings.check_mode(table)
                 _check_output_mode(facts, settings, table)
                 run = self._bind(facts, settings, user, grouped=is_grouped(table))
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
@@ -242,7 +242,7 @@ class Runs:
             )
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table)
-        _check_mode(settings, table)
+        settings.check_mode(table)
         check_rows(frame, table, beside=Operations.of(table.options))
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
         if settings.checkpoint is not None:
@@ -262,19 +262,6 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
         watermark=checkpoint.watermark(batch_id),
         previous_done_millis=checkpoint.done_millis(batch_id - 1),
     )
-
-
-def _check_mode(settings: SinkSettings, table: Table) -> None:
-    """An append table has nothing by which a row could replace another."""
-    if settings.mode == "update" and not table.schema.primary_keys:
-        raise UnsupportedFeature(
-            f"mode='update' needs a primary key, by which a row replaces the one before it, and "
-            f"{table.location} has none: each update would be another row. Use mode='complete', which "
-            "replaces the table each time, mode='append' with a watermark, or a table with a primary key.",
-            table=table.location,
-            option="mode",
-            value=settings.mode,
-        )
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:

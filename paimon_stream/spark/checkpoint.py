@@ -10,13 +10,30 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
 from paimon_stream.errors import StorageError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "Kind", "open_checkpoint"]
+
+
+class Kind(Enum):
+    """What stands at the location of a checkpoint, and so what Spark does with it."""
+
+    QUERY = "a query's checkpoint: Spark goes on with its next batch"
+    MISSING = "nothing: Spark begins a new query"
+    EMPTY = "an empty folder: Spark begins a new query"
+    NO_METADATA = "batches without the file metadata: Spark goes on with them under a new query id"
+    OTHER = "a folder of something else: Spark begins a new query"
+    FILE = "a file: Spark fails"
+    DAMAGED = "a damaged file: Spark fails"
+    UNREADABLE = "not to be read from here"
+
+
+_LOGS: Final = {"offsets", "commits", "sources", "state"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +42,41 @@ class Checkpoint:
 
     root: str
     storage: Storage | None
+
+    def kind(self) -> tuple[Kind, str]:
+        """What stands there, and its path where that is another one than the checkpoint's."""
+        if self.storage is None:
+            return Kind.UNREADABLE, self.root
+        parent = LocalStorage(os.path.dirname(self.root))
+        name = os.path.basename(self.root)
+        try:
+            if parent.exists(name):
+                return Kind.FILE, self.root
+            files, folders = self.storage.list_files(""), self.storage.list_folders("")
+            if not files and not folders:
+                there = not name or name in parent.list_folders("")
+                return Kind.EMPTY if there else Kind.MISSING, self.root
+            damaged = self._damaged(self.storage)
+            if damaged is not None:
+                return Kind.DAMAGED, f"{self.root}/{damaged}"
+            if self.query_id() is not None:
+                return Kind.QUERY, self.root
+            if self.planned_batch() is not None or self.done_batch() is not None:
+                return Kind.NO_METADATA, self.root
+        except StorageError:
+            return Kind.UNREADABLE, self.root
+        return Kind.OTHER if files or set(folders) - _LOGS else Kind.EMPTY, self.root
+
+    def _damaged(self, storage: Storage) -> str | None:
+        """The first of the files that Spark reads at a start and that it cannot understand. A machine that
+        lost its power leaves empty ones."""
+        if storage.exists("metadata") and self.query_id() is None:
+            return "metadata"
+        for folder, newest in (("offsets", self.planned_batch()), ("commits", self.done_batch())):
+            path = f"{folder}/{newest}"
+            if newest is not None and not storage.read(path).startswith(b"v"):
+                return path
+        return None
 
     def query_id(self) -> str | None:
         """The query id in its `metadata`."""

@@ -17,7 +17,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
+from paimon_stream.spark.align import Fold, align, fold_of, project
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
 from paimon_stream.table.schema_change import Merge
@@ -25,7 +25,7 @@ from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns,
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
 
-__all__ = ["check_rows", "fit_rows"]
+__all__ = ["check_columns", "check_earlier_columns", "check_rows", "fit_rows"]
 
 Evolve = Callable[[Merge], Table]
 """Publishes what the merge makes of the table's newest schema; gives the table as it is then."""
@@ -47,10 +47,12 @@ def fit_rows(
     raises.
     """
     given, operation = _set_apart(frame, table, beside)
-    merge = _merge_of(given, table, runtime or system())
+    merge = _merge_of(given.schema, table, runtime or system(), _case_sensitive(given))
     if merge is not None:
         table = evolve(merge)
-    alignment = _aligned(given, table.schema, table.location)
+    alignment = align(
+        given.schema, table.schema, case_sensitive=_case_sensitive(given), location=table.location
+    )
     if beside is None or operation is None:
         return table, project(frame, alignment)
     carried = named(operation).cast("string").alias(beside.column)
@@ -60,8 +62,26 @@ def fit_rows(
 def check_rows(frame: DataFrame, table: Table, *, beside: Operations | None = None) -> None:
     """Raises what `fit_rows` would raise, and changes nothing."""
     frame, _ = _set_apart(frame, table, beside)
-    merge = _merge_of(frame, table, system())
-    _aligned(frame, table.schema if merge is None else merge(table.schema), table.location)
+    check_columns(frame.schema, table, case_sensitive=_case_sensitive(frame))
+
+
+def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
+    """The schema that the table has once a DataFrame of these columns is written to it. Raises what
+    `fit_rows` would raise, and changes nothing."""
+    merge = _merge_of(columns, table, system(), case_sensitive)
+    schema = table.schema if merge is None else merge(table.schema)
+    align(columns, schema, case_sensitive=case_sensitive, location=table.location)
+    return schema
+
+
+def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
+    """As `check_columns`, for a DataFrame that has exactly the columns of an earlier schema of the table, and
+    beside them what `paimon-stream.operation-column` names."""
+    beside = Operations.of(table.options)
+    if beside is not None:
+        beside.check(table.schema, table.options, table.location, fold_of(False))
+    columns = st.StructType([st.StructField(one.name, spark_type(one.type)) for one in schema.fields])
+    return check_columns(columns, table)
 
 
 def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
@@ -75,20 +95,17 @@ def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tup
     return frame.drop(same[0]), same[0]
 
 
-def _aligned(frame: DataFrame, schema: TableSchema, location: str) -> Alignment:
-    return align(frame.schema, schema, case_sensitive=_case_sensitive(frame), location=location)
-
-
 def _case_sensitive(frame: DataFrame) -> bool:
     return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
-def _merge_of(frame: DataFrame, table: Table, runtime: Runtime) -> Merge | None:
-    """What the DataFrame makes of a schema of the table; None where schemas are not to change."""
+def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool) -> Merge | None:
+    """What a DataFrame of these columns makes of a schema of the table; None where schemas are not to
+    change."""
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None
-    columns, fold = frame.schema, fold_of(_case_sensitive(frame))
+    fold = fold_of(case_sensitive)
     kind: Mode = "widen" if mode == "widen" else "add"
 
     def merge(schema: TableSchema) -> TableSchema:
@@ -99,7 +116,7 @@ def _merge_of(frame: DataFrame, table: Table, runtime: Runtime) -> Merge | None:
             location=table.location,
             time_millis=runtime.clock.now_millis(),
         )
-        _aligned(frame, merged, table.location)
+        align(columns, merged, case_sensitive=case_sensitive, location=table.location)
         return merged
 
     return merge

@@ -8,11 +8,12 @@ from typing import Final
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writer import BeforeCommit
+from paimon_stream.table.table import Table
 
 __all__ = ["OnCommit", "SinkSettings"]
 
@@ -48,6 +49,20 @@ class SinkSettings:
                 raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
         check_sink_options(self.options)
         self.open_storage()
+
+    def check_mode(self, table: Table) -> None:
+        """Raises `UnsupportedFeature` for a mode that the table does not allow: an append table has nothing
+        by which a row could replace another."""
+        if self.mode == "update" and not table.schema.primary_keys:
+            raise UnsupportedFeature(
+                f"mode='update' needs a primary key, by which a row replaces the one before it, and "
+                f"{table.location} has none: each update would be another row. Use mode='complete', which "
+                "replaces the table each time, mode='append' with a watermark, or a table with a primary "
+                "key.",
+                table=table.location,
+                option="mode",
+                value=self.mode,
+            )
 
     @property
     def overwrites(self) -> bool:

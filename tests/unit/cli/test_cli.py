@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[3]
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 
 READING = ["snapshots", "files", "manifests", "partitions", "stats", "schema", "options", "query", "verify"]
-READING += ["doctor", "tag list"]
+READING += ["tag list"]
 CHANGING = {
     "expire": ["--retain-max", "1", "--older-than", "2100-01-01T00:00Z"],
     "tag delete": ["kept"],
@@ -276,9 +276,10 @@ def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
 def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> None:
     checkpoint = table.parent / "checkpoint"
     checkpoint.mkdir()
-    safe = told("doctor", table, "--checkpoint", str(checkpoint))
-    assert (safe["safe"], safe["streams"][0]["verdict"]) == (True, "fresh")
+    empty = told("doctor", table, "--checkpoint", str(checkpoint))
+    assert (empty["safe"], empty["streams"][0]["verdict"]) == (False, "fresh")
     (checkpoint / "metadata").write_text('{"id":"q"}')
+    assert run("doctor", table, "--checkpoint", str(checkpoint)).exit_code == 0
     again = run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden", "--json")
     assert again.exit_code == 1
     (stream,) = json.loads(again.stdout)["streams"]
@@ -290,11 +291,20 @@ def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> N
     assert not told("verify", table)["healthy"]
 
 
+def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
+    before = contents(table)
+    result = run("doctor", table)
+    assert result.exit_code == 1
+    assert "none was judged" in result.stdout
+    assert told("doctor", table) == {"table": str(table), "safe": False, "streams": []}
+    assert contents(table) == before
+
+
 # -- what goes wrong ----------------------------------------------------------------------------------
 
 
 def every_command() -> Iterator[tuple[str, list[str]]]:
-    yield from ((command, []) for command in READING)
+    yield from ((command, []) for command in (*READING, "doctor"))
     yield from CHANGING.items()
     yield "tag create", ["name"]
 
@@ -329,7 +339,7 @@ def test_a_broken_table_is_one_line_and_changes_nothing(
     before = contents(table)
     result = run(command, table, *arguments, "--json")
     if command == "doctor":
-        assert result.exit_code == 0  # nobody's stream
+        assert result.exit_code == 1  # nobody's stream, and none was judged
     else:
         assert result.exit_code == 4, result.output
         (line,) = result.stderr.splitlines()

@@ -304,7 +304,7 @@ def rewound_by_two(q: Query) -> None:
 def the_offsets_of_the_last_batch_changed(q: Query) -> None:
     q.run(2)
     q.forget("commits")
-    (q.checkpoint / "offsets" / "1").write_text("another plan")
+    (q.checkpoint / "offsets" / "1").write_text("v1\nanother plan")
 
 
 def replaced_table(q: Query) -> None:
@@ -421,14 +421,15 @@ def test_the_doctor_says_what_the_sink_then_judges_and_changes_nothing(
 ) -> None:
     scene(query)
     before = contents(query.bench.storage)
-    files = sorted(query.root.rglob("*"))
+    files, metadata = sorted(query.root.rglob("*")), query.checkpoint / "metadata"
     told = query.ask()
     assert contents(query.bench.storage) == before
     assert sorted(query.root.rglob("*")) == files
     assert told.verdict == query.judged() == SCENES[scene], told
-    assert told.safe == (told.verdict in VERDICTS.values() and not told.notes)
+    lets_in = told.verdict in VERDICTS.values()
+    assert told.safe == (lets_in and not told.notes and metadata in files)
     assert told.explanation
-    assert (told.cure is None) == (told.verdict in VERDICTS.values())
+    assert (told.cure is None) == (lets_in and metadata in files)
 
 
 def test_what_is_known_of_the_stream_is_told(query: Query) -> None:
@@ -474,6 +475,162 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe
     assert (told.verdict, told.safe, told.batch) == ("unknown", False, None)
     (told,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
     assert (told.verdict, told.checkpoint) == ("unknown", "s3://bucket/ck")
+
+
+def shifted(query: Query, **changes: object) -> None:
+    """Another writer alters the table: a new schema."""
+    storage = query.bench.storage
+    schema = json.loads(storage.read("schema/schema-0"))
+    storage.write("schema/schema-1", json.dumps({**schema, "id": 1, **changes}).encode())
+
+
+def told_of(query: Query, checkpoint: Path | str) -> Diagnosis:
+    (told,) = examine(query.bench.storage, checkpoint=str(checkpoint), runtime=query.bench.runtime)
+    return told
+
+
+def test_a_folder_that_is_not_there_is_no_checkpoint_and_the_known_one_is_named(query: Query) -> None:
+    query.run(2)
+    told = told_of(query, query.root / "typo")
+    assert not told.safe
+    assert f"There is no checkpoint at {query.root / 'typo'}" in told.explanation
+    assert str(query.checkpoint) in told.explanation
+    assert [one.checkpoint for one in told.known] == [str(query.checkpoint)]
+    assert (told.known[0].last_batch, told.known[0].last_snapshot) == (1, 2)
+
+
+def test_an_empty_folder_and_one_of_something_else_are_no_checkpoints(query: Query) -> None:
+    query.run(1)
+    (query.root / "empty").mkdir()
+    (query.root / "other").mkdir()
+    (query.root / "other" / "notes.txt").write_text("x")
+    assert "is empty" in told_of(query, query.root / "empty").explanation
+    assert "no checkpoint: it has no file metadata" in told_of(query, query.root / "other").explanation
+    assert not told_of(query, query.root / "empty").safe
+    assert not told_of(query, query.root / "other").safe
+
+
+def test_a_file_is_no_checkpoint(query: Query) -> None:
+    query.run(1)
+    told = told_of(query, query.checkpoint / "metadata")
+    assert (told.verdict, told.safe) == ("unknown", False)
+    assert "is a file, not a folder" in told.explanation
+
+
+@pytest.mark.parametrize("damaged", ["metadata", "offsets/1", "commits/1"])
+def test_a_file_that_a_power_cut_left_empty_is_named(query: Query, damaged: str) -> None:
+    query.run(2)
+    (query.checkpoint / damaged).write_bytes(b"")
+    told = told_of(query, query.checkpoint)
+    assert (told.verdict, told.safe) == ("unknown", False)
+    assert f"{query.checkpoint}/{damaged} is empty or damaged" in told.explanation
+
+
+def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
+    query.run(2)
+    (query.checkpoint / "metadata").unlink()
+    told = told_of(query, query.checkpoint)
+    assert (told.verdict, told.safe, told.batch) == ("CheckpointReset", False, 2)
+    assert "lacks its file metadata" in told.explanation
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_the_checkpoint_of_a_stream_into_another_table_is_told_and_never_let_in(
+    query: Query, expired: bool
+) -> None:
+    query.run(2)
+    other = Query(query.root / "other", query_id="q9")
+    other.run(3)
+    if expired:
+        query.expire_ours()
+    told = told_of(query, other.checkpoint)
+    assert not told.safe
+    assert told.verdict == ("HistoryUnknown" if expired else "fresh")
+    assert "query q9, which has done its batches up to 2 and has left no trace" in told.explanation
+    assert str(query.checkpoint) in told.explanation
+    assert told.option is None
+    assert "Do not let it continue" in (told.cure or "")
+
+
+def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(query: Query) -> None:
+    query.user = "etl"
+    query.run(2)
+    other = Query(query.root / "other", query_id="q9", bench=query.bench, user="etl")
+    other.begin()
+    told = other.ask()
+    assert (told.verdict, told.safe) == ("CheckpointReset", False)
+    assert (told.cure or "").startswith(
+        f"The table knows the checkpoint of this stream as {query.checkpoint}"
+    )
+
+
+def test_after_a_wiped_checkpoint_the_last_batch_of_the_stream_is_named(query: Query) -> None:
+    wiped_checkpoint(query)
+    told = query.ask()
+    assert (told.last_batch, told.last_snapshot, told.last_query_id) == (1, 2, "q1")
+    query.begin()
+    told = query.ask()
+    assert (told.verdict, told.query_id, told.last_query_id) == ("CheckpointReset", "q2", "q1")
+    assert (told.last_batch, told.last_snapshot) == (1, 2)
+
+
+def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(query: Query) -> None:
+    wiped_checkpoint(query)
+    query.options["paimon-stream.on-checkpoint-reset"] = "continue"
+    query.run(1)
+    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (told.query_id, told.safe) == ("q2", True)
+
+
+def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> None:
+    query.run(2)
+    fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
+    shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]])
+    told = told_of(query, query.checkpoint)
+    assert (told.verdict, told.safe) == ("IncompatibleSchema", False)
+    assert "has changed since batch 1, from 0 to 1" in told.explanation
+    assert "the table has no column 'id'" in told.explanation
+
+
+def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -> None:
+    query.run(2)
+    query.options["paimon-stream.merge-schema"] = "add"
+    fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
+    shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]], highestFieldId=1)
+    told = query.ask()
+    assert (told.verdict, told.safe) == ("fresh", False)
+    assert "adds these columns again if the query still has them: id" in told.notes[0]
+
+
+def test_a_wider_column_and_an_option_are_no_obstacle(query: Query) -> None:
+    query.run(2)
+    fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
+    shifted(query, fields=[{**fields[0], "type": "DECIMAL(20, 0)"}, fields[1]], comment="new")
+    assert told_of(query, query.checkpoint).safe
+
+
+def test_another_number_of_buckets_is_noted(query: Query) -> None:
+    query.run(1)
+    shifted(query, options={"bucket": "4", "bucket-key": "id"})
+    told = told_of(query, query.checkpoint)
+    assert not told.safe
+    assert "bucket was -1 and is 4" in told.notes[0]
+
+
+def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(
+    query: Query,
+) -> None:
+    expired(query)
+    shifted(query, timeMillis=4_000_000_000_000)
+    told = told_of(query, query.checkpoint)
+    assert (told.verdict, told.safe) == ("fresh", False)
+    assert "Whether the columns of the query still fit is not known" in told.notes[0]
+
+
+def test_a_mode_that_the_table_does_not_allow_is_told(query: Query) -> None:
+    query.run(1)
+    (told,) = examine(query.bench.storage, checkpoint=str(query.checkpoint), mode="update")
+    assert (told.verdict, told.safe) == ("UnsupportedFeature", False)
 
 
 def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:

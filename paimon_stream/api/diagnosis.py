@@ -1,0 +1,143 @@
+"""What the doctor says of one stream: the facts, and the sentences about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.api.inspection import Writer
+from paimon_stream.errors import PaimonStreamError, ReplayError
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
+from paimon_stream.spark.checkpoint import Kind
+from paimon_stream.stream.evidence import FirstJudgement
+from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+
+__all__ = ["Diagnosis", "cure_of", "in_words", "named", "of_checkpoint_kind"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a restart of one sink of one query would do.
+
+    `verdict` is `fresh`, `reuse` or `already committed`; the name of the error that the sink would raise; or
+    `unknown` where the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself
+    with no row lost or doubled. `batch` is the one that Spark asks for next, and `replayed` whether it has
+    planned that before. `last_batch`, `last_snapshot` and `last_millis` (epoch) are the newest of this stream
+    that is left in the table, and `last_query_id` the query that wrote it, which is another one where the
+    checkpoint was wiped. `explanation` is for people, `cure` what to do, and each of `notes` is a reason to
+    look before a restart. `known` are the other streams of the table, where this one is not safe.
+    """
+
+    user: str
+    query_id: str | None
+    checkpoint: str | None
+    batch: int | None
+    replayed: bool | None
+    verdict: str = "unknown"
+    safe: bool = False
+    explanation: str = ""
+    cure: str | None = None
+    option: str | None = None
+    last_batch: int | None = None
+    last_snapshot: int | None = None
+    last_millis: int | None = None
+    last_query_id: str | None = None
+    notes: tuple[str, ...] = ()
+    known: tuple[Writer, ...] = ()
+
+
+def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, str]:
+    """The name of a verdict on a batch, and what the sink then does."""
+    again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
+    match judged.verdict:
+        case AlreadyCommitted(snapshot=Snapshot() as snapshot):
+            where = f"Snapshot {snapshot.id} holds batch {number}"
+            return "already committed", f"{where}. {again}; the sink skips it and goes on."
+        case AlreadyCommitted():
+            where = f"The files of batch {number} are in the table; its snapshot has expired"
+            return "already committed", f"{where}. {again}; the sink skips it and goes on."
+        case Reuse(entry=entry):
+            files = sum(len(message.new_files) for message in entry.messages)
+            return (
+                "reuse",
+                f"A killed run prepared batch {number}, and did not commit it. {again}; the sink commits the "
+                f"{files:,} prepared files and goes on.",
+            )
+        case Fresh():
+            why = (
+                f" The sink does not use the files of a killed run: {judged.written_again}."
+                if judged.written_again
+                else ""
+            )
+            return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
+    raise AssertionError("unreachable")
+
+
+def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
+    """Why no query can be restarted from what stands there, and what to do."""
+    begins = "Spark would begin a new query there, with batch 0, and read its source from the beginning"
+    other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
+    match kind:
+        case Kind.MISSING:
+            return f"There is no checkpoint at {path}. {begins}.", f"{other}."
+        case Kind.EMPTY:
+            return f"{path} is empty. {begins}.", f"{other}. A volume may be missing that belongs there."
+        case Kind.OTHER:
+            return f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."
+        case Kind.NO_METADATA:
+            return (
+                f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and "
+                "the sink would not know its earlier batches.",
+                "Restore the file metadata; it holds the query's id, which the table's snapshots name, too.",
+            )
+        case Kind.FILE:
+            return (
+                f"{path} is a file, not a folder. Spark cannot start from it.",
+                "Give the stream's checkpoint.",
+            )
+        case Kind.DAMAGED:
+            return (
+                f"{path} is empty or damaged. Spark cannot start from this checkpoint.",
+                "Restore the file from a copy. Where there is none and it is of the newest batch, remove the "
+                "files of this batch from offsets and commits, so that Spark plans it again. Then ask the "
+                "doctor again.",
+            )
+    return (
+        f"{path} cannot be read from here, so the next batch of the stream is not known.",
+        "Run the doctor where the checkpoint can be read; or restart: the sink writes nothing in doubt.",
+    )
+
+
+def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
+    """What to do about what the sink would raise with the checkpoint that was given; `known` is where the
+    table knows the stream's checkpoint to be."""
+    if not isinstance(error, ReplayError):
+        return "Do what the message says, then restart. Nothing was harmed."
+    cures: Final = {
+        ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
+        ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
+        ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
+    }
+    option = error.context.get("option")
+    if option not in cures:
+        return "Stop the other writer, then restart."
+    if option == ON_CHECKPOINT_RESET.key and known not in (None, given):
+        return (
+            f"The table knows the checkpoint of this stream as {known}: give that one. Only where the stream "
+            f"itself was moved to {given}, let it continue, for one start: PaimonSink(…, "
+            f"options={{{option!r}: 'continue'}}). See docs/operations.md."
+        )
+    return (
+        f"{cures[option]}. Or let the stream continue, for one start: PaimonSink(…, options={{{option!r}: "
+        "'continue'}). See docs/operations.md."
+    )
+
+
+def named(known: tuple[Writer, ...]) -> str:
+    """The streams of the table in a sentence, with their checkpoints."""
+    if not known:
+        return "No stream has written to this table."
+    each = [f"{one.user} with checkpoint {one.checkpoint or 'unknown'}" for one in known[:5]]
+    more = f"; and {len(known) - 5} more" if len(known) > 5 else ""
+    return f"The streams of this table are: {'; '.join(each)}{more}."
