@@ -55,6 +55,8 @@ it. Programs read `context`, a mapping of those names to values; texts are not A
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
@@ -117,14 +119,29 @@ class PaimonStreamError(Exception):
 
     def __init__(self, message: str, **context: Any) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = self.pattern = message
         self.context: dict[str, Any] = context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.context)
+        return _rebuild, (type(self), self.pattern, self.context)
 
     def __str__(self) -> str:
         return self.message
+
+    def at(self, table: str) -> PaimonStreamError:
+        """The same error, naming the table if it does not yet."""
+        if table in self.message:
+            return self
+        return type(self)(f"{table}: {self.pattern}", **{"table": table, **self.context})
+
+
+@contextmanager
+def naming(table: str) -> Iterator[None]:
+    """Errors of ours raised inside name the table."""
+    try:
+        yield
+    except PaimonStreamError as error:
+        raise error.at(table) from error.__cause__
 
 
 def _rebuild(kind: type[PaimonStreamError], message: str, context: dict[str, Any]) -> PaimonStreamError:
@@ -196,11 +213,8 @@ class InvalidData(PaimonStreamError):
     """
 
     def __init__(self, message: str, **context: Any) -> None:
-        self.pattern = message
         super().__init__(_with_count(message, context.get("count", 1)), **context)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.pattern, self.context)
+        self.pattern = message
 
     def recounted(self, count: int) -> InvalidData:
         """The same error for that number of rows or places."""

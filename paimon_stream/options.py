@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import InvalidOption, PaimonStreamError
 
 __all__ = ["Option", "Options", "Scope", "SINK_PREFIX", "sink_options", "table_options"]
 
@@ -87,12 +87,15 @@ def boolean(text: str) -> bool:
 
 def integer(text: str) -> int:
     """A whole number."""
-    return int(text.strip())
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise ValueError("not a whole number such as '4'") from None
 
 
 def positive(text: str) -> int:
     """A whole number above zero."""
-    number = int(text.strip())
+    number = integer(text)
     if number < 1:
         raise ValueError("must be at least 1")
     return number
@@ -506,26 +509,33 @@ class Options(Mapping[str, str]):
     """The options in force: a table's, overridden by those given for one writer.
 
     Keys are looked up regardless of case. Reading a declared option gives its typed value:
-    `options[TARGET_FILE_SIZE.key]` is the text, `options.value(TARGET_FILE_SIZE)` the bytes.
+    `options[TARGET_FILE_SIZE.key]` is the text, `options.value(TARGET_FILE_SIZE)` the bytes. `location` is
+    the table's, for messages.
     """
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_location", "_raw")
 
-    def __init__(self, table: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, table: Mapping[str, str], overrides: Mapping[str, str] | None = None, location: str = ""
+    ) -> None:
         self._raw = {**_lower(table), **_lower(overrides or {})}
+        self._location = location
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a text that does not parse, and
         for an option without a default that is not set (ask `is_set` first)."""
         raw = self._text(option)
         if raw is None:
-            raise InvalidOption(f"Option {option.key!r} is needed and not set.", option=option.key)
+            raise self._invalid(f"Option {option.key!r} is needed and not set.", option=option.key)
         try:
             return option.parse(raw)
         except ValueError as why:
-            raise InvalidOption(
-                f"Option {option.key!r} is {raw!r}: {why}.", option=option.key, value=raw
-            ) from None
+            text = f"Option {option.key!r} is {raw!r}: {why}."
+            raise self._invalid(text, option=option.key, value=raw) from None
+
+    def _invalid(self, message: str, **context: str) -> PaimonStreamError:
+        error = InvalidOption(message, **context)
+        return error.at(self._location) if self._location else error
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option has a value of its own."""
@@ -590,6 +600,10 @@ def check_sink_options(given: Mapping[str, str]) -> None:
             if key not in known:
                 raise InvalidOption(_unknown(key, known), option=key)
             Options({key: value}).value(known[key])
+        elif SINK_PREFIX + key in known:
+            raise InvalidOption(
+                f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.", option=key, value=value
+            )
         elif key in aliases:
             Options({key: value}).value(aliases[key])
     check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
@@ -600,10 +614,15 @@ def check_table_options(given: Mapping[str, str]) -> None:
     of the aliases that Paimon itself does not know."""
     known = {option.key: option for option in table_options()}
     aliases = {alias: option for option in table_options() for alias in option.aliases}
+    ours = {option.key for option in sink_options()}
     for key, value in _lower(given).items():
-        if key.startswith(SINK_PREFIX):
+        if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in ours:
+            name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
             raise InvalidOption(
-                f"Option {key!r} belongs to a sink, not to a table: give it to PaimonSink.", option=key
+                f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink: "
+                f"options={{{name!r}: {value!r}}}.",
+                option=key,
+                value=value,
             )
         if key in known:
             Options({key: value}).value(known[key])
@@ -621,6 +640,5 @@ def check_table_options(given: Mapping[str, str]) -> None:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    ours = [SINK_PREFIX + key] if SINK_PREFIX + key in {one.key for one in sink_options()} else []
-    near = ours or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f"Unknown option {key!r}." + (f" Did you mean {near[0]!r}?" if near else "")

@@ -14,7 +14,7 @@ from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overw
 from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound
+from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound, naming
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -107,14 +107,15 @@ class PaimonTable:
         have, `InvalidOption`, `StorageError`.
         """
         storage = open_storage(location, storage_options or {})
-        created = create_table(
-            storage,
-            _fields_of(schema),
-            partition_keys=partition_keys,
-            primary_keys=primary_keys,
-            options=options,
-            comment=comment,
-        )
+        with naming(storage.location):
+            created = create_table(
+                storage,
+                _fields_of(schema),
+                partition_keys=partition_keys,
+                primary_keys=primary_keys,
+                options=options,
+                comment=comment,
+            )
         if created is not None:
             return cls(created)
         if if_not_exists:
@@ -333,7 +334,8 @@ class PaimonTable:
     def _newest(self, options: Mapping[str, str | None] = MappingProxyType({})) -> Table:
         """As it is now, with options for what is to be done."""
         asked = {key: value for key, value in options.items() if value is not None}
-        check_sink_options(asked)
+        with naming(self.location):
+            check_sink_options(asked)
         return load_table(self._storage, asked)
 
     # -- committing -------------------------------------------------------------------------------

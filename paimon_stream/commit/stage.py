@@ -22,6 +22,7 @@ from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.stats import may_contain
+from paimon_stream.format.unreadable import in_words
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
@@ -216,7 +217,7 @@ class Stager:
         """The newest schema's id now, whichever the files were written with (semantics.md §2.3 step 10)."""
         newest = self._schemas.latest_id()
         if newest is None:
-            raise no_such_table(self._storage.location)
+            raise no_such_table(self._storage)
         return newest
 
     def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
@@ -227,7 +228,7 @@ class Stager:
         try:
             of_schema = json.loads(self._storage.read(path))["schemaId"]
         except (NotFound, ValueError, KeyError, TypeError) as why:
-            _LOG.warning("%s: dropped the statistics %s: %r", self._storage.location, path, why)
+            _LOG.warning("%s: dropped the statistics %s: %s.", self._storage.location, path, in_words(why))
             return None
         return before.statistics if of_schema == schema_id else None
 

@@ -19,6 +19,7 @@ from paimon_stream.format.entries import (
     IndexManifestEntry,
 )
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
+from paimon_stream.format.unreadable import in_words
 
 __all__ = ["DELETION_VECTORS", "HASH", "decode_index_manifest", "encode_index_manifest"]
 
@@ -81,7 +82,7 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     try:
         return tuple([_entry(one) for one in read_records(data, path, INDEX_MANIFEST_SCHEMA, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:
-        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong!r})") from None
+        raise corrupt(path, len(data), f"an entry of it is not an index file: {in_words(wrong)}") from None
 
 
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:

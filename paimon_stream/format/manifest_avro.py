@@ -34,6 +34,7 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.manifest_records import RECORD_VERSION, entries_bytes, meta_bytes
 from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from paimon_stream.format.unreadable import in_words
 
 __all__ = [
     "ENTRIES_PER_BLOCK",
@@ -122,7 +123,7 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
     try:
         return [_entry(row, shared) for row in rows]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+        raise corrupt(path, len(data), f"an entry of it cannot be read: {in_words(wrong)}") from None
 
 
 def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
@@ -150,7 +151,7 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     try:
         return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"it holds an entry that is none ({wrong})") from None
+        raise corrupt(path, len(data), f"an entry of it cannot be read: {in_words(wrong)}") from None
 
 
 def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:

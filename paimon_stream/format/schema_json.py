@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
+from paimon_stream.format.unreadable import in_words
 
 __all__ = ["TableSchema", "decode_schema", "encode_schema", "reassign_ids"]
 
@@ -105,7 +106,7 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
         raise CorruptMetadata(
-            f"{path} is not a schema file ({len(data)} bytes): {broken!r}. Restore it from a backup.",
+            f"{path} is not a schema file ({len(data)} bytes): {in_words(broken)}. Restore it from a backup.",
             path=path,
         ) from None
     if version > VERSION:

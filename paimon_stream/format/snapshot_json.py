@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NewType
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.unreadable import in_words
 
 __all__ = [
     "BATCH_IDENTIFIER",
@@ -148,8 +149,8 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         node = json.loads(data)
     except ValueError as broken:
         raise CorruptMetadata(
-            f"{path} is not JSON ({len(data)} bytes): {broken}. The snapshot cannot be read; restore the "
-            "file, or roll the table back to an older snapshot.",
+            f"{path} is not a snapshot ({len(data)} bytes): {in_words(broken)}. Restore the file, or roll "
+            "the table back to an older snapshot.",
             path=path,
         ) from None
     if not isinstance(node, dict):

@@ -25,6 +25,7 @@ from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.unreadable import in_words
 from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.replay import Replayed, follow, replay
@@ -252,7 +253,7 @@ class _HistoryCheck:
             self.found.error("statistics-missing", text, path, cure)
             return
         except (ValueError, KeyError, TypeError) as wrong:
-            text = f"The statistics {path} of {root.name} cannot be read: {wrong!r}"
+            text = f"The statistics {path} of {root.name} cannot be read: {in_words(wrong)}."
             self.found.error("statistics-broken", text, path, cure)
             return
         self.found.checked["statistics"] += 1

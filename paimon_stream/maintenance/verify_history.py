@@ -12,6 +12,7 @@ from typing import Final
 
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
+from paimon_stream.format.unreadable import in_words
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.storage.base import FileStat, Storage
@@ -226,7 +227,9 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
         except NotFound:
             continue
         except (ValueError, KeyError, TypeError) as wrong:
-            text = f"{stat.path} cannot be read ({wrong!r}); Java fails on it when it expires snapshots."
+            text = (
+                f"{stat.path} cannot be read: {in_words(wrong)}. Java fails on it when it expires snapshots."
+            )
             found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts anew.")
             continue
         found.checked["consumers"] += 1

@@ -21,6 +21,7 @@ from fastavro.schema import SchemaParseException
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.unreadable import in_words
 from paimon_stream.read.convert import Chunk, normalize
 
 __all__ = ["read_avro"]
@@ -68,7 +69,7 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
         try:
             held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
         except _BROKEN as why:
-            raise FormatError(f"a block of it does not fit its schema ({why!r})") from None
+            raise FormatError(f"a block of it does not fit its schema: {in_words(why)}") from None
         if stream.tell() != len(data):
             raise FormatError("a block of it does not fit its schema")
         while len(held) >= batch_rows:
@@ -89,7 +90,7 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
         record = _Renaming().of(node)
         return names, fastavro.parse_schema({"type": "array", "items": record})
     except _BROKEN as why:
-        raise FormatError(f"its schema is none ({why!r})") from None
+        raise FormatError(f"its schema is not one of Avro: {in_words(why)}") from None
 
 
 class _Renaming:
@@ -159,7 +160,7 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
                 return _texts(values, wanted)
         return pa.array(values, wanted)
     except (*_BROKEN, pa.ArrowException) as why:
-        raise FormatError(f"a column of it is no {type_} ({why})") from None
+        raise FormatError(f"a column of it is not {type_}: {in_words(why)}") from None
 
 
 def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:

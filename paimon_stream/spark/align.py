@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions
@@ -77,13 +78,22 @@ def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, lo
             cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
         raise IncompatibleSchema(
             f"{location}: the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
-            f"written. Select, rename or cast the columns of the DataFrame to those of the table{cure}.",
+            f"written.{_last_change(schema)} Select, rename or cast the columns of the DataFrame to those of "
+            f"the table{cure}.",
             table=location,
             column=next(iter(judge.problems)),
             columns=tuple(judge.problems),
         )
     columns = tuple(_column(one, source) for one, source in zip(schema.fields, sources, strict=True))
     return Alignment(columns=columns, case_sensitive=case_sensitive)
+
+
+def _last_change(schema: TableSchema) -> str:
+    """When the table's columns or options changed, for a stream that fitted before."""
+    if schema.id == 0:
+        return ""
+    moment = datetime.fromtimestamp(schema.time_millis // 1000, timezone.utc)
+    return f" The table was altered last at {moment:%Y-%m-%d %H:%M:%S} UTC (schema {schema.id})."
 
 
 class _Judge:

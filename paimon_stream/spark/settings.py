@@ -8,7 +8,7 @@ from typing import Final
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
 from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
@@ -40,15 +40,15 @@ class SinkSettings:
 
     def check(self) -> None:
         """Raises `InvalidOption` and `UnsupportedFeature` for what is wrong whatever the table."""
-        if self.mode not in _MODES:
-            raise InvalidOption(
-                f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
-            )
-        for key, value in (("commit_user", self.commit_user), ("name", self.name)):
-            if value is not None and not value.strip():
-                raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
-        check_sink_options(self.options)
-        self.open_storage()
+        with naming(self.open_storage().location):
+            if self.mode not in _MODES:
+                raise InvalidOption(
+                    f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
+                )
+            for key, value in (("commit_user", self.commit_user), ("name", self.name)):
+                if value is not None and not value.strip():
+                    raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
+            check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
         """Raises `UnsupportedFeature` for a mode that the table does not allow: an append table has nothing

@@ -213,6 +213,8 @@ class LocalStorage:
             return
         except OSError as failed:
             if not os.path.isdir(full):
+                if _is_missing(full):
+                    return  # a read-only file system says that it is read-only before it looks for the file
                 raise _translated(failed, full, "delete") from failed
             with contextlib.suppress(OSError):
                 os.rmdir(full)
@@ -332,6 +334,17 @@ class _Output:
         except BaseException:
             self.raw.remove()
             raise
+
+
+def _is_missing(full: str) -> bool:
+    """Whether it is certain that there is no such file."""
+    try:
+        os.lstat(full)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _file_stat(path: str, found: os.stat_result) -> FileStat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
@@ -12,17 +13,39 @@ from paimon_stream.table.layout import SCHEMA_FOLDER, id_in_name, schema_path
 __all__ = ["SchemaStore", "no_such_table"]
 
 _PREFIX = "schema-"
+_DATABASE = ".db"
+_SHOWN = 5
 
 
-def no_such_table(location: str) -> NotFound:
-    """The error of a location that holds no table, with what to do about it."""
+def no_such_table(storage: Storage) -> NotFound:
+    """The error of a location that holds no table, with what to do about it. Raises `StorageError`."""
+    location, below = storage.location, tuple(_tables_below(storage))
+    if below:
+        found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
+        more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
+        cure = f"It is a folder of tables: {found}{more}. Give the folder of one table."
+    else:
+        cure = (
+            f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; "
+            "it is the table's own folder, <warehouse>/<database>.db/<table>."
+        )
     return NotFound(
-        f"There is no Paimon table at {location}: it has no file {schema_path(0)}. Create the table with "
-        f"PaimonTable.create({location!r}, schema=...), or correct the location; it is the table's own "
-        "folder, <warehouse>/<database>.db/<table>.",
+        f"There is no Paimon table at {location}: it has no file {schema_path(0)}. {cure}",
         path=location,
         table=location,
+        tables=below,
     )
+
+
+def _tables_below(storage: Storage) -> Iterator[str]:
+    """The tables of a warehouse or of a database (format.md §1.1), as paths below the location."""
+    for folder in storage.list_folders(""):
+        if storage.exists(f"{folder}/{schema_path(0)}"):
+            yield folder
+        elif folder.endswith(_DATABASE):
+            for name in storage.list_folders(folder):
+                if storage.exists(f"{folder}/{name}/{schema_path(0)}"):
+                    yield f"{folder}/{name}"
 
 
 class SchemaStore:
@@ -47,7 +70,7 @@ class SchemaStore:
         """
         newest = self.latest_id()
         if newest is None:
-            raise no_such_table(self._storage.location)
+            raise no_such_table(self._storage)
         return self.get(newest)
 
     def get(self, schema_id: int) -> TableSchema:
@@ -87,7 +110,7 @@ class SchemaStore:
             return hashlib.sha256(self._storage.read(schema_path(0))).hexdigest()
         except NotFound:
             if self.latest_id() is None:
-                raise no_such_table(self._storage.location) from None
+                raise no_such_table(self._storage) from None
             raise self._missing(0) from None
 
     def _read(self, schema_id: int) -> bytes:

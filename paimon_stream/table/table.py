@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,8 @@ from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
 __all__ = ["Table", "check_committable", "check_table_kind", "create_table", "load_table", "table_of"]
+
+_FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,13 @@ def create_table(
     schemas = SchemaStore(storage)
     if schemas.latest_id() is not None or not schemas.create(schema):
         return None
+    if schema.primary_keys and not table.options.is_set(BUCKET):
+        warnings.warn(
+            f"{storage.location} has a primary key and no option 'bucket', so the bucket of a key is found "
+            f"by an index (dynamic buckets), and this release cannot write the table. Give {_FIXED_BUCKETS} "
+            "for a fixed number of buckets, or bucket = -1 if other engines write it.",
+            stacklevel=3,
+        )
     return table
 
 
@@ -94,7 +104,7 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
     """The table at the storage's root as of that schema. Raises `InvalidOption` for overrides of what holds
     for all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
-    options = Options(schema.options, overrides)
+    options = Options(schema.options, overrides, storage.location)
     return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
 
 
@@ -169,8 +179,8 @@ def _check_kind(table: Table) -> None:
         mode = "finds a key in any partition by an index of all keys (cross-partition)"
     raise UnsupportedTable(
         f"{table.location} has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it "
-        f"{mode}, which this release does not write. Write to a table with a fixed number of buckets, "
-        "'bucket' of 1 or more, whose primary key holds all partition keys.",
+        f"{mode}, which this release does not write. Create the table with a fixed number of buckets, such "
+        f"as {_FIXED_BUCKETS}, and with all partition keys in its primary key.",
         table=table.location,
         option=BUCKET.key,
         value=buckets,

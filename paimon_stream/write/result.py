@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.errors import FormatError, InvalidData, PaimonStreamError, UnknownVersion, by_name
+from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
 from paimon_stream.format.commit_message import CommitMessage
 
 __all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
@@ -58,8 +58,7 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
             body = counts + CommitMessage.serialize_all(result.messages)
             kind = _RESULT
         case TaskFailure(error=error):
-            message = error.pattern if isinstance(error, InvalidData) else error.message
-            told = {"error": type(error).__name__, "message": message, "context": error.context}
+            told = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
             body = json.dumps(told, default=str).encode()
             kind = _FAILURE
     return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, result.attempt_number) + body

@@ -62,7 +62,7 @@ def _restored(
     return WriteSpec(
         storage=storage,
         schema=decode_schema(schema, "the schema of a write task"),
-        options=Options(options),
+        options=Options(options, location=storage.location),
         runtime=runtime,
         buffer_bytes=buffer_bytes,
     )

@@ -307,6 +307,22 @@ def test_other_link_errors_say_what_they_are(
     assert all_names(storage) == ["f"]
 
 
+def test_a_file_that_is_missing_needs_no_right_to_delete(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux refuses to delete anything on a read-only file system, also what is not there."""
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    storage.write("f/there", b"data")
+    monkeypatch.setattr(os, "unlink", refuse)
+    storage.delete("f/missing")
+    storage.delete("missing/missing")
+    with pytest.raises(PermissionDenied):
+        storage.delete("f/there")
+
+
 # -- full, forbidden, broken --------------------------------------------------------------------
 
 

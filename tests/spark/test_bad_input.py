@@ -174,7 +174,7 @@ def test_null_in_a_not_null_column_is_counted(job: Job, java: Any, options: dict
     job.add_files(2)
     holes = lambda df: df.withColumn("id", f.when(f.col("id") % 2 == 0, f.col("id")))  # noqa: E731
     error = failing(job, from_batch(1, holes, job.sink()))
-    assert_tells(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "3 of 6", "coalesce()")
+    assert_tells(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()")
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
     job.run(from_batch(1, lambda df: df.where("id is not null"), job.sink()))

@@ -279,7 +279,7 @@ def test_null_in_a_not_null_column_names_table_batch_column_and_count(job: Job) 
     job.add_files(2)
     sometimes = functions.when(functions.col("id") < 10, functions.col("id"))
     text = job.run_failing(frame=job.stream().withColumn("id", sometimes))
-    seen_by_user(text, errors.NullInNotNull, "Batch 1", str(job.table), "'id'", "2 of 6")
+    seen_by_user(text, errors.NullInNotNull, "Batch 1", str(job.table), "'id'", "NULL in 2 rows.")
     assert job.ids() == list(range(6))
 
 

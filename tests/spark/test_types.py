@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -210,10 +211,21 @@ def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    (allowed,) = re.findall(r'"pandas(.*?)"', project)
+    (allowed,) = re.findall(r'"pandas(>.*?)"', project)
     low, high = re.fullmatch(r">=([\d.]+),<(\d+)", allowed or "").groups()  # type: ignore[union-attr]
     for version in (f"{low}.0", f"{int(high) - 1}.99.0"):
         monkeypatch.setattr(pd, "__version__", version)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             require_minimum_pandas_version()
+
+
+def test_a_schema_that_does_not_fit_says_when_the_table_was_altered() -> None:
+    """A stream that fitted yesterday fails today: its user looks for what has changed."""
+    frame = st.StructType().add("a", st.StringType())
+    old = schema_of(("a", "INT"))
+    with pytest.raises(IncompatibleSchema) as refused:
+        align(frame, old, case_sensitive=False, location="t")
+    assert "altered" not in str(refused.value)
+    with pytest.raises(IncompatibleSchema, match=r"altered last at 2026-11-22 17:00:00 UTC \(schema 3\)\."):
+        align(frame, replace(old, id=3, time_millis=1_795_366_800_123), case_sensitive=False, location="t")

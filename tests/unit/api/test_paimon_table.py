@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +16,11 @@ from paimon_stream.errors import (
     AlreadyExists,
     CorruptMetadata,
     IncompatibleSchema,
+    InvalidOption,
     NotFound,
+    PaimonStreamError,
     UnsupportedFeature,
+    UnsupportedTable,
 )
 
 PAIRS = [("id", "BIGINT NOT NULL"), ("dt", "STRING")]
@@ -148,3 +153,58 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
     numbered = PaimonTable.create(str(tmp_path / "n"), schema=PAIRS, options=tracked)
     with pytest.raises(UnsupportedFeature, match="row tracking"):
         numbered.new_commit("me")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"options": {"bucket": "three"}}, InvalidOption, "Option 'bucket' is 'three': not a whole number"),
+        ({"options": {"merge-schema": "add"}}, InvalidOption, "Give it to PaimonSink: options="),
+        ({"schema": [("a", "WHAT")]}, IncompatibleSchema, "Not a data type: 'WHAT'"),
+        ({"schema": "id BIGINT"}, IncompatibleSchema, "A schema is"),
+        ({"primary_keys": ["nope"]}, IncompatibleSchema, "The primary key names 'nope', which is no column"),
+        ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
+    ],
+)
+def test_errors_of_a_creation_name_the_table(
+    tmp_path: Path, given: dict[str, Any], kind: type[PaimonStreamError], text: str
+) -> None:
+    location = str(tmp_path / "db.db" / "t")
+    with pytest.raises(kind, match=text) as raised:
+        PaimonTable.create(location, **{"schema": PAIRS, **given})
+    assert str(raised.value).startswith(f"{location}: ")
+    assert raised.value.context["table"] == location
+
+
+def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_when_written(
+    tmp_path: Path,
+) -> None:
+    location = str(tmp_path / "t")
+    with pytest.warns(UserWarning, match=r'no option .bucket.*options=\{"bucket": "4"\}') as caught:
+        made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"])
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with pytest.raises(UnsupportedTable, match=r'options=\{"bucket": "4"\}'):
+        made.append(pa.table({"id": [1], "dt": ["a"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], if_not_exists=True)
+        asked = {"bucket": "-1"}
+        PaimonTable.create(str(tmp_path / "u"), schema=PAIRS, primary_keys=["id"], options=asked)
+
+
+def test_loading_a_warehouse_or_a_database_names_its_tables(tmp_path: Path) -> None:
+    tables = [f"{tmp_path}/shop.db/t{i}" for i in range(7)]
+    for location in tables:
+        PaimonTable.create(location, schema=PAIRS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "shop.db" / "empty").mkdir()
+    named = ", ".join(tables[:5])
+    for folder in (tmp_path, tmp_path / "shop.db"):
+        with pytest.raises(NotFound) as raised:
+            PaimonTable.load(str(folder))
+        told = f"It is a folder of tables: {named} and 2 more. Give the folder of one table."
+        assert told in str(raised.value)
+        assert "create" not in str(raised.value)
+        assert [f"{folder}/{one}" for one in raised.value.context["tables"]] == tables
+    with pytest.raises(NotFound, match=r"Create the table with PaimonTable\.create"):
+        PaimonTable.load(str(tmp_path / "other"))

@@ -167,7 +167,6 @@ def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("key", "meant"),
     [
-        ("operation-column", "paimon-stream.operation-column"),
         ("sequence-field", "sequence.field"),
         ("mergeengine", "merge-engine"),
     ],
@@ -175,6 +174,28 @@ def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
 def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: str) -> None:
     with pytest.warns(UserWarning, match=f"Did you mean {re.escape(repr(meant))}"):
         check_sink_options({key: "op"})
+
+
+@pytest.mark.parametrize("key", ["merge-schema", "Operation-Column", "commit.guard", "journal"])
+def test_a_sink_option_without_its_prefix_is_refused_with_its_name(key: str) -> None:
+    name = f"paimon-stream.{key.lower()}"
+    with pytest.raises(InvalidOption, match=f"'{key.lower()}' lacks its prefix. Write '{name}'"):
+        check_sink_options({key: "add"})
+    with pytest.raises(InvalidOption, match=rf"belongs to a sink.* options={{'{name}': 'add'}}"):
+        check_table_options({key: "add"})
+
+
+@pytest.mark.parametrize("key", ["bucket", "manifest.merge-min-count"])
+def test_a_word_for_a_number_is_refused_in_words_of_ours(key: str) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        check_table_options({key: "three"})
+    assert str(raised.value) == f"Option {key!r} is 'three': not a whole number such as '4'."
+
+
+def test_options_of_a_table_name_it() -> None:
+    with pytest.raises(InvalidOption, match=r"^/w/t: Option 'bucket' is 'x'") as raised:
+        Options({"bucket": "x"}, location="/w/t").value(declared.BUCKET)
+    assert raised.value.context == {"table": "/w/t", "option": "bucket", "value": "x"}
 
 
 def test_an_alias_is_warned_of() -> None:

@@ -271,7 +271,7 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
     ],
 )
 def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], told: str) -> None:
-    with pytest.raises(UnsupportedTable, match=rf"has a primary key \(id\).*{told}.*'bucket' of 1 or more"):
+    with pytest.raises(UnsupportedTable, match=rf"has a primary key \(id\).*{told}.*such as options="):
         checked(primary_keys=["id"], **more)
     checked(primary_keys=["id"], options={"bucket": "1"})
 
