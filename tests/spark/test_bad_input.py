@@ -223,7 +223,7 @@ def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any)
 
 
 def test_a_sink_option_is_refused_as_a_table_option(job: Job) -> None:
-    with pytest.raises(errors.InvalidOption, match="give it to PaimonSink"):
+    with pytest.raises(errors.InvalidOption, match="Give it to PaimonSink"):
         job.create(options={"paimon-stream.journal": "false"})
 
 
