@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 
-__all__ = ["as_twelve_bytes", "int96_leaves", "stored_field", "with_int96"]
+__all__ = ["as_int96", "int96_leaf_columns", "stored_field", "with_int96"]
 
 _BYTES: Final = pa.binary(12)
 _JULIAN_EPOCH: Final = 2_440_588
@@ -38,7 +38,7 @@ def _stored(type_: pa.DataType) -> pa.DataType:
     return _BYTES if pa.types.is_timestamp(type_) and type_.unit == "ns" else type_
 
 
-def int96_leaves(stored: pa.Schema) -> frozenset[int]:
+def int96_leaf_columns(stored: pa.Schema) -> frozenset[int]:
     """The numbers, among all leaves in file order, of those that are twelve bytes."""
     leaves = [one for field in stored for one in _leaves(field.type)]
     return frozenset(i for i, one in enumerate(leaves) if one.equals(_BYTES))
@@ -57,19 +57,19 @@ def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
         yield type_
 
 
-def as_twelve_bytes(array: pa.Array, stored: pa.DataType) -> pa.Array:
+def as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
     """The array in its stored type; what is stored as it is comes back as it is."""
     if array.type.equals(stored):
         return array
     if pa.types.is_map(stored):
-        keys = as_twelve_bytes(array.keys, stored.key_type)
-        items = as_twelve_bytes(array.items, stored.item_type)
+        keys = as_int96(array.keys, stored.key_type)
+        items = as_int96(array.items, stored.item_type)
         entries = pa.StructArray.from_arrays([keys, items], fields=[stored.key_field, stored.item_field])
         return _with_children(array, stored, entries)
     if pa.types.is_list(stored):
-        return _with_children(array, stored, as_twelve_bytes(array.values, stored.value_type))
+        return _with_children(array, stored, as_int96(array.values, stored.value_type))
     if pa.types.is_struct(stored):
-        members = [as_twelve_bytes(array.field(i), one.type) for i, one in enumerate(stored)]
+        members = [as_int96(array.field(i), one.type) for i, one in enumerate(stored)]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(members, fields=list(stored), mask=mask)
     return _of_nanos(array) if stored.equals(_BYTES) else array.cast(stored)

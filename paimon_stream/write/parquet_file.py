@@ -25,7 +25,7 @@ from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options, 
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_paths
-from paimon_stream.write.int96 import as_twelve_bytes, int96_leaves, stored_field, with_int96
+from paimon_stream.write.int96 import as_int96, int96_leaf_columns, stored_field, with_int96
 from paimon_stream.write.output import CountingStream, Output, format_option
 from paimon_stream.write.parquet_stats import ParquetStats
 
@@ -67,7 +67,7 @@ class ParquetSettings:
         return cls(
             arrow=arrow,
             stored=stored,
-            leaves=int96_leaves(stored),
+            leaves=int96_leaf_columns(stored),
             types=tuple(one.type for one in schema.fields),
             codec="none" if codec == "uncompressed" else codec,
             level=level if codec == "zstd" else None,
@@ -162,7 +162,7 @@ class ParquetFile:
         if not self._leaves:
             return rows
         columns = [
-            pa.chunked_array([as_twelve_bytes(chunk, one.type) for chunk in column.chunks], one.type)
+            pa.chunked_array([as_int96(chunk, one.type) for chunk in column.chunks], one.type)
             for one, column in zip(self._stored, rows.columns, strict=True)
         ]
         return pa.table(columns, schema=self._stored)
