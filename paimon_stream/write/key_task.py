@@ -11,7 +11,6 @@ each flush is then a run of its own.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,22 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import InvalidData, NullInNotNull, NullPrimaryKey, StorageError
-from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.errors import NullInNotNull, NullPrimaryKey
 from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER
-from paimon_stream.table.layout import Layout
-from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.result import TaskResult
-from paimon_stream.write.routing import Router, split
+from paimon_stream.write.routing import split
 from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
-from paimon_stream.write.task import WriteSpec, with_total
+from paimon_stream.write.task import NewFiles, Task, WriteSpec
 
 __all__ = ["write_keyed_task"]
 
-logger = logging.getLogger(__name__)
 
 _PIECE_BYTES: Final = 64 * 2**20
 _KEY_PREFIX: Final = "_KEY_"
@@ -60,18 +55,7 @@ def write_keyed_task(
     Raises as `write_task`, and `NullPrimaryKey`, `BadRowKind`, `InvalidData` for rows that the merge engine
     refuses. Whatever it raises, the task's files are removed first (best effort).
     """
-    task = _Task(spec, first_sequence, is_sorted, operations)
-    incoming = iter(batches)
-    try:
-        for batch in incoming:
-            task.add(batch)
-        return task.finish()
-    except InvalidData as why:
-        task.abort(why)
-        raise with_total(why, task.others(incoming)) from None
-    except BaseException as why:
-        task.abort(why)
-        raise
+    return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
 
 
 @dataclass(slots=True)
@@ -85,26 +69,23 @@ class _Bucket:
     bytes: int = 0
 
 
-class _Task:
-    """The buckets of one task by group number."""
+class _KeyedTask(Task):
+    """The buckets of one task."""
 
     def __init__(
         self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None
     ) -> None:
+        super().__init__(spec)
         table = spec.storage.location
-        self.spec = spec
         self.first_sequence = first_sequence
         self.is_sorted = is_sorted
         self.operations = operations
-        self.columns = ColumnPlan.of(spec.schema, table)
-        self.router = Router(spec.schema, spec.options, table)
         self.merge = MergeSpec.of(spec.schema, spec.options, table=table)
         self.kinds = KindRules.of(spec.schema, spec.options, self.merge)
         self.settings = KeyValueSettings.of(spec.schema, spec.options, table)
         self.changelog: KeyValueSettings | None = None
         if spec.options.value(CHANGELOG_PRODUCER) == "input":
             self.changelog = KeyValueSettings.of_changelog(spec.schema, spec.options, table)
-        self.layout = Layout.of(spec.schema, spec.options)
         self.buckets: list[_Bucket] = []
         self.bytes = 0
         self.current: int | None = None
@@ -113,10 +94,10 @@ class _Task:
         """Takes rows in."""
         if not batch.num_rows:
             return
-        rows = self._fitted(batch)
+        rows = self.conform(batch)
         if not rows.num_rows:
             return
-        numbers = self.router.assign(rows.select(self.columns.arrow.names))
+        numbers = self.router.assign(rows)
         if isinstance(numbers, int):
             self._give(numbers, rows)
             return
@@ -127,7 +108,7 @@ class _Task:
         for number, part in split(rows, numbers):
             self._give(number, part)
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the table's columns, with a kind for each row, without those the table ignores."""
         own, given = self._without_kinds(batch)
         try:
@@ -154,14 +135,6 @@ class _Task:
             return batch.drop_columns([KIND]), batch.column(KIND)
         return batch, None
 
-    def others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
-        """What is wrong with the values of further batches, which are not written any more."""
-        for batch in batches:
-            try:
-                self.router.assign(self._fitted(batch).select(self.columns.arrow.names))
-            except InvalidData as another:
-                yield another
-
     def _give(self, number: int, rows: pa.RecordBatch) -> None:
         while len(self.buckets) <= number:
             self.buckets.append(self._bucket(len(self.buckets)))
@@ -182,13 +155,9 @@ class _Task:
             self._end_bucket(largest)
 
     def _bucket(self, number: int) -> _Bucket:
-        group = self.router.groups[number]
-        folder = self.layout.bucket_folder(group.partition, group.bucket)
-        storage, runtime = self.spec.storage, self.spec.runtime
-        changelog = None
-        if self.changelog is not None:
-            changelog = KeyValueWriter(self.changelog, storage, runtime, folder)
-        data = KeyValueWriter(self.settings, storage, runtime, folder)
+        where = self.spec.storage, self.spec.runtime, self.folder(number)
+        changelog = None if self.changelog is None else KeyValueWriter(self.changelog, *where)
+        data = KeyValueWriter(self.settings, *where)
         return _Bucket(data=data, changelog=changelog, next_sequence=self.first_sequence)
 
     def _count(self, bucket: _Bucket, more: int) -> None:
@@ -247,41 +216,14 @@ class _Task:
         keys = len(names) - len(self.columns.arrow.names) - 2
         return [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(names)]
 
-    def finish(self) -> TaskResult:
-        """Writes the rest, ends all files."""
-        messages = []
-        for group, bucket in zip(self.router.groups, self.buckets, strict=True):
-            self._end_bucket(bucket)
-            files = bucket.data.close()
-            changelog = bucket.changelog.close() if bucket.changelog is not None else ()
-            messages.append(
-                CommitMessage(
-                    partition=group.partition,
-                    bucket=group.bucket,
-                    total_buckets=self.router.total_buckets,
-                    new_files=files,
-                    changelog_files=changelog,
-                )
-            )
-        new = [file for message in messages for file in message.new_files]
-        return TaskResult(
-            messages=tuple(messages),
-            rows=sum(file.row_count for file in new),
-            bytes=sum(file.file_size for file in new),
-            files=len(new),
-        )
-
-    def abort(self, why: BaseException) -> None:
-        """Removes what was written."""
+    def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:
-            for writer in (bucket.data, bucket.changelog):
-                if writer is None:
-                    continue
-                try:
-                    for path in writer.abort(why):
-                        self.spec.storage.delete(path)
-                except StorageError as failed:
-                    logger.warning("A file of a failed task could not be removed: %s", failed)
+            self._end_bucket(bucket)
+            changelog = () if bucket.changelog is None else bucket.changelog.close()
+            yield bucket.data.close(), changelog
+
+    def open_writers(self) -> Iterable[KeyValueWriter]:
+        return [one for bucket in self.buckets for one in (bucket.data, bucket.changelog) if one is not None]
 
 
 def _pieces(rows: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:

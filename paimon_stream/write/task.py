@@ -7,15 +7,17 @@ fails: nobody knows of them yet.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData, StorageError
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.options import Options
 from paimon_stream.runtime import Runtime, system
@@ -26,9 +28,12 @@ from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, Router, split
 
-__all__ = ["WriteSpec", "with_total", "write_task"]
+__all__ = ["NewFiles", "Task", "WriteSpec", "with_total", "write_task"]
 
 logger = logging.getLogger(__name__)
+
+NewFiles: TypeAlias = tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]
+"""The data files and the changelog files of one (partition, bucket)."""
 
 _BUFFER_BYTES: Final = 256 * 2**20
 _LEAST_STAGE_BYTES: Final = 4 * 2**20  # splitting is quicker while the rows stay in the processor's cache
@@ -77,18 +82,7 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
     Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s. Whatever it
     raises, and whatever `batches` raises, the task's files are removed first (best effort).
     """
-    task = _Task(spec)
-    incoming = iter(batches)
-    try:
-        for batch in incoming:
-            task.add(batch)
-        return task.finish()
-    except InvalidData as why:
-        task.abort(why)
-        raise with_total(why, task.others(incoming)) from None
-    except BaseException as why:
-        task.abort(why)
-        raise
+    return _AppendTask(spec).run(batches)
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
@@ -100,21 +94,105 @@ def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData
     return first.recounted(sum(one.context.get("count", 1) for one in (first, *alike)))
 
 
-class _Task:
-    """The writers of one task by group number, and rows that are not split by group yet."""
+class Task(ABC):
+    """The files of one task by group number."""
 
     def __init__(self, spec: WriteSpec) -> None:
         table = spec.storage.location
         self.spec = spec
         self.columns = ColumnPlan.of(spec.schema, table)
         self.router = Router(spec.schema, spec.options, table)
-        self.settings = DataFileSettings.of(spec.schema, spec.options, table)
         self.layout = Layout.of(spec.schema, spec.options)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Writes all rows. Whatever it raises, the task's files are removed first (best effort)."""
+        incoming = iter(batches)
+        try:
+            for batch in incoming:
+                self.add(batch)
+            return self._result(self.finish())
+        except InvalidData as why:
+            self._abort(why)
+            raise with_total(why, self._others(incoming)) from None
+        except BaseException as why:
+            self._abort(why)
+            raise
+
+    @abstractmethod
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they are written. Raises `InvalidData`, `IncompatibleSchema`."""
+
+    @abstractmethod
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows in."""
+
+    @abstractmethod
+    def finish(self) -> Iterable[NewFiles]:
+        """Writes the rest and ends all files; the data and changelog files of each group, in order."""
+
+    @abstractmethod
+    def open_writers(self) -> Iterable[BucketWriter]:
+        """The writers of all groups."""
+
+    def folder(self, number: int) -> str:
+        """The folder of a group."""
+        group = self.router.groups[number]
+        return self.layout.bucket_folder(group.partition, group.bucket)
+
+    def _result(self, files: Iterable[NewFiles]) -> TaskResult:
+        messages = tuple(
+            CommitMessage(
+                partition=group.partition,
+                bucket=group.bucket,
+                total_buckets=self.router.total_buckets,
+                new_files=new,
+                changelog_files=changelog,
+            )
+            for group, (new, changelog) in zip(self.router.groups, files, strict=True)
+        )
+        written = [file for message in messages for file in message.new_files]
+        return TaskResult(
+            messages=messages,
+            rows=sum(file.row_count for file in written),
+            bytes=sum(file.file_size for file in written),
+            files=len(written),
+        )
+
+    def _others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
+        """What is wrong with the values of further batches, which are not written any more."""
+        for batch in batches:
+            try:
+                self.router.assign(self.conform(batch))
+            except InvalidData as another:
+                yield another
+
+    def _abort(self, why: BaseException) -> None:
+        """Removes what was written."""
+        for writer in self.open_writers():
+            try:
+                for path in writer.abort(why):
+                    self.spec.storage.delete(path)
+            except StorageError as failed:
+                logger.warning("A file of a failed task could not be removed: %s", failed)
+
+
+class _AppendTask(Task):
+    """The writers of one task, and rows that are not split by group yet."""
+
+    def __init__(self, spec: WriteSpec) -> None:
+        super().__init__(spec)
+        self.settings = DataFileSettings.of(spec.schema, spec.options, spec.storage.location)
         self.writers: list[BucketWriter] = []
         self.open: dict[int, None] = {}  # numbers of writers with an open file, least recently used first
         self.waiting_bytes = 0
         self.staged: list[tuple[pa.RecordBatch, GroupIds]] = []
         self.staged_bytes = 0
+
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self.columns.conform(batch)
+
+    def open_writers(self) -> Iterable[BucketWriter]:
+        return self.writers
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows in. A batch of one group goes on uncopied; mixed ones are split many at a time."""
@@ -132,44 +210,9 @@ class _Task:
             if self.staged_bytes >= min(wanted, _MOST_STAGE_BYTES, self.spec.buffer_bytes):
                 self._split_staged()
 
-    def finish(self) -> TaskResult:
-        """Writes the rest, ends all files."""
+    def finish(self) -> Iterable[NewFiles]:
         self._split_staged()
-        messages = []
-        for group, writer in zip(self.router.groups, self.writers, strict=True):
-            files = writer.close()
-            messages.append(
-                CommitMessage(
-                    partition=group.partition,
-                    bucket=group.bucket,
-                    total_buckets=self.router.total_buckets,
-                    new_files=files,
-                )
-            )
-        new = [file for message in messages for file in message.new_files]
-        return TaskResult(
-            messages=tuple(messages),
-            rows=sum(file.row_count for file in new),
-            bytes=sum(file.file_size for file in new),
-            files=len(new),
-        )
-
-    def others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
-        """What is wrong with the values of further batches, which are not written any more."""
-        for batch in batches:
-            try:
-                self.router.assign(self.columns.conform(batch))
-            except InvalidData as another:
-                yield another
-
-    def abort(self, why: BaseException) -> None:
-        """Removes what was written."""
-        for writer in self.writers:
-            try:
-                for path in writer.abort(why):
-                    self.spec.storage.delete(path)
-            except StorageError as failed:
-                logger.warning("A file of a failed task could not be removed: %s", failed)
+        return [(writer.close(), ()) for writer in self.writers]
 
     def _split_staged(self) -> None:
         if not self.staged:
@@ -197,9 +240,7 @@ class _Task:
             self._write_largest()
 
     def _writer(self, number: int) -> BucketWriter:
-        group = self.router.groups[number]
-        folder = self.layout.bucket_folder(group.partition, group.bucket)
-        return BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder)
+        return BucketWriter(self.settings, self.spec.storage, self.spec.runtime, self.folder(number))
 
     def _write_largest(self) -> None:
         number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
