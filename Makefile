@@ -4,8 +4,9 @@
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
 #   make test         the tests, on the newest pyspark
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java, simulations
-#   make test-spark35 the streaming tests on pyspark 3.5
+#   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
+#   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour and more
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
 #   make lint types layers examples clean
@@ -16,7 +17,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-spark35 test-lowest lint format types layers examples bench bench-parts clean java jar
+.PHONY: help demo test test-long test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -38,6 +39,7 @@ RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+STREAMING := tests/spark $(addprefix tests/crash/test_,kills.py official_sink.py)
 LOWEST := tests/unit tests/contract tests/property tests/persisted $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
@@ -91,10 +93,18 @@ test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m long
 
 test-spark35: java .venv-spark35/.ready jar
-	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),tests/spark tests/crash/test_kills.py tests/crash/test_official_sink.py)
+	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(STREAMING))
 
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
+
+# One suite that fails does not keep the others from running.
+test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-lowest/.ready jar
+	@failed=; export TEST_SEEDS=many; \
+	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
+	.venv-spark35/bin/$(PYTEST) $(STREAMING) || failed="$$failed spark35"; \
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(LOWEST) || failed="$$failed lowest"; \
+	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 lint: .venv/.ready
 	$(VENV)/ruff check .

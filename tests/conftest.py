@@ -13,15 +13,25 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.kits.seeds import MANY, examples
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "oracle"))
 sys.path.insert(0, str(HERE / "golden"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+# JVMs of tests live for seconds, Spark's and the oracle's: the first compiler alone takes a third less time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A busy machine is no reason for a property to fail.
 # In CI the same examples each time: a new counterexample is found at a desk, not in somebody's landing.
-settings.register_profile("house", deadline=None, print_blob=True, derandomize="CI" in os.environ)
+settings.register_profile(
+    "house",
+    deadline=None,
+    print_blob=True,
+    derandomize="CI" in os.environ and not MANY,
+    max_examples=examples(100, 1000),
+)
 settings.load_profile("house")
 
 

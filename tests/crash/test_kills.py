@@ -135,6 +135,7 @@ def wait_until_stopped(child: subprocess.Popen[str]) -> None:
         return
 
 
+@pytest.mark.one_spark
 def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     tmp_path: Path, java: Any
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     assert ids(java, job) == list(range(3 * ROWS_PER_FILE))
 
 
+@pytest.mark.one_spark
 def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path, java: Any) -> None:
     """W13: the driver sleeps between publishing and its hint; others commit on and expire its snapshot."""
     job = Job(tmp_path)
@@ -175,6 +177,7 @@ def add_numbers(job: Job, number: int) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
+@pytest.mark.one_spark
 def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) -> None:
     """A table that adds up shows every row that is written twice. After one kill another writer is faster."""
     job = Job(tmp_path, "id bigint, n bigint")
@@ -220,6 +223,7 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
     assert identifiers == [0, 1, 1, 2, 3]
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize(("mode", "before"), [("update", "staged"), ("complete", "journaled")])
 def test_results_of_an_aggregation_are_those_of_all_batches_whenever_it_was_killed(
     tmp_path: Path, java: Any, mode: str, before: str

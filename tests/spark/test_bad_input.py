@@ -109,6 +109,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNFIT)
 def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case: str) -> None:
     change, column, parts = UNFIT[case]
@@ -123,6 +124,7 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     assert len(job.data_files()) == 1
 
 
+@pytest.mark.one_spark
 def test_all_reasons_are_in_one_message(job: Job) -> None:
     job.create(WIDE)
     job.add_files(1)
@@ -147,6 +149,7 @@ def test_the_case_of_column_names_counts_as_it_does_in_spark(job: Job, java: Any
     assert java_ids(java, job) == ([] if sensitive else ids_of(0))
 
 
+@pytest.mark.one_spark
 def test_what_is_narrower_fits_and_a_missing_nullable_column_is_null(job: Job, java: Any) -> None:
     job.create(WIDE)
     job.add_files(1)
@@ -195,11 +198,13 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
 # -- options ------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 def test_an_unknown_sink_option_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(errors.InvalidOption, match=r"Did you mean 'paimon-stream\.on-table-change'"):
         PaimonSink("t", options={"paimon-stream.on-table-chnage": "continue"})
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("key", "value"),
     [("paimon-stream.journal", "yes"), ("paimon-stream.on-table-change", "ignore"), ("bucket", "many")],
@@ -209,6 +214,7 @@ def test_an_option_that_does_not_parse_is_refused_with_its_value(key: str, value
         PaimonSink("t", options={key: value})
 
 
+@pytest.mark.one_spark
 def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any) -> None:
     with pytest.warns(
         UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"
@@ -222,6 +228,7 @@ def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any)
     assert java.schema(job.table)["options"]["traget-file-size"] == "1 mb"
 
 
+@pytest.mark.one_spark
 def test_a_sink_option_is_refused_as_a_table_option(job: Job) -> None:
     with pytest.raises(errors.InvalidOption, match="Give it to PaimonSink"):
         job.create(options={"paimon-stream.journal": "false"})
@@ -242,6 +249,7 @@ UNWRITABLE = {
 }
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNWRITABLE)
 def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     job: Job, java: Any, case: str
@@ -260,6 +268,7 @@ def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     assert java_ids(java, job) == [-1]
 
 
+@pytest.mark.one_spark
 def test_a_missing_table_is_said_to_be_missing_and_nothing_is_made(job: Job) -> None:
     job.add_files(1)
     error = failing(job)
@@ -331,6 +340,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.one_spark
 def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -345,6 +355,7 @@ def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     job.create(partition_keys=["day"])
     job.add_files(2)
@@ -362,6 +373,7 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job: Job, java: Any) -> None:
     with small_disk(job.table, "1m"):
         job.create()
@@ -378,6 +390,7 @@ def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job
         assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED], ids=lambda p: p.value)
 def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(
     job: Job, java: Any, phase: Phase
@@ -451,6 +464,7 @@ METADATA: dict[str, Callable[[Job], Path]] = {
 MAY_BE_MISSING = {"journal", "register", "snapshot", "schema"}
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("which", METADATA)
 def test_broken_metadata_stops_the_stream_until_it_is_restored(job: Job, java: Any, which: str) -> None:
     job.create(options={"bucket": "2", "bucket-key": "id"})
@@ -476,6 +490,7 @@ def test_broken_metadata_stops_the_stream_until_it_is_restored(job: Job, java: A
     assert len(java_ids(java, job)) == 6 * len(list((job.root / "source").iterdir()))
 
 
+@pytest.mark.one_spark
 def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -489,6 +504,7 @@ def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -503,6 +519,7 @@ def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> 
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.one_spark
 def test_without_its_own_memory_a_stream_is_told_by_the_snapshots(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -515,6 +532,7 @@ def test_without_its_own_memory_a_stream_is_told_by_the_snapshots(job: Job, java
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.one_spark
 def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> None:
     """With its entry gone and its snapshots expired, the batch is in doubt, not new."""
     job.create()
@@ -536,6 +554,7 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
 # -- the user's own functions -------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -556,6 +575,7 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_a_failing_on_commit_costs_a_warning_not_a_batch(
     job: Job, java: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -614,6 +634,7 @@ def test_a_function_that_fails_around_the_sink_says_so_itself(job: Job, java: An
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_creating_a_table_where_one_is_says_so(job: Job) -> None:
     job.create()
     with pytest.raises(errors.AlreadyExists, match="if_not_exists"):

@@ -103,6 +103,7 @@ def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     assert job.identifiers() == [0, 1, 2]
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.JOURNALED, Phase.PUBLISHED])
 def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Phase) -> None:
     keyed(job, [("id", "BIGINT NOT NULL"), ("count", "BIGINT")], **SUMS)
@@ -129,6 +130,7 @@ def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> 
     seen_by_user(text, errors.UnsupportedFeature, "the sink upserts", "mode='complete'")
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("engine", ["by two", "sums in groups"])
 def test_a_stream_of_random_changes_is_what_a_dict_makes_of_it(job: Job, java: Any, engine: str) -> None:
     """Composite keys in partitions, keys that change several times in a batch, values that come late."""
@@ -211,6 +213,7 @@ def test_of_the_rows_of_a_key_in_many_tasks_the_last_one_stays(job: Job, java: A
     assert len(job.data_files()) == 2
 
 
+@pytest.mark.one_spark
 def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(job: Job, java: Any) -> None:
     keyed(job)
     changes(job, (1, "a"), (2, "b"), operations="cc")
@@ -227,6 +230,7 @@ def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(
 # -- what is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) -> None:
     keyed(job)
     changes(job, (1, "a"), (None, "b"), (None, "c"))
@@ -243,6 +247,7 @@ def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) ->
     assert tuples(job.load().to_arrow().to_pylist()) == [(1, "a")]
 
 
+@pytest.mark.one_spark
 def test_an_operation_column_must_make_sense(job: Job) -> None:
     keyed(job)
     changes(job, (1, "a"), operations="c")
@@ -256,6 +261,7 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
             job.sink(options=options).start(job.stream(), checkpoint=str(job.checkpoint))
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("options", "kind", "told"),
     [
@@ -285,6 +291,7 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     assert {str(path) for path in job.table.rglob("*")} == before
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize(
     ("option", "value", "told", "kept"),
     [
@@ -315,6 +322,7 @@ def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_onc
         assert java.read_changes(job.table, 1) == [("+I", {"id": 1, "day": kept})]
 
 
+@pytest.mark.one_spark
 def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(job: Job, java: Any) -> None:
     columns = [*COLUMNS, ("kind", "STRING")]
     keyed(job, columns, **{"rowkind.field": "kind", "changelog-producer": "input"})
@@ -337,6 +345,7 @@ def test_a_changelog_has_every_change_of_the_stream_and_java_streams_it(job: Job
             assert [row for row in found if row[0] == key] == [row for row in wanted if row[0] == key]
 
 
+@pytest.mark.one_spark
 def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"changelog-producer": "lookup", "write-only": "true"})
     changes(job, (1, "a"), (2, "b"), operations="cc")
@@ -351,6 +360,7 @@ def test_java_makes_one_changelog_of_what_both_write(job: Job, java: Any) -> Non
 # -- other writers --------------------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, java: Any) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "ours"), (2, "ours"))
@@ -369,6 +379,7 @@ def test_a_batch_is_numbered_and_written_again_where_java_was_faster(job: Job, j
     assert [one.commit_user == "java-oracle" for one in job.load().snapshots()] == [True, False, False]
 
 
+@pytest.mark.one_spark
 def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: Job, java: Any) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "ours"))
@@ -395,6 +406,7 @@ def test_a_collision_stops_the_stream_or_is_left_to_chance_as_options_say(job: J
     assert merged(job, java) == [(1, "faster"), (2, "late")]  # of equal numbers the older file has the row
 
 
+@pytest.mark.one_spark
 def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, java: Any) -> None:
     keyed(job, bucket="1", **{"sequence.field": "day"})
     changes(job, (1, "b"), (2, "b"))
@@ -409,6 +421,7 @@ def test_where_sequence_fields_decide_another_writer_changes_nothing(job: Job, j
     assert merged(job, java) == [(1, "c"), (2, "b")]
 
 
+@pytest.mark.one_spark
 def test_what_a_killed_run_prepared_is_used_only_where_nobody_was_faster(job: Job, java: Any) -> None:
     keyed(job, bucket="1")
     changes(job, (1, "a"))

@@ -69,6 +69,7 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(job: 
     assert sorted(ours, key=lambda row: row["id"]) == expected
 
 
+@pytest.mark.one_spark
 def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(job: Job, java: Any) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING"), ("r", "ROW<x INT>")])
     job.add_files(4)
@@ -96,6 +97,7 @@ def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(job
     assert [int(row["id"]) for row in rows] == list(range(24))
 
 
+@pytest.mark.one_spark
 def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back_where_asked(
     job: Job, java: Any
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_column_that_java_dropped_is_refused_while_rows_have_it_and_comes_back
     assert [row["day"] for row in rows] == [None] * 6 + [f"d{n % 2}" for n in range(6, 12)]
 
 
+@pytest.mark.one_spark
 def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: Any) -> None:
     job.create(options={"bucket": "2", "bucket-key": "id"})
     job.add_files(2)
@@ -136,6 +139,7 @@ def test_another_number_of_buckets_stops_the_stream_with_a_cure(job: Job, java: 
     assert job.ids() == list(range(12))
 
 
+@pytest.mark.one_spark
 def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")], options={"bucket": "1", "bucket-key": "id"})
     job.add_files(1)
@@ -154,6 +158,7 @@ def test_rows_that_do_not_fit_leave_the_schema_as_it_is(job: Job) -> None:
     assert job.load().schema.id == 0 and not job.data_files() and not job.identifiers()
 
 
+@pytest.mark.one_spark
 def test_a_column_that_is_too_wide_names_the_option_that_widens(job: Job) -> None:
     job.create([("id", "INT"), ("day", "STRING")])
     job.add_files(1)
@@ -178,6 +183,7 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
 
+@pytest.mark.one_spark
 def test_a_replayed_batch_finds_its_schema_there(job: Job) -> None:
     job.create([("id", "BIGINT")])
     job.add_files(1)
@@ -219,6 +225,7 @@ def test_with_case_sensitivity_another_case_is_a_new_column(job: Job) -> None:
         assert rows.columns == ["a", "A"] and table.schema.field_names == ("a", "A")
 
 
+@pytest.mark.one_spark
 def test_new_columns_are_nullable_in_all_their_parts_and_keep_their_comments(job: Job) -> None:
     job.create([("a", "INT")])
     inner = st.StructType([st.StructField("x", st.IntegerType(), False)])

@@ -60,6 +60,7 @@ def test_a_replayed_batch_is_there_once(job: Job, java: Any, options: dict[str, 
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.one_spark
 def test_a_batch_replayed_after_others_wrote_is_there_once(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -102,6 +103,7 @@ def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(job: Job, java: A
     assert job.data_files() == live, "what the slower one wrote is removed, once its batch is known to stand"
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.BATCH_STARTED, Phase.JUDGED, Phase.STAGED], ids=lambda p: p.value)
 def test_two_drivers_that_begin_together_write_the_first_batch_once(
     job: Job, java: Any, phase: Phase
@@ -119,6 +121,7 @@ def test_two_drivers_that_begin_together_write_the_first_batch_once(
     assert java_ids(java, job) == ids_of(0)
 
 
+@pytest.mark.one_spark
 def test_a_second_driver_that_comes_after_publishing_finds_the_batch_committed(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -145,6 +148,7 @@ def test_a_copied_checkpoint_may_not_write_what_its_original_wrote(job: Job, jav
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 def test_a_copy_taken_while_a_batch_ran_replays_it_as_a_restart_would(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -179,6 +183,7 @@ def test_a_wiped_checkpoint_stops_until_an_operator_decides(job: Job, java: Any,
     assert java_ids(java, job) == ids_of(0, 0, 1, 1, 2)
 
 
+@pytest.mark.one_spark
 def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -216,6 +221,7 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
 # -- our snapshots have expired -----------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
 def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
     job: Job, java: Any, replayed: bool
@@ -236,6 +242,7 @@ def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
     assert java_ids(java, job) == [-1, *ids_of(0, 1, 2)]
 
 
+@pytest.mark.one_spark
 def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -249,6 +256,7 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
 def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, replayed: bool) -> None:
     off = {"paimon-stream.journal": "false"}
@@ -274,6 +282,7 @@ def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, 
 # -- the table was replaced ---------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 def test_a_table_replaced_while_the_stream_was_down_stops_it(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
@@ -293,6 +302,7 @@ def test_a_table_replaced_while_the_stream_was_down_stops_it(job: Job, java: Any
 WHILE_RUNNING = [Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED]
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", WHILE_RUNNING, ids=lambda phase: phase.value)
 def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(job: Job, java: Any, phase: Phase) -> None:
     job.create()
@@ -307,6 +317,7 @@ def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(job: Job, jav
     assert java_ids(java, job) == ids_of(1)
 
 
+@pytest.mark.one_spark
 def test_an_operator_may_let_a_running_stream_follow_its_table(job: Job, java: Any) -> None:
     job.create()
     job.add_files(3)
@@ -315,6 +326,7 @@ def test_an_operator_may_let_a_running_stream_follow_its_table(job: Job, java: A
     assert java_ids(java, job) == ids_of(1, 2)
 
 
+@pytest.mark.one_spark
 def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: Job) -> None:
     job.create()
     job.add_files(2)
@@ -325,6 +337,7 @@ def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: 
 # -- the table was rolled back ------------------------------------------------------------------
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("refilled", [False, True], ids=["shorter", "ids taken again"])
 def test_a_table_rolled_back_while_the_stream_was_down_stops_it(job: Job, java: Any, refilled: bool) -> None:
     job.create(options=BUCKETED)
@@ -346,6 +359,7 @@ def test_a_table_rolled_back_while_the_stream_was_down_stops_it(job: Job, java: 
     assert java_ids(java, job) == sorted([*kept, *ids_of(2, 3)])
 
 
+@pytest.mark.one_spark
 def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) -> None:
     job.create()
     java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
@@ -357,6 +371,7 @@ def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) 
     assert java_ids(java, job) == [-1]
 
 
+@pytest.mark.one_spark
 def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(job: Job, java: Any) -> None:
     """Nothing is lost then: the one batch that the rollback took is the one that comes again."""
     job.create()
@@ -369,6 +384,7 @@ def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(job
     assert java_ids(java, job) == ids_of(0, 1)
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.BATCH_STARTED, Phase.WRITTEN, Phase.STAGED], ids=lambda p: p.value)
 def test_a_table_rolled_back_while_the_stream_runs_stops_it(job: Job, java: Any, phase: Phase) -> None:
     job.create()
@@ -407,6 +423,7 @@ def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: An
     assert java_ids(java, job) == ids_of(0, 0, 1, 1), "each sink's rows once"
 
 
+@pytest.mark.one_spark
 def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(job: Job, java: Any) -> None:
     """Whose batch 0 is in the table cannot be told from names that are new."""
     job.create()
@@ -419,6 +436,7 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(j
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("options", [{}, BUCKETED], ids=["no buckets", "buckets"])
 def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
     job: Job, java: Any, options: dict[str, str]
@@ -439,6 +457,7 @@ def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
     assert outcomes(job)[3:5] == ["already committed", "committed"]
 
 
+@pytest.mark.one_spark
 def test_two_new_named_sinks_of_which_one_was_faster_go_on_from_the_first_batch(job: Job, java: Any) -> None:
     job.create()
     job.add_files(1)
@@ -466,6 +485,7 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
     assert len({snapshot["commitUser"] for snapshot in java.snapshots(job.table)}) == 2
 
 
+@pytest.mark.one_spark
 @pytest.mark.parametrize("shared", [True, False], ids=["one sink", "two sinks"])
 def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
     job: Job, java: Any, shared: bool
@@ -483,6 +503,7 @@ def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
     assert java_ids(java, job) == ids_of(0, 1, 2)
 
 
+@pytest.mark.one_spark
 def test_a_commit_user_given_to_two_queries_at_once_writes_each_batch_once(job: Job, java: Any) -> None:
     """The second query is judged while the first has not published anything yet."""
     job.create()
