@@ -23,8 +23,9 @@ from paimon_stream.format.murmur import hash_bytes, hash_rows, hash_words
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type, parse_type
 from paimon_stream.write.bucket import assign_buckets
 from tests.kits.row_strategies import all_types, natural, natural_row, rows, scalar_types
+from tests.kits.seeds import examples
 
-WITH_JAVA = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+WITH_JAVA = settings(max_examples=examples(50, 500), deadline=None, suppress_health_check=list(HealthCheck))
 STRING = parse_type("STRING")
 
 
@@ -87,7 +88,7 @@ def test_hashing_words_is_hashing_rows(drawn: Any) -> None:
 
 
 @given(rows(all_types()), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, 3000), deadline=None)
 def test_damaged_rows_are_refused_or_read_but_never_crash(drawn: Any, data: st.DataObject) -> None:
     types, some = drawn
     damaged = bytearray(encode_row(types, some[0]))

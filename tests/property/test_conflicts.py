@@ -13,6 +13,7 @@ from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from tests.kits.commits import FIELDS, Bench, data_file
+from tests.kits.seeds import examples
 
 KEY = (FIELDS[0].type,)
 PARTITIONS = ("x", "y")
@@ -164,7 +165,7 @@ def _span(span: tuple[int, int]) -> tuple[int, int]:
     return span[0], span[1] - span[0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40, 400))
 @given(st.lists(steps, max_size=14), modes, merging)
 def test_conflicts_and_live_files_are_what_a_dict_of_files_says(
     history: list[Step], mode: str, min_count: str

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from paimon_stream.format.types import DataType, TypeRoot
 from tests.kits.files import commit, same, stats, write
 from tests.kits.row_strategies import all_types, natural_row, rows, scalar_types
+from tests.kits.seeds import examples
 
 SECOND = 10**9
 FORMATS = {
@@ -24,7 +25,9 @@ FORMATS = {
     "avro": {"file.format": "avro"},
 }
 SETTINGS = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40, 400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 NUMBERS = itertools.count()
 TARGETS = st.sampled_from(["256 mb", "3 kb"])

@@ -22,6 +22,7 @@ from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.lists import equals
 from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
 from tests.kits.merging import WIDE, Refused, fold_steps
+from tests.kits.seeds import examples
 
 DOES = {"nothing": SKIP, "set": SET, "add": ADD, "older": OUT_OF_ORDER, "back": RETRACT}
 
@@ -100,7 +101,7 @@ def as_actions(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, RowAct
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 400), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 5, 20]), st.sampled_from([0, 0, 0, 100]))
 def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     function: str, seed: int, keys: int, hot: int
@@ -135,7 +136,7 @@ def test_all_keys_at_a_time_become_what_each_becomes_value_by_value(
     assert list(map(repr, found)) == list(map(repr, expected)) if name == "d" else found == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50, 500), deadline=None)
 @given(st.integers(0, 2**32))
 def test_values_of_any_depth_have_one_number_exactly_if_they_are_equal(seed: int) -> None:
     random = Random(seed)

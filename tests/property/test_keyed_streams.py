@@ -23,6 +23,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
 from paimon_stream.write.routing import Router
 from tests.kits.keyed import ENGINES, Change, Engine, Model, write_changes
+from tests.kits.seeds import examples
 from tests.kits.tables import batch_of
 
 KEYS: Mapping[str, list[Any]] = {
@@ -174,7 +175,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50, 500))
 @given(streams())
 def test_every_snapshot_has_the_rows_of_a_dict(stream: Stream) -> None:
     table, states = write(stream, MemoryStorage())
@@ -186,7 +187,7 @@ def test_every_snapshot_has_the_rows_of_a_dict(stream: Stream) -> None:
         assert sorted(alone, key=repr) == sorted((row["n"] for row in states[-1]), key=repr)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12, 120))
 @given(streams(rows=20))
 def test_java_reads_them_too(java: Any, tmp_path_factory: pytest.TempPathFactory, stream: Stream) -> None:
     import java_paimon

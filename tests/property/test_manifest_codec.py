@@ -23,6 +23,7 @@ from paimon_stream.format.manifest_avro import (
     encode_manifest_list,
 )
 from paimon_stream.format.manifest_records import entries_bytes
+from tests.kits.seeds import examples
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -125,7 +126,7 @@ def test_a_manifest_list_comes_back_as_it_was(metas: list[ManifestFileMeta], com
     assert decode_manifest_list(encode_manifest_list(metas, compression=compression, level=1), "x") == metas
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(400, 4000), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.sampled_from(["null", "zstd", "snappy"]), st.data())
 def test_damaged_manifests_raise_our_errors_only(
     entries: list[ManifestEntry], compression: str, data: Any

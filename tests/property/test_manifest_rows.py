@@ -27,10 +27,11 @@ from paimon_stream.format.manifest_avro import (
 from paimon_stream.format.manifest_rows import ODD, PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.kits.commits import data_file
+from tests.kits.seeds import examples
 from tests.property.test_manifest_codec import ENTRIES
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-QUICK = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(deadline=None, max_examples=examples(40, 400), suppress_health_check=[HealthCheck.too_slow])
 RECORD = dict[str, Any]
 
 
@@ -68,7 +69,7 @@ def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     assert of == [one for one in entries if one.partition in kept]
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=examples(100, 1000))
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.data())
 def test_damaged_records_give_the_same_rows_or_the_same_error(entries: Sequence[Any], data: Any) -> None:
     written = read_file(encode_manifest([*entries, entries[-1]], compression="null", level=1), "x")

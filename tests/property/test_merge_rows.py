@@ -19,6 +19,7 @@ from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 from tests.kits.merging import COLUMNS, ENGINES, Refused, Stored, changes, model
+from tests.kits.seeds import examples
 
 KIND_OF = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 TYPES = {name: text for name, text in COLUMNS if name not in "df"}  # doubles are for Java to judge
@@ -112,7 +113,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, str], str]:
     return options, draw(st.sampled_from(["I", "IUD", "ID"]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100, 1000), deadline=None)
 @given(tables(), st.integers(0, 2**32), st.integers(1, 60))
 def test_many_rows_of_a_key_become_the_row_that_java_would_make_of_them(
     table: tuple[dict[str, str], str], seed: int, rows: int

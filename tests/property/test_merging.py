@@ -18,6 +18,7 @@ from paimon_stream.table.manifest_merge import (
     minor_merge,
 )
 from tests.kits.commits import Bench, data_file
+from tests.kits.seeds import examples
 
 History = list[list[tuple[int, bytes]]]
 """Commits: each touches files by number. The first touch adds, the second deletes, later ones do nothing."""
@@ -102,7 +103,7 @@ def manifests(access: Manifests, history: History) -> tuple[ManifestFileMeta, ..
     return tuple(metas)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, 3000), deadline=None)
 @given(histories, limit_sets)
 def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) -> None:
     access = Manifests()
@@ -114,7 +115,7 @@ def test_no_merge_changes_what_is_live(history: History, limits: MergeLimits) ->
     assert full is None or access.live(full) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200, 2000), deadline=None)
 @given(histories, limit_sets, st.integers(0, 14))
 def test_merging_again_and_again_while_commits_come_in_changes_nothing(
     history: History, limits: MergeLimits, raced: int
@@ -132,7 +133,7 @@ def test_merging_again_and_again_while_commits_come_in_changes_nothing(
         assert access.live(present) == access.live(deltas[: number + 1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 400), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from("xy")), max_size=25),
     st.integers(1, 6),

@@ -22,6 +22,7 @@ from paimon_stream.format.committable import ManifestCommittable
 from paimon_stream.format.entries import DataFileMeta, DeletionRange, IndexFileMeta
 from paimon_stream.format.file_rows import decode_data_file, encode_data_file
 from paimon_stream.format.types import parse_type
+from tests.kits.seeds import examples
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 COMMITTABLES = [
@@ -135,7 +136,7 @@ def test_a_large_message_of_real_entries_stays_in_bounds() -> None:
 
 
 @given(st.sampled_from(COMMITTABLES), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150, 1500))
 def test_a_damaged_committable_is_refused_or_read_in_bounds(whole: bytes, data: st.DataObject) -> None:
     damaged = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 5))):
@@ -159,7 +160,7 @@ ROW = encode_row(ROW_TYPES, [[("a name", [b"0123456789", None])] * 3, [("key", (
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200, 2000))
 def test_a_damaged_nested_row_is_refused_or_read_in_bounds(data: st.DataObject) -> None:
     damaged = bytearray(ROW)
     for _ in range(data.draw(st.integers(1, 4))):

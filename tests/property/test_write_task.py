@@ -18,6 +18,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.task import WriteSpec, write_task
+from tests.kits.seeds import examples
 
 STRING = parse_type("STRING")
 BIGINT = parse_type("BIGINT")
@@ -26,7 +27,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "", "ü/=", "long" * 30
 BATCHES = st.lists(st.lists(VALUES, max_size=40), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 600), deadline=None)
 @given(
     data=BATCHES,
     partitioned=st.booleans(),

@@ -78,7 +78,7 @@ def test_a_value_that_is_too_long_ends_the_query_with_our_error(job: Job) -> Non
     job.schema = "id bigint, day string"
     job.create([("id", "BIGINT"), ("day", "VARCHAR(1)")])
     job.add_files(1)
-    with pytest.raises(Exception, match=r"VARCHAR\(1\); but the value is longer in 6 rows") as ended:
+    with pytest.raises(Exception, match=r"VARCHAR\(1\), but the value is longer in 6 rows") as ended:
         job.run(job.sink())
     assert "ValueTooLong" in str(ended.value) or isinstance(ended.value, PaimonStreamError)
     assert job.load().latest_snapshot is None or not job.load().snapshots()
