@@ -67,7 +67,7 @@ def render() -> str:
 
 
 def _cells(option: Option[Any]) -> tuple[str, ...]:
-    default = "none" if option.default is None else f"`{option.default}`"
+    default = f"`{option.default}`" if option.default else "none"
     return f"`{option.key}`", default, option.doc
 
 

@@ -140,7 +140,7 @@ def _write_files(
     if _is_spark(rows):
         grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)
         return grown
-    if table.options.get(MERGE_SCHEMA.key, "off") != "off":
+    if table.options.value(MERGE_SCHEMA) != "off":
         raise UnsupportedFeature(
             f"{table.location}: merge_schema needs a DataFrame of Spark; the columns of Arrow rows are not "
             "merged into a table's. Leave it out, and alter the table first.",

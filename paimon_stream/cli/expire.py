@@ -10,7 +10,7 @@ from paimon_stream.cli.command import YES, Session, changed_answer, report_json,
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count
-from paimon_stream.options import duration
+from paimon_stream.options.option import duration
 
 __all__ = ["expire"]
 

@@ -15,7 +15,7 @@ from paimon_stream.cli.snapshots import snapshot_json
 from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import duration
+from paimon_stream.options.option import duration
 
 __all__ = ["rollback", "tag"]
 

@@ -21,14 +21,17 @@ from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.row_order import RowOrder, row_order
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import (
     BUCKET,
     COMPACTION_TRIGGER,
     CONFLICT_DETECTION,
+    DELETION_VECTORS,
     DISCARD_DUPLICATES,
+    PARTITION_EXPIRATION_TIME,
+    PK_CLUSTERING_OVERRIDE,
     STOP_TRIGGER,
     STRICT_MODE,
     WRITE_ONLY,
@@ -45,7 +48,6 @@ from paimon_stream.table.table import Table
 __all__ = ["Checker", "DepthWarning", "StrictMode", "missing_files"]
 
 _LOG = logging.getLogger(__name__)
-_EXPIRATION: Final = "partition.expiration-time"
 
 
 class Checker:
@@ -162,7 +164,9 @@ class Checker:
         entries, live = changes.entries, files.live
         conflicts.check_not_in_table(context, live, entries)
         conflicts.check_never_removed(context, files.removed, entries)
-        conflicts.check_removed_files_are_there(context, live, entries, self._table.options.get(_EXPIRATION))
+        conflicts.check_removed_files_are_there(
+            context, live, entries, self._table.options.get(PARTITION_EXPIRATION_TIME.key)
+        )
         if self._key_order is not None:
             conflicts.check_key_ranges(context, live, entries, self._key_order)
 
@@ -175,7 +179,7 @@ class Checker:
         vectors = {
             one.data_file: entry.file.file_name
             for entry in (self._manifests.index_entries(name) if name is not None else ())
-            if entry.file.index_type == DELETION_VECTORS
+            if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }
         conflicts.check_deletion_vectors(context, files.live, vectors, changes)
@@ -259,7 +263,7 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 def _key_order(table: Table) -> RowOrder | None:
     """The order of the table's keys, None for a table without, or whose levels are not sorted by them."""
-    if not table.schema.primary_keys or _is_on(table.options, "pk-clustering-override"):
+    if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
@@ -267,11 +271,7 @@ def _key_order(table: Table) -> RowOrder | None:
 def _has_vectors(table: Table) -> bool:
     """Whether check 1 is for this table: deletion vectors, and neither buckets nor a key."""
     without_buckets = not table.schema.primary_keys and table.options.value(BUCKET) <= 0
-    return without_buckets and _is_on(table.options, "deletion-vectors.enabled")
-
-
-def _is_on(options: Options, key: str) -> bool:
-    return options.get(key, "false").strip().lower() == "true"
+    return without_buckets and table.options.value(DELETION_VECTORS)
 
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:

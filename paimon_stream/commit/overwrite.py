@@ -32,6 +32,7 @@ from paimon_stream.options import (
     NUM_LEVELS,
     OVERWRITE_UPGRADE,
     PARTITION_DEFAULT_NAME,
+    PK_CLUSTERING_OVERRIDE,
 )
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
@@ -252,7 +253,7 @@ def upgraded(table: Table, written: Changes) -> Changes:
     Raises `FormatError` for keys that are not of the table's types.
     """
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-    clustered = table.options.get("pk-clustering-override", "false").strip().lower() == "true"
+    clustered = table.options.value(PK_CLUSTERING_OVERRIDE)
     if not table.schema.primary_keys or clustered or not table.options.value(OVERWRITE_UPGRADE):
         return written
     if any(e.file.level > 0 or e.bucket < 0 or e.kind is not FileKind.ADD for e in written.entries):

@@ -21,7 +21,7 @@ from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_INIT_MODE
+from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -63,7 +63,7 @@ class Sequences:
         self._snapshots = snapshots
         self._manifests = manifests
         options = table.options
-        ordered_by_user = bool(options.get("sequence.field", "").strip())
+        ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._tells_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._at: SnapshotRef | None = None

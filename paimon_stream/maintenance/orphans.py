@@ -35,7 +35,7 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, PaimonStreamErr
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
-from paimon_stream.options import duration
+from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER

@@ -26,7 +26,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.verify_manifests import Shelf
-from paimon_stream.options import BUCKET_FUNCTION
+from paimon_stream.options import BUCKET_FUNCTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, convert
 from paimon_stream.read.orc_rows import read_orc
@@ -127,8 +127,8 @@ def _chunks(
             case "parquet":
                 yield from read_parquet(source, path, fields, _BATCH_ROWS)
             case "orc":
-                legacy = written.options.get("orc.timestamp-ltz.legacy.type", "true").strip().lower()
-                yield from read_orc(source, path, fields, legacy == "true")
+                legacy = Options(written.options).value(ORC_LTZ_LEGACY)
+                yield from read_orc(source, path, fields, legacy)
             case "avro":
                 yield from read_avro(source, path, fields, _BATCH_ROWS)
             case other:

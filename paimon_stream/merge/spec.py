@@ -14,7 +14,17 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
-from paimon_stream.options import Options
+from paimon_stream.options import (
+    AGGREGATION_REMOVE_ON_DELETE,
+    DEFAULT_AGGREGATE_FUNCTION,
+    IGNORE_DELETE,
+    MERGE_ENGINE,
+    PARTIAL_UPDATE_REMOVE_ON_DELETE,
+    PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP,
+    SEQUENCE_FIELD,
+    SEQUENCE_SORT_ORDER,
+    Options,
+)
 
 __all__ = [
     "AGGREGATION", "DEDUPLICATE", "FIRST_ROW", "KIND", "PARTIAL_UPDATE", "SEQUENCE", "MergeSpec",
@@ -95,33 +105,24 @@ class _Reading:
         self._names = {name.lower(): name for name in schema.field_names}
 
     def spec(self) -> MergeSpec:
-        engine = self._text("merge-engine", DEDUPLICATE).lower()
-        if engine not in (DEDUPLICATE, PARTIAL_UPDATE, AGGREGATION, FIRST_ROW):
-            raise InvalidOption(
-                f"Option 'merge-engine' of {self._table} is {engine!r}. Paimon has deduplicate, "
-                "partial-update, aggregation and first-row.",
-                option="merge-engine",
-                value=engine,
-                table=self._table,
-            )
+        engine = self._options.value(MERGE_ENGINE)
         sequence = self._sequence_fields(engine)
-        order = self._text("sequence.field.sort-order", "ascending").lower()
-        ignore_delete = self._ignore_delete(engine)
+        ignore_delete = self._options.value(IGNORE_DELETE)
         groups: tuple[SequenceGroup, ...] = ()
         rules: dict[str, ColumnRule] = {}
         remove = False
         if engine == PARTIAL_UPDATE:
-            remove = self._is_on("partial-update.remove-record-on-delete")
+            remove = self._options.value(PARTIAL_UPDATE_REMOVE_ON_DELETE)
             groups, rules = self._partial_update(remove, ignore_delete)
         elif engine == AGGREGATION:
-            remove = self._is_on("aggregation.remove-record-on-delete")
+            remove = self._options.value(AGGREGATION_REMOVE_ON_DELETE)
             rules = self._aggregation(sequence, remove)
         return MergeSpec(
             table=self._table,
             engine=engine,
             keys=self._schema.trimmed_primary_keys,
             sequence_fields=sequence,
-            descending=order == "descending",
+            descending=self._options.value(SEQUENCE_SORT_ORDER) == "descending",
             ignore_delete=ignore_delete,
             remove_on_delete=remove,
             rules=rules,
@@ -130,42 +131,36 @@ class _Reading:
 
     # -- single options ----------------------------------------------------------------------------
 
-    def _text(self, key: str, default: str) -> str:
-        return self._options.get(key, default).strip()
-
     def _is_on(self, key: str) -> bool:
-        return self._text(key, "false").lower() == "true"
-
-    def _ignore_delete(self, engine: str) -> bool:
-        older = ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete")
-        for key in ("ignore-delete", *older):
-            if key in self._options:
-                return self._is_on(key)
-        return False
+        return self._options.get(key, "false").strip().lower() == "true"
 
     def _sequence_fields(self, engine: str) -> tuple[str, ...]:
-        names = self._columns("sequence.field", self._text("sequence.field", ""))
+        names = self._columns(SEQUENCE_FIELD.key, self._options.value(SEQUENCE_FIELD))
         if names and engine == FIRST_ROW:
-            raise self._wrong("sequence.field", "does not go with the merge engine first-row")
+            raise self._wrong(SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
         if len(set(names)) < len(names):
-            raise self._wrong("sequence.field", "names a column twice")
+            raise self._wrong(SEQUENCE_FIELD.key, "names a column twice")
         for name in names:
             if self._schema.field(name).type.is_nested:
-                raise self._wrong("sequence.field", f"names {name!r}, whose values cannot be ordered")
+                raise self._wrong(SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
             if self._option_of(name, "aggregate-function") is not None:
                 raise self._wrong(
-                    "sequence.field", f"names {name!r}, which has an aggregate function at the same time"
+                    SEQUENCE_FIELD.key, f"names {name!r}, which has an aggregate function at the same time"
                 )
         return names
 
-    def _columns(self, option: str, text: str) -> tuple[str, ...]:
+    def _columns(self, key: str, text: str) -> tuple[str, ...]:
         """The columns that an option names, regardless of case, for keys of options have lost theirs."""
         found = []
         for name in filter(None, (part.strip() for part in text.split(","))):
             if name not in self._schema.field_names and name.lower() not in self._names:
-                raise self._wrong(option, f"names {name!r}, which is no column")
+                raise self._wrong(key, f"names {name!r}, which is no column")
             found.append(name if name in self._schema.field_names else self._names[name.lower()])
         return tuple(found)
+
+    def _default_function(self) -> str | None:
+        option = DEFAULT_AGGREGATE_FUNCTION
+        return self._options.value(option) if self._options.is_set(option) else None
 
     def _option_of(self, column: str, what: str) -> str | None:
         found = self._options.get(f"{_FIELDS}{column}.{what}")
@@ -183,7 +178,7 @@ class _Reading:
     # -- aggregation -------------------------------------------------------------------------------
 
     def _aggregation(self, sequence: Sequence[str], remove: bool) -> dict[str, ColumnRule]:
-        default = self._options.get("fields.default-aggregate-function")
+        default = self._default_function()
         rules = {}
         for one in self._schema.fields:
             if one.name in sequence:
@@ -239,19 +234,19 @@ class _Reading:
     ) -> tuple[tuple[SequenceGroup, ...], dict[str, ColumnRule]]:
         groups, member_of = self._groups()
         ordering = {name for group in groups for name in group.ordering}
-        on_group = "partial-update.remove-record-on-sequence-group"
-        deleting = self._columns(on_group, self._text(on_group, ""))
+        on_group = PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
+        deleting = self._columns(on_group, self._options.value(PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP))
         if remove and ignore_delete:
-            raise self._wrong("ignore-delete", "does not go with partial-update.remove-record-on-delete")
+            raise self._wrong(IGNORE_DELETE.key, f"does not go with {PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
         if deleting and ignore_delete:
-            raise self._wrong("ignore-delete", f"does not go with {on_group}")
+            raise self._wrong(IGNORE_DELETE.key, f"does not go with {on_group}")
         if remove and groups:
             raise self._wrong(
-                "partial-update.remove-record-on-delete", "does not go with sequence groups of columns"
+                PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns"
             )
         if not set(deleting) <= ordering:
             raise self._wrong(on_group, "names a column that orders no sequence group")
-        default = self._options.get("fields.default-aggregate-function")
+        default = self._default_function()
         rules = {}
         for one in self._schema.fields:
             group = member_of.get(one.name)
@@ -268,7 +263,7 @@ class _Reading:
                     raise self._wrong(
                         f"fields.{one.name}.aggregate-function"
                         if self._option_of(one.name, "aggregate-function")
-                        else "fields.default-aggregate-function",
+                        else DEFAULT_AGGREGATE_FUNCTION.key,
                         f"needs a sequence group that has the column {one.name!r}",
                     )
                 rules[one.name] = self._rule(one, function, group)

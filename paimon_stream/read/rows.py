@@ -24,6 +24,7 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
@@ -42,7 +43,6 @@ _SEQUENCE: Final = DataField(
     id=2_147_483_646, name=SEQUENCE, type=DataType(root=TypeRoot.BIGINT, nullable=False)
 )
 _KIND: Final = DataField(id=2_147_483_645, name=KIND, type=DataType(root=TypeRoot.TINYINT, nullable=False))
-_LTZ_LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -195,7 +195,7 @@ class _Reader:
                 case "parquet":
                     yield from read_parquet(source, path, fields, batch_rows)
                 case "orc":
-                    legacy = written.options.get(_LTZ_LEGACY, "true").strip().lower() == "true"
+                    legacy = Options(written.options).value(ORC_LTZ_LEGACY)
                     yield from read_orc(source, path, fields, legacy)
                 case "avro":
                     yield from read_avro(source, path, fields, batch_rows)

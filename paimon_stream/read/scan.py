@@ -10,12 +10,21 @@ from typing import Any
 
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import PARTITION_DEFAULT_NAME
+from paimon_stream.options import (
+    BRANCH,
+    DATA_EVOLUTION,
+    DELETION_VECTORS,
+    DELETION_VECTORS_MERGE_ON_READ,
+    PARTITION_DEFAULT_NAME,
+    PK_CLUSTERING_OVERRIDE,
+    SNAPSHOT_ORDERING,
+    TABLE_TYPE,
+)
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -171,11 +180,8 @@ def _files(
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers look at: not those of the postpone bucket, and
     with first-row and deletion vectors none that no compaction has taken up (semantics.md §6.6)."""
-
-    def is_on(key: str) -> bool:
-        return table.options.get(key, "false").strip().lower() == "true"
-
-    by_level = is_on("deletion-vectors.enabled") and not is_on("deletion-vectors.merge-on-read")
+    options = table.options
+    by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
     return [one for one in entries if one.bucket >= 0 and one.file.level >= lowest]
 
@@ -184,21 +190,14 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
 
 
 def _check_readable(table: Table) -> None:
-    kinds = (
-        ("type", "table"),
-        ("branch", "main"),
-        ("data-evolution.enabled", "false"),
-        ("sequence.snapshot-ordering", "false"),
-        ("pk-clustering-override", "false"),
-    )
-    for option, normal in kinds:
-        value = table.options.get(option, normal).strip().lower()
-        if value != normal:
+    for option in (TABLE_TYPE, BRANCH, DATA_EVOLUTION, SNAPSHOT_ORDERING, PK_CLUSTERING_OVERRIDE):
+        if table.options.differs(option):
+            value = table.options[option.key]
             raise UnsupportedFeature(
-                f"{table.location} has {option} = {value!r}, which this release does not read. Read it with "
-                "an engine that does.",
+                f"{table.location} has {option.key} = {value!r}, which this release does not read. Read it "
+                "with an engine that does.",
                 table=table.location,
-                option=option,
+                option=option.key,
                 value=value,
             )
 
@@ -208,7 +207,7 @@ def _check_no_deletions(table: Table, snapshot: Snapshot, manifests: ManifestSto
     if snapshot.index_manifest is None:
         return
     entries = manifests.index_entries(snapshot.index_manifest)
-    if any(entry.file.index_type == DELETION_VECTORS for entry in entries):
+    if any(entry.file.index_type == VECTORS_INDEX for entry in entries):
         raise UnsupportedFeature(
             f"Snapshot {snapshot.id} of {table.location} has deletion vectors, which this release does not "
             "read. Compact the table with an engine that does, or read it there.",

@@ -7,10 +7,19 @@ What `write-only` leaves to other jobs anyway is not told where it is on: tags, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from paimon_stream.options import WRITE_ONLY, Options
+from paimon_stream.options import (
+    COMMIT_CALLBACKS,
+    EXPLICIT_CAST,
+    ICEBERG_STORAGE,
+    PARTITION_EXPIRATION_TIME,
+    TAG_AUTOMATIC_CREATION,
+    WRITE_ONLY,
+    Option,
+    Options,
+)
 from paimon_stream.table.table import Table
 
 __all__ = ["warn_of_work_left"]
@@ -18,26 +27,14 @@ __all__ = ["warn_of_work_left"]
 _LOG = logging.getLogger(__name__)
 
 
-def _is_set(value: str) -> bool:
-    return bool(value)
-
-
-def _other_than(off: str) -> Callable[[str], bool]:
-    return lambda value: value not in ("", off)
-
-
-def _is_true(value: str) -> bool:
-    return value == "true"
-
-
-_ALWAYS: Final = {
-    "commit.callbacks": (_is_set, "they are Java classes, and are not called"),
-    "metadata.iceberg.storage": (_other_than("disabled"), "no Iceberg metadata is written"),
-    "write.merge-schema.explicit-cast": (_is_true, "columns are only widened, never cast to less"),
+_ALWAYS: Final[Mapping[Option[Any], str]] = {
+    COMMIT_CALLBACKS: "they are Java classes, and are not called",
+    ICEBERG_STORAGE: "no Iceberg metadata is written",
+    EXPLICIT_CAST: "columns are only widened, never cast to less",
 }
-_OF_MAINTENANCE: Final = {
-    "tag.automatic-creation": (_other_than("none"), "no tag is made"),
-    "partition.expiration-time": (_is_set, "no partition expires"),
+_OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
+    TAG_AUTOMATIC_CREATION: "no tag is made",
+    PARTITION_EXPIRATION_TIME: "no partition expires",
 }
 
 
@@ -54,9 +51,5 @@ def warn_of_work_left(table: Table) -> None:
         )
 
 
-def _left(options: Options, known: dict[str, tuple[Callable[[str], bool], str]]) -> list[str]:
-    return [
-        f"{key} = {options.get(key, '')} ({what})"
-        for key, (asks, what) in known.items()
-        if asks(options.get(key, "").strip().lower())
-    ]
+def _left(options: Options, known: Mapping[Option[Any], str]) -> list[str]:
+    return [f"{one.key} = {options[one.key]} ({what})" for one, what in known.items() if options.differs(one)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import CHANGELOG_PRODUCER, WRITE_ONLY
+from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, WRITE_ONLY
 from paimon_stream.table.table import Table, check_table_kind
 
 __all__ = ["check_writable", "warn_of_compaction"]
@@ -60,10 +60,10 @@ def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, st
     """Options of the table whose promise only a compaction keeps: option, value, what is missing until
     then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
-    if table.options.get("deletion-vectors.enabled", "false").strip().lower() == "true":
-        yield "deletion-vectors.enabled", "true", invisible
+    if table.options.value(DELETION_VECTORS):
+        yield DELETION_VECTORS.key, "true", invisible
     if spec.engine == FIRST_ROW:
-        yield "merge-engine", FIRST_ROW, invisible
+        yield MERGE_ENGINE.key, FIRST_ROW, invisible
     producer = table.options.value(CHANGELOG_PRODUCER)
     if producer in ("lookup", "full-compaction"):
         yield CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"

@@ -12,7 +12,20 @@ from typing import Any, Final
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import parse_mode
-from paimon_stream.options import Options, boolean, duration, integer, one_of, positive, size, table_options
+from paimon_stream.options import (
+    CHANGELOG_PRODUCER,
+    DATA_EVOLUTION,
+    MERGE_ENGINE,
+    PARTITION_EXPIRATION_TIME,
+    ROW_TRACKING,
+    ROWKIND_FIELD,
+    SEQUENCE_FIELD,
+    SNAPSHOT_NUM_RETAINED_MAX,
+    SNAPSHOT_NUM_RETAINED_MIN,
+    Options,
+    table_options,
+)
+from paimon_stream.options.option import boolean, duration, integer, one_of, positive, size
 
 __all__ = ["IMMUTABLE", "check_overrides", "check_possible"]
 
@@ -31,39 +44,22 @@ IMMUTABLE: Final = frozenset(
 )  # fmt: skip
 """Options that hold for all writers of a table, so that none may override them."""
 
-_DEFAULTS: Final = {
-    "branch": "main",
-    "merge-engine": "deduplicate",
-    "type": "table",
-    **dict.fromkeys(("data-evolution.enabled", "deletion-vectors.enabled", "row-tracking.enabled"), "false"),
-    **{option.key: option.default for option in table_options() if option.default is not None},
-}
+_DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
 
-_PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
+# Options that are other engines' business, and are declared nowhere else: how their text must look.
+_PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     "file.format": one_of("parquet", "orc", "avro"),
-    "merge-engine": one_of("deduplicate", "partial-update", "aggregation", "first-row"),
-    "changelog-producer": one_of("none", "input", "full-compaction", "lookup"),
-    "tag.automatic-creation": one_of("none", "process-time", "watermark", "batch"),
-    "snapshot.expire.execution-mode": one_of("sync", "async"),
-    "sequence.field.sort-order": one_of("ascending", "descending"),
     **dict.fromkeys(
         (
-            "row-tracking.enabled", "data-evolution.enabled", "deletion-vectors.enabled",
-            "data-file.thin-mode", "ignore-delete", "ignore-update-before", "dynamic-partition-overwrite",
-            "overwrite-upgrade",
-            "index-file-in-data-file-dir", "deletion-vectors.bitmap64", "deletion-vectors.modifiable",
-            "partial-update.remove-record-on-delete", "aggregation.remove-record-on-delete",
-            "commit.force-compact", "commit.discard-duplicate-files", "snapshot.clean-empty-directories",
+            "deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact",
             "metastore.partitioned-table", "force-lookup", "lookup-wait", "async-file-write",
         ),
         boolean,
     ),
     **dict.fromkeys(
         (
-            "snapshot.num-retained.min", "snapshot.num-retained.max", "snapshot.expire.limit", "num-levels",
-            "changelog.num-retained.min", "changelog.num-retained.max", "full-compaction.delta-commits",
-            "num-sorted-run.compaction-trigger", "num-sorted-run.stop-trigger", "compaction.min.file-num",
-            "write.batch-size", "postpone.default-bucket-num", "dynamic-bucket.initial-buckets",
+            "full-compaction.delta-commits", "compaction.min.file-num", "write.batch-size",
+            "postpone.default-bucket-num", "dynamic-bucket.initial-buckets",
         ),
         positive,
     ),
@@ -73,25 +69,21 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
         size,
     ),
     **dict.fromkeys(
-        (
-            "changelog.time-retained", "consumer.expiration-time", "partition.expiration-time",
-            "partition.expiration-check-interval", "record-level.expire-time",
-        ),
+        ("consumer.expiration-time", "partition.expiration-check-interval", "record-level.expire-time"),
         duration,
     ),
 }  # fmt: skip
-_NO_LIMIT: Final = str(2**31 - 1)
 
 
 def check_possible(schema: TableSchema, options: Options) -> None:
     """Raises `InvalidOption` for options that Paimon could not work with: of no known value, naming columns
     that are not there, or contradicting the keys or each other."""
-    for key, parse in _PARSED.items():
+    for key, parse in _PASSED_ON.items():
         if key in options:
             _parse(key, options[key], parse)
     _check_stats_modes(options)
     _check_columns(schema, options)
-    _check_retention(options, "snapshot", "10", _NO_LIMIT)
+    _check_retention(options)
     _check_kind(schema, options)
 
 
@@ -126,7 +118,7 @@ def _check_columns(schema: TableSchema, options: Options) -> None:
         elif parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
             named = (name.strip().partition("[")[0] for name in text.split(","))
             _require(key, named, schema.field_names)
-        elif key in ("sequence.field", "rowkind.field", "record-level.time-field"):
+        elif key in (SEQUENCE_FIELD.key, ROWKIND_FIELD.key, "record-level.time-field"):
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
 
 
@@ -141,48 +133,43 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
-def _check_retention(options: Options, what: str, least: str, most: str) -> None:
-    low, high = f"{what}.num-retained.min", f"{what}.num-retained.max"
-    kept = _parse(low, options.get(low, least), positive), _parse(high, options.get(high, most), positive)
-    if kept[0] > kept[1]:
+def _check_retention(options: Options) -> None:
+    least, most = SNAPSHOT_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MAX
+    if options.value(least) > options.value(most):
         raise InvalidOption(
-            f"Option {low!r} is {kept[0]}, more than {high!r}, which is {kept[1]}. Lower one or raise the "
-            "other.",
-            option=low,
-            value=kept[0],
+            f"Option {least.key!r} is {options.value(least)}, more than {most.key!r}, which is "
+            f"{options.value(most)}. Lower one or raise the other.",
+            option=least.key,
+            value=options.value(least),
         )
 
 
 def _check_kind(schema: TableSchema, options: Options) -> None:
     """Rules between options and keys."""
-
-    def is_on(key: str) -> bool:
-        return options.get(key, "false").strip().lower() == "true"
-
-    producer = options.get("changelog-producer", "none").strip().lower()
-    engine = options.get("merge-engine", "deduplicate").strip().lower()
-    keyed, first_row = bool(schema.primary_keys), engine == "first-row"
-    for key, wrong, why in (
-        ("changelog-producer", producer != "none" and not keyed, "needs a primary key"),
+    producer, tracked = options.value(CHANGELOG_PRODUCER), options.value(ROW_TRACKING)
+    keyed, first_row = bool(schema.primary_keys), options.value(MERGE_ENGINE) == "first-row"
+    for option, wrong, why in (
+        (CHANGELOG_PRODUCER, producer != "none" and not keyed, "needs a primary key"),
         (
-            "changelog-producer",
+            CHANGELOG_PRODUCER,
             first_row and producer not in ("none", "lookup"),
             "does not go with the merge engine first-row",
         ),
-        ("sequence.field", first_row and "sequence.field" in options, "does not go with first-row"),
+        (SEQUENCE_FIELD, first_row and options.is_set(SEQUENCE_FIELD), "does not go with first-row"),
         (
-            "partition.expiration-time",
-            "partition.expiration-time" in options and not schema.partition_keys,
+            PARTITION_EXPIRATION_TIME,
+            options.is_set(PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
             "needs a partition key",
         ),
         (
-            "data-evolution.enabled",
-            is_on("data-evolution.enabled") and not is_on("row-tracking.enabled"),
+            DATA_EVOLUTION,
+            options.value(DATA_EVOLUTION) and not tracked,
             "needs row-tracking.enabled",
         ),
-        ("row-tracking.enabled", is_on("row-tracking.enabled") and keyed, "does not go with a primary key"),
+        (ROW_TRACKING, tracked and keyed, "does not go with a primary key"),
     ):
         if wrong:
+            key = option.key
             raise InvalidOption(
                 f"Option {key!r} is {options[key]!r}, which {why}. Leave it out, or change the other.",
                 option=key,

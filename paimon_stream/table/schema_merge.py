@@ -16,7 +16,7 @@ from typing import Final, Literal
 from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.options import MERGE_SCHEMA, ROWKIND_FIELD, SEQUENCE_FIELD
 from paimon_stream.table.creation import why_no_name
 
 __all__ = ["Mode", "fixed_columns", "merge_columns", "wider"]
@@ -62,8 +62,8 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 def fixed_columns(schema: TableSchema) -> dict[str, str]:
     """The columns whose type cannot change, and what they are for: rows are looked for or ordered by them."""
     kinds = (
-        (schema.options.get("rowkind.field", ""), "the row kind"),
-        (schema.options.get("sequence.field", ""), "a sequence field"),
+        (schema.options.get(ROWKIND_FIELD.key, ""), "the row kind"),
+        (schema.options.get(SEQUENCE_FIELD.key, ""), "a sequence field"),
         (",".join(schema.bucket_keys), "a bucket key"),
         (",".join(schema.partition_keys), "a partition key"),
         (",".join(schema.primary_keys), "a primary key"),

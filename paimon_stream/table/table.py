@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream.errors import UnsupportedFeature, UnsupportedTable
 from paimon_stream.format.avro_file import compressor
@@ -13,10 +13,19 @@ from paimon_stream.format.file_format import check_columns, compression, file_fo
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import (
+    BRANCH,
     BUCKET,
+    DATA_EVOLUTION,
+    DELETION_VECTORS,
+    EXTERNAL_PATHS,
     MANIFEST_COMPRESSION,
+    MANIFEST_FORMAT,
     PARTITION_LEGACY_NAME,
+    PK_CLUSTERING_OVERRIDE,
+    ROW_TRACKING,
+    TABLE_TYPE,
     ZSTD_LEVEL,
+    Option,
     Options,
 )
 from paimon_stream.runtime import Runtime, system
@@ -112,19 +121,19 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
 
 # Options that, when true, ask for something a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
-    "deletion-vectors.enabled": "deletion vectors",
-    "row-tracking.enabled": "row tracking",
-    "data-evolution.enabled": "data evolution",
+    DELETION_VECTORS: "deletion vectors",
+    ROW_TRACKING: "row tracking",
+    DATA_EVOLUTION: "data evolution",
 }
-_NOT_BUILT_KEYED: Final = {"pk-clustering-override": "files that are not sorted by the key"}
+_NOT_BUILT_KEYED: Final = {PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
 # Those of them that, in tables with primary keys, are the compaction's work; `stream/writable.py` says when.
-_LEFT_TO_COMPACTION: Final = ("deletion-vectors.enabled",)
+_LEFT_TO_COMPACTION: Final = (DELETION_VECTORS,)
 # Those of them whose commits give each row an id.
-_MADE_BY_COMMITS: Final = ("row-tracking.enabled", "data-evolution.enabled")
+_MADE_BY_COMMITS: Final = (ROW_TRACKING, DATA_EVOLUTION)
 # Options that move files or history to where this release does not look.
 _ELSEWHERE: Final = {
-    "data-file.external-paths": ("keeps its data files outside of the table", ""),
-    "branch": ("is read and written on a branch", "main"),
+    EXTERNAL_PATHS: "keeps its data files outside of the table",
+    BRANCH: "is read and written on a branch",
 }
 
 
@@ -132,11 +141,10 @@ def check_committable(table: Table) -> None:
     """Raises for a table to which messages, whoever prepared them, cannot be committed as its definition
     demands: `UnsupportedTable` for its kind, `UnsupportedFeature` for an option or a partition column."""
     _check_type(table)
-    for key in _MADE_BY_COMMITS:
-        if _is_true(table.options, key):
-            raise _unsupported(
-                table, key, f"uses {_NOT_BUILT[key]}, for which this release does not commit", "false"
-            )
+    for option in _MADE_BY_COMMITS:
+        if table.options.value(option):
+            what = f"uses {_NOT_BUILT[option]}, for which this release does not commit"
+            raise _unsupported(table, option, what)
     _check_places(table)
     for one in table.schema.partition_fields:
         _check_partition_column(table, one)
@@ -155,7 +163,7 @@ def check_table_kind(table: Table) -> None:
 
 
 def _check_type(table: Table) -> None:
-    kind = table.options.get("type", "table").strip().lower()
+    kind = table.options.value(TABLE_TYPE)
     if kind != "table":
         raise UnsupportedTable(
             f"{table.location} is of type {kind!r}; only ordinary tables can be written. Write to a table "
@@ -190,10 +198,10 @@ def _check_kind(table: Table) -> None:
 
 def _check_options(table: Table) -> None:
     keyed = bool(table.schema.primary_keys)
-    for key, what in (_NOT_BUILT | (_NOT_BUILT_KEYED if keyed else {})).items():
-        if not _is_true(table.options, key) or (keyed and key in _LEFT_TO_COMPACTION):
+    for option, what in (_NOT_BUILT | (_NOT_BUILT_KEYED if keyed else {})).items():
+        if not table.options.value(option) or (keyed and option in _LEFT_TO_COMPACTION):
             continue
-        raise _unsupported(table, key, f"uses {what}, which this release does not write", "false")
+        raise _unsupported(table, option, f"uses {what}, which this release does not write")
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -203,21 +211,17 @@ def _check_options(table: Table) -> None:
 
 def _check_places(table: Table) -> None:
     """Where data and history lie, and how manifests are written."""
-    for key, (what, normal) in _ELSEWHERE.items():
-        if table.options.get(key, normal).strip() not in ("", normal):
-            raise _unsupported(table, key, f"{what}, which this release does not support", normal)
-    if table.options.get("manifest.format", "avro").strip().lower() != "avro":
+    for option, what in _ELSEWHERE.items():
+        if table.options.differs(option):
+            raise _unsupported(table, option, f"{what}, which this release does not support")
+    if table.options.get(MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"
-        raise _unsupported(table, "manifest.format", what, "avro")
+        raise _unsupported(table, MANIFEST_FORMAT, what)
     compressor(table.options.value(MANIFEST_COMPRESSION), table.options.value(ZSTD_LEVEL))
 
 
-def _is_true(options: Options, key: str) -> bool:
-    return options.get(key, "false").strip().lower() == "true"
-
-
-def _unsupported(table: Table, key: str, what: str, cure: str) -> UnsupportedFeature:
-    value = table.options.get(key)
+def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFeature:
+    key, cure, value = option.key, option.default, table.options.get(option.key)
     shown = f"{key} = {value!r}"
     how = f"Set {key!r} to {cure!r}" if cure else f"Remove the option {key!r}"
     return UnsupportedFeature(

@@ -20,7 +20,8 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
-from paimon_stream.options import FILE_BLOCK_SIZE, FILE_SUFFIX_COMPRESSION, Options, positive, size
+from paimon_stream.options import FILE_BLOCK_SIZE, FILE_SUFFIX_COMPRESSION, Options
+from paimon_stream.options.option import positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import file_schema, leaf_columns

@@ -21,7 +21,8 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
-from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options, boolean, positive, size
+from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_paths

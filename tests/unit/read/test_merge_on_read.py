@@ -42,7 +42,7 @@ def spec_of(options: dict[str, str] | None = None) -> MergeSpec:
         primary_keys=("b", "a"),
         options=MappingProxyType(options or {}),
     )
-    return MergeSpec.of(schema, Options(schema.options), table="memory://t")
+    return MergeSpec.of(schema, Options(schema.options, location="memory://t"), table="memory://t")
 
 
 def entry_of(name: str, first: tuple[str, int], last: tuple[str, int], level: int = 0) -> ManifestEntry:

@@ -1,0 +1,17 @@
+"""Every option this package understands, declared once: key, type, default, what it does.
+
+Table options keep Paimon's keys and defaults and live in the table's schema; a sink may override them for its
+own writes. Sink options start with `paimon-stream.`. `Options` is what everything else reads;
+`docs/options.md` is rendered from the declarations.
+"""
+
+from paimon_stream.options.checks import check_sink_options as check_sink_options
+from paimon_stream.options.checks import check_table_options as check_table_options
+from paimon_stream.options.declared import sink_options as sink_options
+from paimon_stream.options.declared import table_options as table_options
+from paimon_stream.options.of_sinks import *  # noqa: F403 - all that are declared
+from paimon_stream.options.of_tables import *  # noqa: F403 - all that are declared
+from paimon_stream.options.option import SINK_PREFIX as SINK_PREFIX
+from paimon_stream.options.option import Option as Option
+from paimon_stream.options.option import Scope as Scope
+from paimon_stream.options.values import Options as Options

@@ -1,0 +1,93 @@
+"""Options as users give them: those that do not parse are refused, unknown ones are named."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final
+
+from paimon_stream.errors import InvalidOption
+from paimon_stream.options.declared import sink_options, table_options
+from paimon_stream.options.option import SINK_PREFIX
+from paimon_stream.options.values import Options, lowered
+
+__all__ = ["check_sink_options", "check_table_options"]
+
+# Keys of Paimon that this package passes through because they concern readers or other writers, by
+# prefix. Anything outside these and the declared ones is unknown: one warning, never silence.
+_FOREIGN_PREFIXES: Final = (
+    "fields.", "file-index.", "parquet.", "orc.", "avro.", "changelog", "compaction.", "consumer",
+    "deletion-vector", "dynamic-bucket.", "full-compaction.", "local-merge", "lookup", "metastore.",
+    "num-", "partition.", "postpone.", "read.", "record-level.", "row-tracking.", "scan.", "sequence.",
+    "sink.", "snapshot.", "sort-", "source.", "spill-", "streaming", "tag.", "write", "aggregation.",
+    "partial-update.", "first-row.", "deduplicate.", "cross-partition-upsert.", "data-evolution.",
+    "data-file.", "file.", "manifest", "commit.", "metadata.", "clustering.",
+)  # fmt: skip
+_PAIMON_ALIASES: Final = {
+    "snapshot.expire.clean-empty-directories", "delete-file.thread-num", "first-row.ignore-delete",
+    "deduplicate.ignore-delete", "partial-update.ignore-delete",
+}  # fmt: skip
+_FOREIGN_KEYS: Final = {
+    "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
+    "ignore-update-before", "rowkind.field", "sequence.field", "owner", "async-file-write", "upsert-key",
+    "force-lookup", "incremental-between",
+    "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
+    "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
+    "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
+    "target-file-row-num", "comment", "created-at",
+}  # fmt: skip
+
+
+def check_sink_options(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for sink options that do not exist, with the nearest that does, or do not
+    parse; warns once for table options that nobody knows."""
+    known = {option.key: option for option in sink_options()}
+    aliases = {alias: option for option in sink_options() for alias in option.aliases}
+    for key, value in lowered(given).items():
+        if key.startswith(SINK_PREFIX):
+            if key not in known:
+                raise InvalidOption(_unknown(key, known), option=key)
+            Options({key: value}).value(known[key])
+        elif SINK_PREFIX + key in known:
+            raise InvalidOption(
+                f"Option {key!r} lacks its prefix. Write {SINK_PREFIX + key!r}.", option=key, value=value
+            )
+        elif key in aliases:
+            Options({key: value}).value(aliases[key])
+    check_table_options({k: v for k, v in given.items() if not k.lower().startswith(SINK_PREFIX)})
+
+
+def check_table_options(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for declared table options that do not parse; warns of unknown ones, and
+    of the aliases that Paimon itself does not know."""
+    known = {option.key: option for option in table_options()}
+    aliases = {alias: option for option in table_options() for alias in option.aliases}
+    ours = {option.key for option in sink_options()}
+    for key, value in lowered(given).items():
+        if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in ours:
+            name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
+            raise InvalidOption(
+                f"Option {key!r} belongs to a sink, not to a table. Give it to PaimonSink: "
+                f"options={{{name!r}: {value!r}}}.",
+                option=key,
+                value=value,
+            )
+        if key in known:
+            Options({key: value}).value(known[key])
+        elif key in aliases:
+            Options({key: value}).value(aliases[key])
+            if key in _PAIMON_ALIASES:
+                continue
+            warnings.warn(
+                f"Option {key!r} is read as {aliases[key].key!r}; Paimon itself only knows that name.",
+                stacklevel=3,
+            )
+        elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
+            others = {**known, **dict.fromkeys(_FOREIGN_KEYS)}
+            warnings.warn(_unknown(key, others) + " It is kept, and has no effect here.", stacklevel=3)
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"Unknown option {key!r}." + (f" Did you mean {near[0]!r}?" if near else "")

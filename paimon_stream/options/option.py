@@ -1,0 +1,133 @@
+"""What an option is, and how its text becomes a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+__all__ = [
+    "SINK_PREFIX",
+    "Option",
+    "Scope",
+    "boolean",
+    "duration",
+    "integer",
+    "levels",
+    "one_of",
+    "positive",
+    "size",
+    "text",
+    "word",
+]
+
+T = TypeVar("T")
+
+SINK_PREFIX: Final = "paimon-stream."
+
+
+class Scope(Enum):
+    """Where an option belongs."""
+
+    TABLE = "table"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One option. `default` is written as users write it, None where there is none."""
+
+    key: str
+    parse: Callable[[str], T]
+    default: str | None
+    doc: str
+    scope: Scope = Scope.TABLE
+    aliases: tuple[str, ...] = ()
+
+
+_SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE_UNITS: Final = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 2**10, "kb": 2**10, "kibibytes": 2**10,
+    "m": 2**20, "mb": 2**20, "mebibytes": 2**20,
+    "g": 2**30, "gb": 2**30, "gibibytes": 2**30,
+    "t": 2**40, "tb": 2**40, "tebibytes": 2**40,
+}  # fmt: skip
+_TIME_UNITS: Final = {
+    "": 1, "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
+    "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
+    "m": 60_000, "min": 60_000, "minute": 60_000, "minutes": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
+}  # fmt: skip
+
+
+def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if not found or found[2].lower() not in units:
+        raise ValueError(f"not a {what} such as {example!r}")
+    return int(found[1]) * units[found[2].lower()]
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as `128 mb`."""
+    return _with_unit(text, _SIZE_UNITS, "size", "128 mb")
+
+
+def duration(text: str) -> int:
+    """Milliseconds of a duration such as `1 h`."""
+    return _with_unit(text, _TIME_UNITS, "duration", "10 min")
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`."""
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("not true or false")
+    return text.strip().lower() == "true"
+
+
+def integer(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise ValueError("not a whole number such as '4'") from None
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    number = integer(text)
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def text(value: str) -> str:
+    """Any text, as it is."""
+    return value
+
+
+def word(value: str) -> str:
+    """A word, regardless of case."""
+    return value.strip().lower()
+
+
+def levels(value: str) -> Mapping[int, str]:
+    """Words by level: `0:avro,5:parquet`."""
+    pairs = [one.split(":") for one in value.split(",") if one.strip()]
+    if not all(len(pair) == 2 and pair[0].strip().isdigit() for pair in pairs):
+        raise ValueError("not a list such as '0:avro,5:parquet'")
+    return {int(level): word.strip() for level, word in pairs}
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value.strip().lower()
+
+    return parse

@@ -1,0 +1,82 @@
+"""The options in force, as everything else reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from paimon_stream.errors import InvalidOption, PaimonStreamError
+from paimon_stream.options.option import Option
+
+__all__ = ["Options", "lowered"]
+
+T = TypeVar("T")
+
+
+class Options(Mapping[str, str]):
+    """The options in force: a table's, overridden by those given for one writer.
+
+    Keys are looked up regardless of case. Reading a declared option gives its typed value:
+    `options[TARGET_FILE_SIZE.key]` is the text, `options.value(TARGET_FILE_SIZE)` the bytes. `location` is
+    the table's, for messages.
+    """
+
+    __slots__ = ("_location", "_raw")
+
+    def __init__(
+        self, table: Mapping[str, str], overrides: Mapping[str, str] | None = None, location: str = ""
+    ) -> None:
+        self._location = location
+        self._raw = {**lowered(table), **lowered(overrides or {})}
+
+    def value(self, option: Option[T]) -> T:
+        """The typed value, or the default. Raises `InvalidOption` for a text that does not parse, and
+        for an option without a default that is not set (ask `is_set` first)."""
+        raw = self._text(option)
+        if raw is None:
+            raise self._invalid(f"Option {option.key!r} is needed and not set.", option=option.key)
+        try:
+            return option.parse(raw)
+        except ValueError as why:
+            text = f"Option {option.key!r} is {raw!r}: {why}."
+            raise self._invalid(text, option=option.key, value=raw) from None
+
+    def _invalid(self, message: str, **context: str) -> PaimonStreamError:
+        error = InvalidOption(message, **context)
+        return error.at(self._location) if self._location else error
+
+    def is_set(self, option: Option[Any]) -> bool:
+        """Whether the option has a value of its own."""
+        return any(key in self._raw for key in (option.key, *option.aliases))
+
+    def differs(self, option: Option[Any]) -> bool:
+        """Whether the option is set to another value than its default. Raises `InvalidOption`."""
+        default = None if option.default is None else option.parse(option.default)
+        return self.is_set(option) and self.value(option) != default
+
+    def _text(self, option: Option[Any]) -> str | None:
+        for key in (option.key, *option.aliases):
+            if key in self._raw:
+                return self._raw[key]
+        return option.default
+
+    def __getitem__(self, key: str) -> str:
+        return self._raw[key.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self._raw))})"
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    """Keys in lower case, values as text."""
+    return {str(key).lower(): _as_text(value) for key, value in options.items()}
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
