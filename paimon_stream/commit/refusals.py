@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from paimon_stream.errors import HistoryUnknown, ReplayError, SharedCheckpoint
+from paimon_stream.errors import HistoryUnknown, PaimonStreamError, SharedCheckpoint
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
 
 __all__ = ["Refusals"]
@@ -49,7 +49,7 @@ class Refusals:
             snapshot=snapshot_id,
         )
 
-    def decide(self, option: Option[str], kind: type[ReplayError], cause: str, cure: str) -> None:
+    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str) -> None:
         """Raises that kind of error, unless the option says to continue."""
         what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
         if self.options.value(option) == "continue":

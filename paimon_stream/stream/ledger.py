@@ -96,7 +96,7 @@ class Memory:
 
 def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh:
     """Judges a later batch of a run: it must be a new one, our last snapshot still in the lineage, and
-    nobody else may have published the batch since the run last looked.
+    nobody else may have published the batch since the run last looked. Raises also `CommitLost`.
 
     Where snapshots since then have expired, `seen` stays where it was, and the commit asks the fence.
     """
@@ -104,7 +104,7 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
         raise duplicate_writer(refuse.location, refuse.user)
     latest = snapshots.latest()
     if memory.own is not None:
-        _require_in_lineage(snapshots, memory.own.snapshot, latest, refuse)
+        _require_in_lineage(snapshots, memory.own, latest, refuse)
     seen = None if latest is None else SnapshotRef.of(latest)
     after = 0 if memory.seen is None else memory.seen.id
     if latest is not None and latest.id > after:
@@ -120,15 +120,15 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
 
 def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
     """Judges the first batch of a run, from storage alone."""
-    same_table = _judge_table(evidence, refuse)
-    entry = _own_entry(evidence.entry, evidence.identity) if same_table else None
-    last_entry = _own_entry(evidence.last_entry, evidence.identity) if same_table else None
+    entry, last_entry = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
+    same_table = _judge_table(evidence, (entry, last_entry), refuse)
+    entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
     latest = snapshots.latest()
     seen = None if latest is None else SnapshotRef.of(latest)
     history = _search(snapshots, latest, evidence)
     _judge_identity(evidence, history, refuse)
     if history.own is not None:
-        return _judge_known(evidence, history.own, seen, entry, last_entry, refuse)
+        return _judge_known(snapshots, evidence, history.own, seen, entry, last_entry, refuse)
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
     if last_entry is not None:
@@ -206,11 +206,20 @@ def _same_stream(
     )
 
 
-def _judge_table(evidence: Evidence, refuse: ReplayErrors) -> bool:
-    """Is this still the table the stream wrote to? Returns whether its journal speaks of this one."""
-    entries = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
-    noted = (one.schema_digest for one in (evidence.registered, *entries) if one is not None)
-    if all(digest == evidence.schema_digest for digest in noted):
+def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
+    """The entry, unless it is of another table that was at this place."""
+    return None if entry is None or entry.schema_digest != evidence.schema_digest else entry
+
+
+def _judge_table(evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors) -> bool:
+    """Is this still the table the stream wrote to?
+
+    A stream is registered in a table once it was judged there. So entries of another table beside a register
+    of this one are what is left from before: an operator has let the stream continue here.
+    """
+    registered = evidence.registered
+    noted = entries if registered is None else (registered,)
+    if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
         return True
     refuse.table_replaced("the table's first schema is another one than when this stream last wrote here")
     return False
@@ -245,6 +254,7 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
 
 
 def _judge_known(
+    snapshots: SnapshotStore,
     evidence: Evidence,
     own: Snapshot,
     seen: SnapshotRef | None,
@@ -279,19 +289,33 @@ def _judge_known(
             return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(own))
+    previous = None if entry is None else entry.previous
     known = max(
-        -1 if last_entry is None else last_entry.batch_id,
-        -1 if entry is None or entry.previous is None else entry.previous.batch_id,
+        -1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id
     )
     if own.commit_identifier < known:
-        refuse.table_rolled_back(
-            f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
-            f"{own.commit_identifier}"
-        )
+        if previous is None or not _judge_previous(snapshots, previous, refuse):
+            refuse.table_rolled_back(
+                f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
+                f"{own.commit_identifier}"
+            )
         return Fresh(seen=seen, own=published)
     if entry is None:
         return Fresh(seen=seen, own=published)
     return Reuse(seen=seen, own=published, entry=entry)
+
+
+def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
+    """A batch that is known to be committed is not in the table's line of snapshots: says why, where its own
+    snapshot tells. Returns whether it does."""
+    kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
+    if kept is None or latest is None:
+        return False
+    if kept.nonce != previous.snapshot.nonce:
+        refuse.commit_lost(previous, kept)
+    else:
+        refuse.beside_the_line(previous, latest)
+    return True
 
 
 def _judge_entry(
@@ -357,11 +381,17 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) 
 
 
 def _require_in_lineage(
-    snapshots: SnapshotStore, own: SnapshotRef, latest: Snapshot | None, refuse: ReplayErrors
+    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> None:
-    kept = snapshots.find(own.id)
-    if kept is not None and kept.nonce == own.nonce:
+    kept = snapshots.find(own.snapshot.id)
+    if kept is not None:
+        if kept.nonce != own.snapshot.nonce:
+            refuse.commit_lost(own, kept)
         return
-    if kept is None and latest is not None and latest.id > own.id:
+    newest = 0 if latest is None else latest.id
+    if newest > own.snapshot.id:
         return  # expired
-    refuse.table_rolled_back(f"snapshot {own.id}, the last one of this stream, is gone or another one")
+    refuse.table_rolled_back(
+        f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
+        + (f"snapshot {newest} is the newest of all that are there" if newest else "no snapshot is there")
+    )

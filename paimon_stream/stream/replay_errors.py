@@ -5,7 +5,15 @@ decided to continue.
 from __future__ import annotations
 
 from paimon_stream.commit.refusals import Refusals
-from paimon_stream.errors import CheckpointReset, CheckpointRewound, TableReplaced, TableRolledBack
+from paimon_stream.errors import (
+    CheckpointReset,
+    CheckpointRewound,
+    CommitLost,
+    TableReplaced,
+    TableRolledBack,
+)
+from paimon_stream.format.journal_entry import PreviousBatch
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 
 __all__ = ["ReplayErrors"]
@@ -44,6 +52,33 @@ class ReplayErrors(Refusals):
             TableReplaced,
             f"{cause}: it was dropped and created again, and rows of earlier batches are not in it",
             "Start a new checkpoint to write everything again; or let it continue with this batch",
+        )
+
+    def commit_lost(self, lost: PreviousBatch, there: Snapshot) -> None:
+        """Another commit stands under the id of a snapshot of ours."""
+        self.decide(
+            ON_TABLE_CHANGE,
+            CommitLost,
+            f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
+            f"holds commit {there.commit_identifier} of user {there.commit_user!r}: a writer that does not "
+            "publish atomically replaced it, or the table was rolled back and written again. The rows of "
+            f"batch {lost.batch_id} are not in the table",
+            "Write those rows again from the source, and let other engines write only through a catalog with "
+            "a lock; or let it continue with this batch",
+        )
+
+    def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
+        """A snapshot of ours stands, but the table's snapshots were not built upon it."""
+        self.decide(
+            ON_TABLE_CHANGE,
+            TableRolledBack,
+            f"batch {lost.batch_id} of this stream was committed as snapshot {lost.snapshot.id}, which still "
+            f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. This is no "
+            "rollback: the file LATEST named an old snapshot when that batch was committed, so the batch "
+            "lies beside the table's line of snapshots",
+            f"Read the rows of snapshot {lost.snapshot.id} with PaimonTable.to_arrow(snapshot_id=…), write "
+            "what is missing in the table again, and correct the hint with 'paimon-stream repair-hints "
+            "--yes'. Then let it continue with this batch",
         )
 
     def table_rolled_back(self, cause: str) -> None:

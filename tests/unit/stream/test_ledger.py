@@ -11,6 +11,7 @@ import pytest
 from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
+    CommitLost,
     DuplicateWriter,
     HistoryUnknown,
     ReplayError,
@@ -404,6 +405,15 @@ def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_tells_o
         world.judge(3)
 
 
+@pytest.mark.parametrize("which", ["entry", "last_entry"])
+def test_an_entry_of_the_table_before_is_not_asked_about_again_once_the_stream_is_registered(
+    world: World, which: str
+) -> None:
+    world.registered = registered(journal_since=4)
+    setattr(world, which, entry(3, SnapshotRef(id=70, nonce="x"), schema_digest="older"))
+    assert world.judge(4) == Fresh(seen=None)
+
+
 def test_a_table_younger_than_our_previous_batch_is_a_replaced_table(world: World) -> None:
     world.previous_done_millis = 999
     with pytest.raises(TableReplaced, match="created after"):
@@ -443,6 +453,28 @@ def test_a_rollback_is_seen_by_what_the_entry_says_of_the_batch_before(world: Wo
     world.entry = entry(3, SnapshotRef.of(own), previous=previous)
     with pytest.raises(TableRolledBack, match="batch 2 was committed"):
         world.judge(3)
+
+
+def test_a_lost_commit_is_seen_by_what_the_entry_says_of_the_batch_before(world: World) -> None:
+    own = world.mine(1, 0)
+    world.publish(3, "java", 7, nonce="other")
+    world.publish(2, "java", 6)
+    previous = PreviousBatch(batch_id=2, snapshot=SnapshotRef(id=3, nonce="delta-3"))
+    world.entry = entry(3, SnapshotRef.of(own), previous=previous)
+    with pytest.raises(CommitLost, match="snapshot 3, in which batch 2"):
+        world.judge(3)
+
+
+def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: World) -> None:
+    for number in range(11, 14):
+        world.mine(number, number - 11)
+    beside = world.mine(6, 3)
+    previous = PreviousBatch(batch_id=3, snapshot=SnapshotRef.of(beside))
+    world.entry = entry(4, SnapshotRef.of(beside), previous=previous)
+    with pytest.raises(TableRolledBack, match="batch 3 of this stream was committed as snapshot 6") as caught:
+        world.judge(4)
+    for part in ("no rollback", "LATEST", "newest snapshot, 13", "repair-hints"):
+        assert part in str(caught.value)
 
 
 def test_expired_snapshots_of_a_journalled_stream_are_no_rollback(world: World) -> None:
@@ -515,12 +547,25 @@ def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
         judge_next(world.snapshots, remembered(world, own, 3), 3, world.refusals(3))
 
 
-def test_our_last_snapshot_with_another_nonce_is_a_rollback(world: World) -> None:
+def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_causes(world: World) -> None:
     own = world.mine(2, 3)
     world.publish(1, "java", 0)
     memory = remembered(world, own, 3)
     world.publish(2, "java", 1, nonce="other")
-    with pytest.raises(TableRolledBack, match="snapshot 2"):
+    with pytest.raises(CommitLost, match="snapshot 2, in which batch 3") as caught:
+        judge_next(world.snapshots, memory, 4, world.refusals(4))
+    for part in ("'java'", "replaced it", "rolled back and written again", "on-table-change"):
+        assert part in str(caught.value)
+    world.options = {"paimon-stream.on-table-change": "continue"}
+    assert judge_next(world.snapshots, memory, 4, world.refusals(4)).seen == SnapshotRef(id=2, nonce="other")
+
+
+def test_a_snapshot_under_another_nonce_above_which_others_went_on_is_a_lost_commit(world: World) -> None:
+    own = world.mine(2, 3)
+    memory = remembered(world, own, 3)
+    world.publish(2, "java", 1, nonce="other")
+    world.publish(3, "java", 2)
+    with pytest.raises(CommitLost):
         judge_next(world.snapshots, memory, 4, world.refusals(4))
 
 
