@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paimon_stream.api.inspection import Writer
-from paimon_stream.errors import PaimonStreamError, ReplayError
+from paimon_stream.errors import CommitLost, PaimonStreamError, ReplayError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.spark.checkpoint import Kind
@@ -112,7 +112,7 @@ def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
 def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
     """What to do about what the sink would raise with the checkpoint that was given; `known` is where the
     table knows the stream's checkpoint to be."""
-    if not isinstance(error, ReplayError):
+    if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
     cures: Final = {
         ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",

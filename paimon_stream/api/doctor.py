@@ -20,7 +20,6 @@ from paimon_stream.errors import (
     FormatError,
     InvalidOption,
     PaimonStreamError,
-    ReplayError,
     TableReplaced,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
@@ -93,7 +92,7 @@ class _NotingReplayErrors(ReplayErrors):
 
     noted: list[str] = field(default_factory=list)
 
-    def decide(self, option: Option[str], kind: type[ReplayError], cause: str, cure: str) -> None:
+    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str) -> None:
         if self.options.value(option) == "continue":
             self.noted.append(f"{kind.__name__} is passed over, because {option.key} = continue: {cause}.")
             return

@@ -74,9 +74,6 @@ _LOG = logging.getLogger(__name__)
 _SWIFT_MILLIS: Final = 1000
 """A first attempt that took no longer from reading its base is confirmed without listing all snapshots."""
 
-_LISTED_EVERY: Final = 256
-"""After so many commits the snapshots are listed all the same, to see how far expiry has come."""
-
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
 
@@ -95,12 +92,14 @@ class Committer:
         storage: Storage | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
+        snapshots: SnapshotStore | None = None,
     ) -> None:
+        """With `snapshots` it shares what the caller knows of them."""
         self._storage = storage or table.storage
         self._location = self._storage.location
         self._runtime = runtime or system()
         self._observer = observer
-        self._snapshots = SnapshotStore(self._storage, self._runtime)
+        self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
         self._checker = Checker(table, self._storage, self._snapshots, self._manifests)
@@ -117,8 +116,6 @@ class Committer:
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = self._schemas.first_digest()
         self._own: Base | None = None
-        self._floor: int | None = None
-        self._unlisted = 0
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
@@ -152,7 +149,7 @@ class Committer:
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
-            self._own = self._floor = None
+            self._own = None
             self._checker.forget()
             if self._sequences is not None:
                 self._sequences.forget()
@@ -192,7 +189,7 @@ class Committer:
             else:
                 outcome = self._publish(attempts, staged)
                 if isinstance(outcome, Landed):
-                    return self._finish(attempts, staged, outcome)
+                    return self._finish(attempts, staged)
                 self._drop_lost(attempts, staged, outcome)
             self._observer.reached(Phase.DISCARDED, request.identifier)
             self._wait(attempts)
@@ -206,7 +203,9 @@ class Committer:
             if not self._same_table():
                 raise attempts.table_replaced()
             latest = self._snapshots.latest()
-            require_lineage(self._location, self._snapshots, attempts.request, attempts.seen, latest)
+            own = None if self._own is None else self._own.snapshot
+            last = None if own is None else SnapshotRef.of(own)
+            require_lineage(self._location, self._snapshots, attempts.request, attempts.seen, latest, last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
 
@@ -244,7 +243,7 @@ class Committer:
         try:
             with attempts.timed("check"):
                 base = self._base(latest)
-                self._note_floor(base)
+                self._snapshots.survey()
                 changes = attempts.source.at(base)
                 if not attempts.open and not self._is_wanted(attempts.request, changes):
                     return Nothing()
@@ -277,15 +276,6 @@ class Committer:
             return self._own
         return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
 
-    def _note_floor(self, base: Base) -> None:
-        """Remembers the lowest id of the unbroken series of snapshots that ends with the base. What lies
-        below it never counts as part of the lineage when a snapshot is confirmed."""
-        if self._floor is None or self._floor > base.id:
-            present, floor = set(self._snapshots.ids()), base.id
-            while floor - 1 in present:
-                floor -= 1
-            self._floor = floor
-
     # -- put, confirm, hint -----------------------------------------------------------------------
 
     def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
@@ -310,23 +300,20 @@ class Committer:
             return self._publisher.confirm(
                 staged,
                 attempts.patience,
-                self._floor or staged.base.id,
                 doubted=placed.doubted,
                 swift=self._is_swift(attempts),
             )
 
     def _is_swift(self, attempts: Attempts) -> bool:
         """Whether so little time has passed that a look at the neighbours is enough."""
-        self._unlisted = (self._unlisted + 1) % _LISTED_EVERY
         passed = self._runtime.clock.now_millis() - attempts.begun_millis
-        return attempts.count == 1 and self._unlisted > 0 and 0 <= passed <= _SWIFT_MILLIS
+        return attempts.count == 1 and 0 <= passed <= _SWIFT_MILLIS
 
-    def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
+    def _finish(self, attempts: Attempts, staged: Staged) -> Published:
         """The snapshot is part of the table: remembers it, and points readers to it."""
         snapshot = staged.snapshot
         self._own = Base(snapshot=snapshot, metas=staged.metas)
         self._snapshots.note(snapshot)
-        self._floor = landed.floor
         self._checker.advance(snapshot, staged.base, staged.changes)
         if self._sequences is not None:
             self._sequences.advance(snapshot, staged.changes, staged.base)

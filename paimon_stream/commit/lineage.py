@@ -1,7 +1,7 @@
 """What others published since a commit was judged: the window (seen, latest].
 
 Invariants: a window that is not seen whole never counts as empty; a table whose `seen` snapshot is gone
-or another one, other than by expiry, is never built upon.
+or another one, other than by expiry, is never built upon, nor is one that lost a snapshot of ours.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.errors import HistoryUnknown, TableRolledBack
+from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["published_since", "require_lineage"]
+__all__ = ["published_since", "require_last", "require_lineage"]
 
 
 def published_since(
@@ -73,14 +73,14 @@ def require_lineage(
     request: CommitRequest,
     seen: SnapshotRef | None,
     latest: Snapshot | None,
+    last: SnapshotRef | None = None,
 ) -> None:
-    """Checks that `latest` continues from `seen`. Raises `TableRolledBack`."""
-    if seen is None:
+    """Checks that `latest` continues from `seen`; `last` is the last snapshot of this committer. Raises
+    `TableRolledBack`, and `CommitLost` where `seen` is that one and its id is there with another nonce."""
+    if seen is None or _is_held(snapshots, seen, latest):
         return
-    if latest is not None and latest.id >= seen.id:
-        kept = latest if latest.id == seen.id else snapshots.find(seen.id)
-        if kept is None or kept.nonce == seen.nonce:
-            return
+    if seen == last:
+        require_last(location, snapshots, request.user, last, latest)
     raise TableRolledBack(
         f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "
         "judged, is gone or another one: the table was rolled back, or a writer that does not publish "
@@ -90,3 +90,45 @@ def require_lineage(
         batch=request.identifier,
         snapshot=seen.id,
     )
+
+
+def require_last(
+    location: str,
+    snapshots: SnapshotStore,
+    user: str,
+    last: SnapshotRef | None,
+    latest: Snapshot | None,
+) -> None:
+    """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
+    `CommitLost` where its id is there with another nonce, `TableRolledBack` where its id is gone."""
+    if last is None or _is_held(snapshots, last, latest):
+        return
+    there = snapshots.find(last.id)
+    go_on = "Nothing was published now. new_commit() makes a writer that goes on with the table as it is."
+    if there is None:
+        newest = "no snapshot is there" if latest is None else f"snapshot {latest.id} is the newest of all"
+        raise TableRolledBack(
+            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
+            f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them "
+            f"again. {go_on}",
+            table=location,
+            user=user,
+            snapshot=last.id,
+        )
+    raise CommitLost(
+        f"{location}: snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
+        f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically "
+        "replaced it, or the table was rolled back and written again. The rows of that commit are not in the "
+        "table: write them again, and let other engines write only through a catalog with a lock. " + go_on,
+        table=location,
+        user=user,
+        snapshot=last.id,
+    )
+
+
+def _is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
+    """Whether the snapshot is the latest or was left below it, by an expiry too."""
+    if latest is None or latest.id < ref.id:
+        return False
+    kept = latest if latest.id == ref.id else snapshots.find(ref.id)
+    return kept is None or kept.nonce == ref.nonce

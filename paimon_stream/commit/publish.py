@@ -8,8 +8,11 @@ created again by a writer that was paused, outside the lineage. Such a snapshot 
 
 - Some id above K: the next one is K+1 and was built on ours (`Traces`), else ours is void.
   (Expiry deletes upwards, so K cannot outlive K+1.)
-- None above, some below: K-1 is there with the nonce we staged on, else void. (A rollback took it.)
+- None above, and K-1 is there with the nonce we staged on: fine.
 - None above, none below: fine. (An expirer may have taken K-1 already.)
+- None above, some below, K-1 gone or another one: ours is void if a rollback is proven, by an older snapshot
+  that stands with the nonce of a tag or of a snapshot seen before; an expiry would have taken that one first.
+  Without the proof it stays open: a snapshot below may be one that expired, created again.
 
 A folder with very many snapshots is not listed for that in each commit. While K-1 is there with the nonce
 we staged on, no expiry has come to K+1, for it takes the oldest first; then K+1 alone tells whether there is
@@ -53,10 +56,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """The snapshot is part of the table. `floor` is the lowest id of the unbroken series that ends with it,
-    as far as it was seen."""
-
-    floor: int
+    """The snapshot is part of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,20 +125,19 @@ class Publisher:
     # -- the check after it -----------------------------------------------------------------------
 
     def confirm(
-        self, staged: Staged, patience: Patience, floor: int, *, doubted: bool = False, swift: bool = False
+        self, staged: Staged, patience: Patience, *, doubted: bool = False, swift: bool = False
     ) -> Confirmed:
         """Decides whether the snapshot that was put is part of the table, and removes it where it is void.
 
-        `floor` is the lowest id of the unbroken series that ended with the base. `doubted`: an earlier put
-        may have taken effect already; `swift`: the base was read just now. Raises `CommitUnknown` where it
-        cannot be told.
+        `doubted`: an earlier put may have taken effect already; `swift`: the base was read just now. Raises
+        `CommitUnknown` where it cannot be told.
         """
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:
                 if swift and look == 0 and not doubted and self._is_next(staged):
-                    return Landed(floor=floor)
-                found = self._look(staged, floor, doubted=doubted)
+                    return Landed()
+                found = self._look(staged, doubted=doubted)
             except (NotFound, CorruptMetadata) as vanished:
                 why = vanished  # a snapshot or list that expired under our eyes: look again
                 continue
@@ -162,7 +161,7 @@ class Publisher:
         below = self._snapshots.find(K - 1)
         return below is not None and below.nonce == base.nonce and not self._snapshots.exists(K + 1)
 
-    def _look(self, staged: Staged, floor: int, *, doubted: bool) -> Confirmed | None:
+    def _look(self, staged: Staged, *, doubted: bool) -> Confirmed | None:
         """One look around K; None for a view that changed meanwhile."""
         K, base = staged.snapshot.id, staged.base.snapshot
         if not self._same_table():
@@ -170,32 +169,42 @@ class Publisher:
         content = self._snapshots.raw(K)
         ids = self._snapshots.ids()
         if ids and ids[-1] > K:
-            return self._look_above(staged, ids, doubted=doubted)
+            return self._look_above(staged, doubted=doubted)
         if content is None:
             return None  # not there and nothing above: look again, else unknown
         if content != staged.content:
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
         if base is None:
-            return Landed(floor=K)
+            return Landed()
         below = self._snapshots.find(K - 1)
         if below is not None and below.nonce == base.nonce:
-            return Landed(floor=_lowest_of_run(ids, K))
-        if below is None:
-            # Expired or rolled back? Expiry takes the oldest first: what is left below K-1 now, after K-1
-            # was seen missing, is left by a rollback. Ids under the floor never were in the lineage.
-            again = self._snapshots.ids()
-            if again and again[-1] > K:
-                return None
-            if not any(floor <= left < K - 1 for left in again):
-                return Landed(floor=K)
-        return self._void(staged, proven=False)
+            return Landed()
+        return self._look_below(staged)
 
-    def _look_above(self, staged: Staged, ids: list[int], *, doubted: bool) -> Confirmed | None:
+    def _look_below(self, staged: Staged) -> Confirmed | None:
+        """Whether the base, which is gone or another one, expired or was rolled back; None for a view that
+        changed meanwhile. Raises `CommitUnknown` where neither is proven."""
+        K = staged.snapshot.id
+        ids = self._snapshots.ids()
+        if K not in ids or ids[-1] > K:
+            return None
+        left = ids[:-1]
+        if not left:
+            return Landed()
+        if self._snapshots.rolled_back_to(left):
+            return self._void(staged, proven=False)
+        raise self._unknown(
+            staged,
+            f"snapshot {K - 1}, on which it was built, is gone, and nothing tells whether it expired or the "
+            f"table was rolled back to snapshot {left[-1]}",
+        )
+
+    def _look_above(self, staged: Staged, *, doubted: bool) -> Confirmed | None:
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:
             if self._traces.in_base_of(following, staged):
-                return Landed(floor=_lowest_of_run(ids, K))
+                return Landed()
             return self._void(staged, proven=True)
         # Nothing links K to the ids above it. If K still holds our bytes, after K+1 was seen missing, then
         # K was created after K+1 expired.
@@ -203,7 +212,7 @@ class Publisher:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
         if latest is not None and latest.id > K and self._traces.all_live(latest, staged):
-            return Landed(floor=latest.id)
+            return Landed()
         return None
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
@@ -228,7 +237,7 @@ class Publisher:
             raise self._unknown(staged, None)
         return self._traces.in_base_of(following, staged)
 
-    def _unknown(self, staged: Staged, why: BaseException | None) -> CommitUnknown:
+    def _unknown(self, staged: Staged, why: BaseException | str | None) -> CommitUnknown:
         snapshot = staged.snapshot
         cause = f": {why}" if why is not None else ", because the snapshots that would tell have expired"
         return CommitUnknown(
@@ -241,14 +250,6 @@ class Publisher:
             batch=snapshot.commit_identifier,
             snapshot=snapshot.id,
         )
-
-
-def _lowest_of_run(ids: Collection[int], top: int) -> int:
-    """The lowest id from which all ids up to `top` exist."""
-    present, lowest = set(ids), top
-    while lowest - 1 in present:
-        lowest -= 1
-    return lowest
 
 
 Live = Callable[[Base, Collection[bytes]], frozenset[FileIdentity]]

@@ -14,6 +14,7 @@ from typing import Any
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
+from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
@@ -65,8 +66,9 @@ class TableCommit:
         self._storage = storage or table.storage
         self._runtime = runtime or system()
         self._snapshots = SnapshotStore(self._storage, self._runtime)
-        self._committer = Committer(table, self._storage, self._runtime, observer)
+        self._committer = Committer(table, self._storage, self._runtime, observer, self._snapshots)
         self._after_commit = after_commit
+        self._last: SnapshotRef | None = None
 
     @property
     def user(self) -> str:
@@ -87,11 +89,12 @@ class TableCommit:
         without any file as none, unless the table's options ask for it. `watermark` is epoch milliseconds.
 
         It does not look whether the identifier was used before it was called: after a failure call
-        `filter_and_commit`. Raises as `Committer.commit`, and `SharedCheckpoint` where somebody else
-        publishes this identifier or a later one under the same user meanwhile.
+        `filter_and_commit`. Raises as `Committer.commit`; `CommitLost` and `TableRolledBack` where the last
+        snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` where
+        somebody else publishes this identifier or a later one under the same user meanwhile.
         """
         given = tuple(messages)
-        outcome = self._publish(identifier, given, self._snapshots.latest(), watermark, properties, False)
+        outcome = self._publish(identifier, given, self._latest(), watermark, properties, False)
         if isinstance(outcome, Superseded):
             raise self._shared(identifier, outcome.snapshot)
         return CommitReport.of(
@@ -115,7 +118,7 @@ class TableCommit:
     ) -> CommitReport:
         """Publishes rows that were written just now, numbered so: a batch commit, under this user. Raises as
         `commit`, and `SequenceConflict` where others have used those numbers meanwhile."""
-        seen = self._snapshots.latest()
+        seen = self._latest()
         outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, properties, False, numbering)
         assert not isinstance(outcome, Superseded)  # batch commits are not looked for
         return CommitReport.of(
@@ -140,7 +143,7 @@ class TableCommit:
         gone, and where one is in the table already; `HistoryUnknown` where no snapshot of this user is left
         and older ones have expired, so that nobody can tell (option `paimon-stream.on-unknown-history`).
         """
-        latest = self._snapshots.latest()
+        latest = self._latest()
         newest = self._newest_of_user(latest, min(committables, default=0))
         wanted = {
             identifier: tuple(committables[identifier])
@@ -207,7 +210,7 @@ class TableCommit:
         watermark: int | None,
         properties: Mapping[str, str] | None,
     ) -> CommitReport:
-        latest = self._snapshots.latest()
+        latest = self._latest()
         user = self._user
         if identifier is None:
             identifier, user = BATCH_IDENTIFIER, batch_user(self._table.options, self._runtime.ids)
@@ -313,9 +316,18 @@ class TableCommit:
     def _commit(self, request: CommitRequest) -> Outcome:
         """Publishes, then lets the table's maintenance take its turn, which cannot fail the commit."""
         outcome = self._committer.commit(request)
-        if isinstance(outcome, Published) and self._after_commit is not None:
-            self._after_commit(self._table, outcome.newest)
+        if isinstance(outcome, Published):
+            self._last = SnapshotRef.of(outcome.newest)
+            if self._after_commit is not None:
+                self._after_commit(self._table, outcome.newest)
         return outcome
+
+    def _latest(self) -> Snapshot | None:
+        """The newest snapshot, where the last one that this object has published was not lost. Raises
+        `CommitLost`, `TableRolledBack`."""
+        latest = self._snapshots.latest()
+        require_last(self._storage.location, self._snapshots, self._user, self._last, latest)
+        return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
         """The identifier of this user's newest stream commit, None if there is none.

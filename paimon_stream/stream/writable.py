@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, WRITE_ONLY
+from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 
-__all__ = ["check_writable", "warn_of_compaction"]
+__all__ = ["check_writable", "warn_of_compaction", "warn_of_earlier_batches"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,3 +68,22 @@ def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, st
     producer = table.options.value(CHANGELOG_PRODUCER)
     if producer in ("lookup", "full-compaction"):
         yield CHANGELOG_PRODUCER.key, producer, "only a compaction writes its changelog"
+
+
+def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
+    """Warns of a stream without history in the table that begins above batch 0: its checkpoint was moved here
+    from another table, and the batches before stay there."""
+    known = (evidence.registered, evidence.entry, evidence.last_entry)
+    if not isinstance(verdict, Fresh) or verdict.own is not None or any(one is not None for one in known):
+        return
+    batch, identity = evidence.batch_id, evidence.identity
+    if batch > 0:
+        _LOG.warning(
+            "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
+            "the sink wrote to another table before, their rows are there and not here. To have all rows "
+            "here, start with a new checkpoint.",
+            table.location,
+            identity.checkpoint or f"of commit user {identity.user!r}",
+            batch,
+            batch - 1,
+        )

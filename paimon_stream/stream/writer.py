@@ -20,7 +20,14 @@ from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.errors import CommitConflict, CommitUnknown, CommitVetoed, NoSpace, PaimonStreamError
+from paimon_stream.errors import (
+    CommitConflict,
+    CommitLost,
+    CommitUnknown,
+    CommitVetoed,
+    NoSpace,
+    PaimonStreamError,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
@@ -45,7 +52,7 @@ from paimon_stream.stream.ledger import (
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
-from paimon_stream.stream.writable import check_writable, warn_of_compaction
+from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_earlier_batches
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -133,7 +140,12 @@ class StreamWriter:
         )
         journal_since = self._journal_since(batch, judged.verdict, evidence)
         self._claims.register(self._digest, journal_since)
+        entries = (evidence.entry, evidence.last_entry)
+        if any(one is not None and one.schema_digest != self._digest for one in entries):
+            self._journal.remove_other_tables(self._digest)
         warn_of_compaction(self.table)
+        if not self._overwrites:
+            warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
@@ -158,7 +170,7 @@ class StreamWriter:
     def _adopt(self, table: Table) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
-            self._committer = Committer(table, self._storage, self._runtime, self._observer)
+            self._committer = Committer(table, self._storage, self._runtime, self._observer, self._snapshots)
 
     def _manifests(self) -> ManifestStore:
         return ManifestStore(self._storage, self.table.options, self._runtime)
@@ -386,7 +398,8 @@ class StreamWriter:
         except CommitUnknown:
             raise  # it may be published: nothing may go
         except (CommitConflict, PaimonStreamError) as failed:
-            conflict = isinstance(failed, CommitConflict)
+            # After CommitLost the files still fit, and the entry tells what was lost.
+            conflict = isinstance(failed, CommitConflict) and not isinstance(failed, CommitLost)
             self._give_up(verdict, entry, journalled=journalled, conflict=conflict)
             raise
         if isinstance(outcome, Superseded):

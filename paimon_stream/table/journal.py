@@ -9,7 +9,7 @@ nobody can publish them any more.
 
 from __future__ import annotations
 
-from paimon_stream.errors import NotFound
+from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import escape_user
@@ -63,6 +63,17 @@ class Journal:
     def remove(self, batch_id: int) -> None:
         """Removes one entry; a missing one is fine."""
         self._storage.delete(self._path(batch_id))
+
+    def remove_other_tables(self, schema_digest: str) -> None:
+        """Removes the entries of other tables that were at this place: those whose digest of the first schema
+        is another one. What cannot be read stays. Raises `StorageError`."""
+        for batch_id in self.batches():
+            try:
+                entry = self.read(batch_id)
+            except FormatError:
+                continue
+            if entry is not None and entry.schema_digest != schema_digest:
+                self.remove(batch_id)
 
     def clear(self) -> None:
         """Removes all entries."""

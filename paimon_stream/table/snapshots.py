@@ -9,11 +9,11 @@ expired snapshot again and have pointed LATEST to it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, NotFound, StorageError
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
@@ -21,6 +21,7 @@ from paimon_stream.table.layout import (
     EARLIEST_HINT,
     LATEST_HINT,
     SNAPSHOT_FOLDER,
+    TAG_FOLDER,
     id_in_name,
     snapshot_path,
 )
@@ -35,6 +36,8 @@ _LATEST_ATTEMPTS: Final = 10
 _HINT_ATTEMPTS: Final = 5
 _LISTED_EVERY: Final = 256
 """After so many hints that were believed in a row, the snapshots are listed all the same."""
+_SAMPLES: Final = 8
+_REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +59,10 @@ class SnapshotStore:
         self._parsed: tuple[bytes, Snapshot] | None = None
         self._newest: Snapshot | None = None
         self._believed = 0
-        self._line: range | None = None
         self._reported: int | None = None
+        self._line: range | None = None  # without a gap, as it was last listed
+        self._surveyed: range | None = None
+        self._known: dict[int, str] = {}  # of snapshots that were part of the table's line: the nonces
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -83,12 +88,35 @@ class SnapshotStore:
         """Notes a snapshot that is part of the table for certain: while it stands, it proves later hints."""
         if self._newest is None or snapshot.id > self._newest.id:
             self._newest = snapshot
+        self._remember(snapshot)
 
-    @property
-    def line(self) -> range | None:
-        """The ids of the snapshots without a gap that ended with the newest one when the snapshots were last
-        listed by `latest`; None where there were none. Each listing makes a new object."""
-        return self._line
+    def survey(self) -> None:
+        """Reads a few snapshots of the line that `latest` has listed last, evenly spaced, once for each
+        listing: they prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
+        line = self._line
+        if line is None or line is self._surveyed:
+            return
+        for snapshot_id in line[:: -(-len(line) // _SAMPLES)]:
+            try:
+                found = self.find(snapshot_id)
+            except FormatError:
+                continue  # a broken one proves nothing
+            if found is not None:
+                self._remember(found)
+        self._surveyed = line
+
+    def rolled_back_to(self, left: Iterable[int]) -> bool:
+        """Whether the snapshots with these ids prove that a snapshot above them, which is gone, was rolled
+        back. `left` is listed after that one was seen missing.
+
+        Expiry removes the oldest snapshot first: what was part of the table's line and still stands would
+        have expired before. It is known by its nonce, from when it was read or from a tag. An id alone
+        proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
+        """
+        present = set(left)
+        return any(self._stands(one, nonce) for one, nonce in self._known.items() if one in present) or any(
+            self._stands(tag.id, tag.nonce) for tag in self._tags() if tag.id in present
+        )
 
     def _hinted(self) -> Snapshot | None:
         """The snapshot that LATEST names, if it is proven to be the newest; None where a listing must tell.
@@ -108,6 +136,7 @@ class SnapshotStore:
             return None
         self._newest = hinted
         self._believed += 1
+        self._remember(hinted)
         return hinted
 
     def _listed(self) -> Snapshot | None:
@@ -119,6 +148,8 @@ class SnapshotStore:
             if newest is not None or not ids:  # else it was expired or rolled back since the listing
                 self._newest, self._believed = newest, 0
                 self._line = _unbroken(ids) if ids else None
+                if newest is not None:
+                    self._remember(newest)
                 self._report_stale(hint, ids)
                 return newest
         raise CorruptMetadata(
@@ -197,11 +228,13 @@ class SnapshotStore:
         return self._storage.exists(snapshot_path(snapshot_id))
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
-        """The snapshots from that id downwards, until the first that is missing."""
+        """The snapshots from that id, of the newest one or of one that is known to be part of the table,
+        downwards, until the first that is missing."""
         for snapshot_id in range(from_id, 0, -1):
             found = self.find(snapshot_id)
             if found is None:
                 return
+            self._remember(found)
             yield found
 
     def window(self, after: int, upto: int) -> Window:
@@ -268,6 +301,23 @@ class SnapshotStore:
         except StorageError:
             return None
         return int(text) if text.isdigit() and len(text) < 20 and int(text) > 0 else None
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        """Remembers a snapshot of the table's line; of very many every second one."""
+        self._known[snapshot.id] = snapshot.nonce
+        if len(self._known) > _REMEMBERED:
+            self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
+
+    def _stands(self, snapshot_id: int, nonce: str) -> bool:
+        found = self.find(snapshot_id)
+        return found is not None and found.nonce == nonce
+
+    def _tags(self) -> Iterator[Snapshot]:
+        for stat in self._storage.list_files(TAG_FOLDER, "tag-"):
+            try:
+                yield decode_snapshot(self._storage.read(stat.path), stat.path)
+            except NotFound:
+                continue  # deleted since it was listed
 
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed

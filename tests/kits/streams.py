@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
+from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.kits.commits import Bench
+
+
+class PowerCut(BaseException):
+    """What kills a run."""
+
+
+@dataclass
+class At:
+    """An observer that does something when a phase is reached for the first time."""
+
+    phase: Phase
+    action: Callable[[], object]
+    done: bool = False
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if phase is self.phase and not self.done:
+            self.done = True
+            self.action()
 
 
 @dataclass
@@ -26,6 +45,12 @@ class Stream:
     runs: int = 0
     written: int = 0
     writer: StreamWriter | None = None
+    overwrites: bool = False
+
+    @staticmethod
+    def cut() -> None:
+        """Kills the run."""
+        raise PowerCut
 
     def start(self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None) -> None:
         """Begins a new run; the one before is dead."""
@@ -41,6 +66,7 @@ class Stream:
             storage=storage or self.bench.storage,
             identity=identity,
             options=dict(self.options),
+            overwrites=self.overwrites,
             runtime=self.bench.runtime,
             observer=observer,
         )

@@ -7,7 +7,7 @@ on without it; then it goes on. Each test is one thing that may have happened me
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -21,6 +21,8 @@ from paimon_stream.errors import (
     TableRolledBack,
 )
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.table.table import create_table, load_table
 from tests.kits.commits import FIELDS, Bench
@@ -85,9 +87,9 @@ def test_a_swift_commit_lists_no_snapshots_and_every_so_often_one_does_all_the_s
         before = listings(storage)
         committer.commit(bench.request(number, [bench.message(f"f{number}")]))
         listed.append(listings(storage) - before)
-    assert listed[0] == 2  # the committer is new
+    assert listed[0] == 1  # the committer is new
     assert listed[1:255] == [0] * 254
-    assert sum(listed[255:]) == 2
+    assert sum(listed[255:]) == 1
 
 
 def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_elsewhere() -> None:
@@ -350,16 +352,108 @@ def test_a_base_made_anew_right_after_the_put_makes_the_snapshot_void() -> None:
     assert bench.live_names() == ["other-0", "other-1", "other-7"]
 
 
-def test_a_void_snapshot_that_a_dead_writer_left_far_below_is_no_sign_of_a_rollback() -> None:
+def test_a_snapshot_below_that_may_be_a_dead_writer_s_leaves_it_open_and_in_place() -> None:
     bench = Bench()
     others(bench, 8)
     left = bench.storage.read("snapshot/snapshot-2")
     bench.expire(5)
     bench.storage.write("snapshot/snapshot-2", left)  # outside of the lineage 6, 7, 8
-    committer_done, _, _ = paused(bench, Phase.PUBLISHED, lambda: forget(bench, 6, 7, 8))
-    assert isinstance(committer_done, Published)
+    with pytest.raises(CommitUnknown, match=r"snapshot 8, .* rolled back to snapshot 2"):
+        paused(bench, Phase.PUBLISHED, lambda: forget(bench, 6, 7, 8))
     assert bench.snapshots.ids() == [2, 9]
     assert bench.live_names().count("mine") == 1
+    assert bench.metadata_of(9) <= bench.metadata_files()
+
+
+def test_a_base_that_another_writer_created_again_after_it_expired_does_no_harm() -> None:
+    bench = Bench()
+    others(bench, 3)
+    stranger = replace(bench.snapshots.get(3), delta_manifest_list="manifest-list-of-a-paused-writer-1")
+
+    def expire_all_and_come_back() -> None:
+        forget(bench, 1, 2, 3)
+        bench.storage.write("snapshot/snapshot-3", encode_snapshot(stranger))
+
+    with pytest.raises(CommitUnknown):
+        paused(bench, Phase.PUBLISHED, expire_all_and_come_back)
+    assert bench.snapshots.ids() == [3, 4]
+    assert bench.live_names() == ["mine", "other-0", "other-1", "other-2"]
+
+
+# -- rollbacks under a paused writer -------------------------------------------------------------------
+
+
+def tagged(bench: Bench, commits: int, tag_at: int, expired: int) -> None:
+    """Commits of others, a tag on one of them, and the oldest snapshots expired."""
+    for number in range(commits):
+        others(bench, 1, start=number)
+        if number + 1 == tag_at:
+            create_tag(bench.table, "kept", runtime=bench.runtime)
+    forget(bench, *range(1, expired + 1))
+
+
+@pytest.mark.parametrize("phase", [Phase.STAGED, Phase.PUBLISHED])
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(
+    phase: Phase, seconds: int
+) -> None:
+    bench = Bench()
+    tagged(bench, 12, tag_at=3, expired=7)
+
+    def roll_back() -> None:
+        ours = bench.storage.read("snapshot/snapshot-13") if phase is Phase.PUBLISHED else b""
+        rollback_to(bench.table, "kept", runtime=bench.runtime)
+        bench.clock.sleep(seconds)
+        if ours:  # it was put just after the rollback had listed the snapshots for the last time
+            bench.storage.write("snapshot/snapshot-13", ours)
+
+    with pytest.raises(CommitUnknown) as caught:  # somebody may have built on it before it was removed
+        paused(bench, phase, roll_back)
+    assert isinstance(caught.value.__cause__, TableRolledBack)
+    assert bench.snapshots.ids() == [3]
+    bench.audit([f"other-{number}" for number in range(3)])
+
+
+def test_a_rollback_to_a_tag_that_was_deleted_since_is_not_guessed() -> None:
+    bench = Bench()
+    tagged(bench, 12, tag_at=3, expired=7)
+
+    def roll_back() -> None:
+        rollback_to(bench.table, "kept", runtime=bench.runtime)
+        bench.storage.delete("tag/tag-kept")
+
+    with pytest.raises(CommitUnknown, match="nothing tells whether it expired or the table was rolled back"):
+        paused(bench, Phase.STAGED, roll_back)
+    assert bench.snapshots.ids() == [3, 13]
+    assert bench.metadata_of(13) <= bench.metadata_files()
+
+
+def test_a_rollback_far_back_is_proven_although_the_oldest_snapshots_have_expired_since() -> None:
+    bench = Bench()
+    others(bench, 40)
+
+    def expire_and_roll_back() -> None:
+        forget(bench, *range(1, 21))
+        rollback(bench, 30)
+
+    with pytest.raises(CommitUnknown) as caught:
+        paused(bench, Phase.STAGED, expire_and_roll_back)
+    assert isinstance(caught.value.__cause__, TableRolledBack)
+    assert bench.snapshots.ids() == list(range(21, 31))
+
+
+def test_a_rollback_to_a_snapshot_of_this_run_is_proven_without_another_listing() -> None:
+    bench = Bench()
+    committer_storage = FaultyStorage(bench.storage)
+    observer = At(Phase.HINTED, lambda: None)
+    committer = bench.committer(committer_storage, observer)
+    for number in range(20):
+        committer.commit(bench.request(number, [bench.message(f"mine-{number}")]))
+    forget(bench, *range(1, 12))
+    observer.phase, observer.done, observer.action = Phase.STAGED, False, lambda: rollback(bench, 15)
+    with pytest.raises(CommitUnknown):
+        committer.commit(bench.request(20, [bench.message("mine-20")]))
+    assert bench.snapshots.ids() == [12, 13, 14, 15]
 
 
 def forget(bench: Bench, *ids: int) -> None:

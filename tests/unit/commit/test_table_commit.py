@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,17 +12,21 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
+    CommitLost,
     DeletedFiles,
     HistoryUnknown,
     PaimonStreamError,
     SharedCheckpoint,
+    TableRolledBack,
     UnsupportedFeature,
     UnsupportedTable,
 )
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, encode_snapshot
+from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import Options
+from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.table import load_table
@@ -346,3 +351,107 @@ def test_a_report_of_an_earlier_commit_says_so() -> None:
         None,
         "<CommitReport 3 already committed, 0 ms>",
     )
+
+
+# -- a last commit that is lost ------------------------------------------------------------------------
+
+
+def replaced(bench: Bench, snapshot_id: int) -> None:
+    """A writer of another engine copies its snapshot over ours, as Java does where nothing is atomic."""
+    ours = bench.snapshots.get(snapshot_id)
+    nothing = bench.snapshots.get(1).base_manifest_list
+    theirs = replace(ours, commit_user="java", delta_manifest_list=nothing, delta_manifest_list_size=None)
+    bench.storage.write(f"snapshot/snapshot-{snapshot_id}", encode_snapshot(theirs))
+
+
+def lost_by_copy(bench: Bench) -> None:
+    replaced(bench, bench.latest().id)
+
+
+def lost_by_copy_and_followed(bench: Bench) -> None:
+    replaced(bench, bench.latest().id)
+    table_commit(bench, "java").commit(9, [bench.message("java-9")])
+
+
+def lost_by_rollback_and_rewriting(bench: Bench) -> None:
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    table_commit(bench, "java").commit(9, [bench.message("java-9")])
+
+
+CALLS: dict[str, Callable[[TableCommit, Bench], object]] = {
+    "commit": lambda commit, bench: commit.commit(3, [bench.message("late")]),
+    "filter_and_commit": lambda commit, bench: commit.filter_and_commit({3: [bench.message("late")]}),
+    "overwrite": lambda commit, bench: commit.overwrite({}, [bench.message("late")]),
+    "append": lambda commit, bench: commit.append((bench.message("late"),), None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("how", [lost_by_copy, lost_by_copy_and_followed, lost_by_rollback_and_rewriting])
+def test_a_commit_never_follows_one_that_was_lost_without_a_word(
+    how: Callable[[Bench], None], call: Callable[[TableCommit, Bench], object]
+) -> None:
+    bench = Bench()
+    commit = table_commit(bench)
+    for number in (1, 2):
+        commit.commit(number, [bench.message(f"f{number}")])
+    how(bench)
+    ids = bench.snapshots.ids()
+    for _ in range(2):  # each time, until a new writer is made
+        with pytest.raises(CommitLost, match="snapshot 2, the last one that user 'me'") as caught:
+            call(commit, bench)
+        for part in ("'java'", "replaced it", "rolled back and written again", "new_commit()"):
+            assert part in str(caught.value)
+        bench.storage.delete("bucket-0/late")
+    assert bench.snapshots.ids() == ids
+    call(table_commit(bench), bench)
+    assert len(bench.snapshots.ids()) == len(ids) + 1
+
+
+def test_a_commit_after_a_rollback_of_the_last_one_is_refused() -> None:
+    bench = Bench()
+    commit = table_commit(bench)
+    for number in (1, 2, 3):
+        commit.commit(number, [bench.message(f"f{number}")])
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    with pytest.raises(TableRolledBack, match=r"snapshot 3, .* is gone, and snapshot 1 is the newest"):
+        commit.commit(4, [bench.message("f4")])
+    assert bench.snapshots.ids() == [1]
+
+
+def test_a_last_commit_that_has_expired_is_no_loss() -> None:
+    bench = Bench()
+    commit = table_commit(bench)
+    commit.commit(1, [bench.message("f1")])
+    for number in range(3):
+        table_commit(bench, "you").commit(number, [bench.message(f"y{number}")])
+    bench.expire(2)
+    assert commit.commit(2, [bench.message("f2")]).snapshot_id == 5
+
+
+def test_a_last_commit_that_is_replaced_while_the_next_one_is_under_way_is_lost() -> None:
+    bench = Bench()
+    storage = Copying(bench)
+    commit = table_commit(bench, storage=storage)
+    commit.commit(1, [bench.message("f1")])
+    storage.armed = True
+    with pytest.raises(CommitLost):
+        commit.commit(2, [bench.message("f2")])
+
+
+class Copying(FaultyStorage):
+    """Another engine replaces snapshot 1 right after the next commit has looked at it once."""
+
+    __slots__ = ("armed", "bench")
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.storage)
+        self.armed = False
+        self.bench = bench
+
+    def read(self, path: str) -> bytes:
+        data = super().read(path)
+        if self.armed and path == "snapshot/snapshot-1":
+            self.armed = False
+            replaced(self.bench, 1)
+        return data
