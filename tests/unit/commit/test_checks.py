@@ -249,7 +249,7 @@ def manifests_read(storage: FaultyStorage) -> list[str]:
 @pytest.mark.parametrize("mode", ["value", "row_incremental"])
 def test_checking_costs_the_same_however_large_the_rest_of_the_table_is(mode: str) -> None:
     costs = []
-    for partitions in (3, 60):
+    for partitions in (16, 64):
         bench = Bench(partitioned=True, options={**UNMERGED, "conflict-detection-mode": mode})
         writer = bench.committer()
         for number in range(partitions):

@@ -9,8 +9,8 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.errors import TableReplaced
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
-from tests.commitkit import FIELDS, Bench
-from tests.streamkit import At, PowerCut, Stream
+from tests.kits.commits import FIELDS, Bench
+from tests.kits.streams import At, PowerCut, Stream
 
 CONTINUE = {"paimon-stream.on-table-change": "continue"}
 
