@@ -36,7 +36,7 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
     │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
     │  ├ StrictModeViolated       commit.strict-mode forbids to commit after what others committed
-    │  └ CommitLost               a published snapshot of ours was replaced by another writer
+    │  └ CommitLost               a published snapshot of ours is another one now: its rows are gone
     ├ CommitContended             retries are exhausted; nothing was published; safe to retry
     ├ CommitUnknown               may be published; nothing was deleted; a restart finds out
     ├ CommitVetoed                `before_commit` raised; nothing was published, its files are removed
@@ -311,7 +311,8 @@ class StrictModeViolated(CommitConflict):
 
 
 class CommitLost(CommitConflict):
-    """A snapshot of ours was replaced by a writer that does not publish atomically."""
+    """Under the id of a snapshot of ours stands another one: a writer that does not publish atomically
+    replaced it, or the table was rolled back and written again."""
 
 
 class CommitContended(PaimonStreamError):

@@ -23,7 +23,7 @@ class Attempts:
     `count` is the number of attempts so far; `seen` is the latest snapshot that was searched; `begun_millis`
     is when the attempt read its base; `merged` the merge of an earlier attempt; `nonces` are those of all
     attempts; `outstanding` says that the outcome of a put is open; `unproven` are attempts that were lost
-    without a proof.
+    without a proof; `aged_millis` is how old the newest staging was, where it was too old to be published.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Attempts:
         self.nonces: set[str] = set()
         self.outstanding = False
         self.unproven: list[Staged] = []
+        self.aged_millis: int | None = None
         self.phases: dict[str, float] = {}
         self._clock = runtime.clock
 
@@ -90,6 +91,19 @@ class Attempts:
             "'commit.timeout', or let fewer of them commit.",
             **self._facts(),
             attempts=self.count,
+        )
+
+    def aged(self, limit_millis: int, option: str) -> CommitContended:
+        """The error for a commit whose staging always took longer than what is staged may wait."""
+        return CommitContended(
+            f"{self._location}: {self._commit} was given up after {self.count} attempts: writing its "
+            f"manifests took {self.aged_millis} ms, but what is staged must be published within "
+            f"{limit_millis} ms, before it could be taken for the rest of an expired snapshot. Nothing was "
+            f"published, and it is safe to try again. The limit is half of {option!r}, a minute at "
+            "least and half an hour at most: raise that option, or find out why the storage is slow or the process was paused.",
+            **self._facts(),
+            attempts=self.count,
+            option=option,
         )
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:

@@ -74,6 +74,10 @@ _LOG = logging.getLogger(__name__)
 _SWIFT_MILLIS: Final = 1000
 """A first attempt that took no longer from reading its base is confirmed without listing all snapshots."""
 
+_SHORTEST_STAGED_MILLIS: Final = 60_000
+"""What was staged so lately may be put, however soon snapshots expire: that an id has expired and comes back
+is found when the snapshot is confirmed."""
+
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
 """What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
 
@@ -108,7 +112,8 @@ class Committer:
         self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
         options = table.options
         self._policy = RetryPolicy.of(options)
-        self._usable_millis = min(options.value(SNAPSHOT_TIME_RETAINED) // 2, _LONGEST_STAGED_MILLIS)
+        half = options.value(SNAPSHOT_TIME_RETAINED) // 2
+        self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
         self._sequences = (
             Sequences(table, self._snapshots, self._manifests) if table.schema.primary_keys else None
@@ -279,11 +284,16 @@ class Committer:
     # -- put, confirm, hint -----------------------------------------------------------------------
 
     def _publish(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+        def age_millis() -> int:
+            return self._runtime.clock.now_millis() - staged.since_millis
+
         def still_usable() -> bool:
             """Whether no orphan cleaner can take the staging for what an expired snapshot left."""
-            return self._runtime.clock.now_millis() - staged.since_millis <= self._usable_millis
+            return age_millis() <= self._usable_millis
 
+        attempts.aged_millis = None
         if not still_usable():
+            attempts.aged_millis = age_millis()
             attempts.patience.restart()
             return Lost(proven=True)  # it was never put
         with attempts.timed("publish"):
@@ -348,6 +358,8 @@ class Committer:
         if patience.exhausted:
             if attempts.unproven:
                 raise attempts.unknown(None)
+            if attempts.aged_millis is not None:
+                raise attempts.aged(self._usable_millis, SNAPSHOT_TIME_RETAINED.key)
             raise attempts.contended()
         with attempts.timed("wait"):
             patience.wait()

@@ -442,10 +442,28 @@ def test_a_staging_older_than_half_of_the_retained_time_is_made_anew() -> None:
     bench.audit(["a"], orphans=True)
 
 
-def test_a_staging_that_always_ages_is_given_up() -> None:
-    bench = Bench()
-    with pytest.raises(CommitContended):
-        bench.committer(observer=Pause(bench, 10**6)).commit(bench.request(0, [bench.message("a")]))
+@pytest.mark.parametrize(("retained", "millis"), [("1 ms", 50_000), ("1 s", 50_000), ("10 min", 200_000)])
+def test_a_commit_works_however_soon_snapshots_expire(retained: str, millis: int) -> None:
+    bench = Bench(options={"snapshot.time-retained": retained})
+    committer = bench.committer(observer=Pause(bench, 10**6, millis))
+    for number in range(3):
+        outcome = committer.commit(bench.request(number, [bench.message(f"f{number}")]))
+        assert isinstance(outcome, Published) and outcome.attempts == 1
+    bench.audit(["f0", "f1", "f2"], orphans=True)
+
+
+@pytest.mark.parametrize(
+    ("retained", "millis", "limit"), [("1 ms", 61_000, 60_000), ("10 min", 301_000, 300_000)]
+)
+def test_a_staging_that_always_ages_is_given_up_with_the_option_that_sets_its_limit(
+    retained: str, millis: int, limit: int
+) -> None:
+    bench = Bench(options={"snapshot.time-retained": retained})
+    with pytest.raises(CommitContended) as caught:
+        bench.committer(observer=Pause(bench, 10**6, millis)).commit(bench.request(0, [bench.message("a")]))
+    assert caught.value.context["option"] == "snapshot.time-retained"
+    assert f"took {millis} ms" in str(caught.value) and f"within {limit} ms" in str(caught.value)
+    assert "other writers" not in str(caught.value)
     assert bench.metadata_files() == set()
 
 
