@@ -99,8 +99,9 @@ class Attempts:
             f"{self._location}: {self._commit} was given up after {self.count} attempts: writing its "
             f"manifests took {self.aged_millis} ms, but what is staged must be published within "
             f"{limit_millis} ms, before it could be taken for the rest of an expired snapshot. Nothing was "
-            f"published, and it is safe to try again. The limit is half of {option!r}, a minute at "
-            "least and half an hour at most: raise that option, or find out why the storage is slow or the process was paused.",
+            f"published, and it is safe to try again. The limit is half of {option!r}, a minute at least and "
+            "half an hour at most: raise that option, or find out why the storage is slow or the process "
+            "was paused.",
             **self._facts(),
             attempts=self.count,
             option=option,
