@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField, from_arrow, parse_type
 from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
@@ -199,7 +198,8 @@ class PaimonTable:
         specs = None
         if partition is not None:
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
-            specs = [parse_partition(table.schema.partition_fields, partition, default_name)]
+            fields = table.schema.partition_fields
+            specs = [parse_partition(fields, partition, default_name, table=table.location)]
         meant = PartitionFilter(table.partition_types, specs=specs)
         manifests = ManifestStore(self._storage, table.options)
         metas = [m for m in manifests.base_and_delta(snapshot) if meant.may_be_in(m.partition_stats)]
@@ -351,7 +351,7 @@ class PaimonTable:
         self,
         retain_max: int | None = None,
         retain_min: int | None = None,
-        older_than: dt.datetime | dt.timedelta | int | None = None,
+        older_than: Moment | None = None,
         max_deletes: int | None = None,
         dry_run: bool = False,
         *,
@@ -362,8 +362,11 @@ class PaimonTable:
         streams that were active within a day keep theirs.
 
         What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
-        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is a moment (`datetime`, or epoch
-        milliseconds) or an age (`timedelta`).
+        `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
+        `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds).
+
+        It acts at once unless `dry_run=True` is given, for the table's own metadata say what may go;
+        `remove_orphan_files` must guess by age, and is a dry run unless told otherwise.
 
         Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
         `CorruptMetadata`, `StorageError`; what was not deleted then is deleted by the next run.
@@ -380,10 +383,11 @@ class PaimonTable:
         )
 
     def create_tag(
-        self, name: str, snapshot_id: int | None = None, time_retained: dt.timedelta | None = None
+        self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None
     ) -> TagReport:
-        """Keeps a snapshot, the newest if none is given, under a name; after `time_retained` (default: the
-        table's `tag.default-time-retained`, else never) any engine may delete the tag.
+        """Keeps a snapshot, the newest if none is given, under a name; after `time_retained`, an age such
+        as `"90 d"` or a `timedelta` (by default the table's `tag.default-time-retained`, else never), any
+        engine may delete the tag.
 
         Raises `InvalidOption` for a name that cannot be one, `AlreadyExists`, `NotFound` for a snapshot that
         does not exist, `StorageError`.
@@ -401,6 +405,8 @@ class PaimonTable:
         """Makes a snapshot (its id) or a tag (its name) the newest again: later snapshots and tags are
         removed. Stop the writers first; streams whose batches go stop with `TableRolledBack`.
 
+        It acts at once unless `dry_run=True` is given, for the target alone says what goes.
+
         Raises `NotFound`, `CommitContended` where a writer goes on committing, `CorruptMetadata`,
         `StorageError`.
         """
@@ -410,13 +416,17 @@ class PaimonTable:
 
     def remove_orphan_files(
         self,
-        older_than: timedelta | str | None = None,
+        older_than: Age | None = None,
         dry_run: bool = True,
         *,
         max_paths: int = 1000,
         progress: Progress | None = None,
     ) -> OrphanReport:
         """Finds the files that nothing refers to, and removes them if `dry_run` is False.
+
+        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once: the
+        candidates are guesses by age, and a file that nothing refers to may be part of a batch that is still
+        being written.
 
         `older_than` is an age, a `timedelta` or a text such as `"36 h"`: a day if none is given, an hour at
         least, and more than your longest batch takes.

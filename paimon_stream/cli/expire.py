@@ -10,7 +10,7 @@ from paimon_stream.cli.command import YES, Session, changed_answer, report_json,
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count
-from paimon_stream.options.option import duration
+from paimon_stream.maintenance.ages import age_or_time
 
 __all__ = ["expire"]
 
@@ -74,13 +74,8 @@ def expire(
 def _moment(text: str) -> dt.timedelta | dt.datetime:
     """An age, or a time in UTC."""
     try:
-        return dt.timedelta(milliseconds=duration(text))
-    except ValueError:
-        pass
-    try:
-        moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        return age_or_time(text)
+    except (ValueError, OverflowError):
         raise click.UsageError(
             f"--older-than {text!r} is neither an age such as '36 h' nor a time such as 2026-11-01T12:00Z."
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)

@@ -184,7 +184,7 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
         )
     default_name = table.options.value(PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
-    return parse_partition(table.schema.partition_fields, given, default_name)
+    return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
 
 
 def _static(table: Table, specs: Sequence[PartitionSpec] | None) -> PartitionFilter:

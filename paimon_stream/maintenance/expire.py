@@ -8,7 +8,6 @@ for a day after their newest batch was prepared (R1.7, R8.3): a stream that come
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import least_next_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.progress import Progress, silent
@@ -88,55 +88,51 @@ class Retention:
         *,
         retain_max: int | None = None,
         retain_min: int | None = None,
-        older_than: dt.datetime | dt.timedelta | int | None = None,
+        older_than: Moment | None = None,
         max_deletes: int | None = None,
+        table: str,
     ) -> Retention:
-        """What the options ask for, where nothing else is given. Raises `InvalidOption`."""
-        least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN)
-        most = _given(retain_max, "retain_max", options, SNAPSHOT_NUM_RETAINED_MAX)
+        """What the options ask for, where nothing else is given; `table` is the location, for messages.
+        Raises `InvalidOption`."""
+        least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN, table)
+        most = _given(retain_max, "retain_max", options, SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
             least = min(least, most)
         if most < least:
             raise InvalidOption(
-                f"At most {most} snapshots are to be retained, but at least {least}. Lower retain_min "
-                f"({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max ({SNAPSHOT_NUM_RETAINED_MAX.key}).",
+                f"{table}: at most {most} snapshots are to be retained, but at least {least}. Nothing was "
+                f"deleted. Lower retain_min ({SNAPSHOT_NUM_RETAINED_MIN.key}) or raise retain_max "
+                f"({SNAPSHOT_NUM_RETAINED_MAX.key}).",
                 option=SNAPSHOT_NUM_RETAINED_MIN.key,
                 value=least,
+                table=table,
             )
         if older_than is None:
             cutoff = now_millis - options.value(SNAPSHOT_TIME_RETAINED)
         else:
-            cutoff = _moment(older_than, now_millis)
-        limit = _given(max_deletes, "max_deletes", options, SNAPSHOT_EXPIRE_LIMIT)
+            cutoff = moment_millis(older_than, "older_than", table, now_millis)
+        limit = _given(max_deletes, "max_deletes", options, SNAPSHOT_EXPIRE_LIMIT, table)
         return cls(least=least, most=most, cutoff_millis=cutoff, limit=limit)
 
 
-def _given(value: int | None, name: str, options: Options, option: Option[int]) -> int:
+def _given(value: int | None, name: str, options: Options, option: Option[int], table: str) -> int:
     if value is None:
         return options.value(option)
     if value < 1:
-        raise InvalidOption(f"{name} is {value}; it must be at least 1.", option=name, value=value)
-    return value
-
-
-def _moment(when: dt.datetime | dt.timedelta | int, now_millis: int) -> int:
-    """Epoch milliseconds; a datetime without zone is local time, a timedelta an age, an int as it is."""
-    if not isinstance(when, dt.datetime | dt.timedelta | int):
         raise InvalidOption(
-            f"older_than is {when!r}. Give a datetime, or an age as a timedelta.",
-            option="older_than",
-            value=when,
+            f"{table}: {name} is {value}; it must be at least 1. Nothing was deleted.",
+            option=name,
+            value=value,
+            table=table,
         )
-    if isinstance(when, dt.timedelta):
-        return now_millis - round(when.total_seconds() * 1000)
-    return round(when.timestamp() * 1000) if isinstance(when, dt.datetime) else when
+    return value
 
 
 def expire_snapshots(
     table: Table,
     retain_max: int | None = None,
     retain_min: int | None = None,
-    older_than: dt.datetime | dt.timedelta | int | None = None,
+    older_than: Moment | None = None,
     max_deletes: int | None = None,
     dry_run: bool = False,
     *,
@@ -151,13 +147,15 @@ def expire_snapshots(
     """Expires old snapshots, and deletes every file that only they need.
 
     What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
-    `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is a moment (`datetime`, or epoch
-    milliseconds) or an age (`timedelta`). With `protect_streams`, the last snapshots of streams of this
-    package that were active within a day stay; `user` is one whose last snapshot, `last_of_user`, the caller
-    knows. After `time_limit` seconds no further snapshot is begun. `progress` is told how many are done.
+    `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
+    `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). With
+    `protect_streams`, the last snapshots of streams of this package that were active within a day stay;
+    `user` is one whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds no further
+    snapshot is begun. `progress` is called with how many are done.
 
-    Safe beside writers, other expirers and whoever creates tags. A run that was killed is finished by the
-    next one.
+    It acts unless `dry_run` is given, for the table's own metadata say what may go. It is safe beside
+    writers, other expirers and whoever creates tags. A run that was killed is finished by the next one.
+
     Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
     `CorruptMetadata` for a snapshot that cannot be read, `StorageError`.
     """
@@ -171,6 +169,7 @@ def expire_snapshots(
         retain_min=retain_min,
         older_than=older_than,
         max_deletes=max_deletes,
+        table=used.location,
     )
     snapshots = SnapshotStore(used, runtime)
     latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
@@ -233,7 +232,7 @@ def expiry_is_due(
     `earliest` and `latest` are the ids of the oldest and the newest snapshot, where the caller knows them;
     then it reads one snapshot, whatever the table's size. Raises `InvalidOption`, `StorageError`.
     """
-    retention = Retention.of(table.options, runtime.clock.now_millis())
+    retention = Retention.of(table.options, runtime.clock.now_millis(), table=table.location)
     latest = snapshots.latest_id() if latest is None else latest
     earliest = snapshots.earliest_id() if earliest is None else earliest
     if latest is None or earliest is None or latest - retention.least + 1 <= earliest:

@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, PaimonStreamError
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
+from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
-from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
@@ -107,7 +107,7 @@ class OrphanReport:
 
 def remove_orphan_files(
     table: Table,
-    older_than: timedelta | str | None = None,
+    older_than: Age | None = None,
     dry_run: bool = True,
     *,
     max_paths: int = 1000,
@@ -116,6 +116,10 @@ def remove_orphan_files(
     runtime: Runtime | None = None,
 ) -> OrphanReport:
     """Finds the files that nothing refers to, and removes them unless `dry_run`.
+
+    It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which delete what the table's
+    own metadata say may go. Here the candidates are guesses by age: a file that nothing refers to is an
+    orphan, or part of a batch that takes longer than `older_than`.
 
     `older_than` is an age, a `timedelta` or a text such as `"36 h"`; a day if none is given, never less than
     an hour. Batches that take longer than that to write would lose files.
@@ -126,7 +130,7 @@ def remove_orphan_files(
     """
     used = storage or table.storage
     running = runtime or system()
-    age = _age(older_than)
+    age = _age(older_than, used.location)
     now = running.clock.now_millis()
     if not dry_run:
         now = min(now, _storage_clock(used, running))
@@ -141,28 +145,19 @@ def remove_orphan_files(
     ).run()
 
 
-def _age(older_than: timedelta | str | None) -> int:
+def _age(older_than: Age | None, location: str) -> int:
     """The age in milliseconds."""
-    least = LEAST_AGE // timedelta(milliseconds=1)
-    if isinstance(older_than, str):
-        try:
-            millis = duration(older_than)
-        except ValueError:
-            raise InvalidOption(
-                f"older_than is {older_than!r}, which is no age. Give one such as '1 d' or '36 h'.",
-                option="older_than",
-                value=older_than,
-            ) from None
-    else:
-        millis = (DEFAULT_AGE if older_than is None else older_than) // timedelta(milliseconds=1)
-    if millis < least:
+    age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
+    if age < LEAST_AGE:
         raise InvalidOption(
-            f"older_than is {older_than!s}, less than an hour: files that a writer is about to commit would "
-            "be taken for orphans. Give an age of an hour or more, and more than your longest batch takes.",
+            f"{location}: older_than is {older_than!s}, less than an hour: files that a writer is about to "
+            "commit would be taken for orphans. Nothing was deleted. Give an age of an hour or more, longer "
+            "than your longest batch takes.",
             option="older_than",
             value=str(older_than),
+            table=location,
         )
-    return millis
+    return age // timedelta(milliseconds=1)
 
 
 def _storage_clock(storage: Storage, runtime: Runtime) -> int:

@@ -62,7 +62,7 @@ def rollback_to(
     runtime: Runtime | None = None,
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name). A tag's snapshot that has expired comes
-    back from the tag.
+    back from the tag. It acts unless `dry_run` is given, for the target alone says what goes.
 
     Stop the writers first: streams that wrote what goes stop with `TableRolledBack`, and a writer that
     commits meanwhile may make it fail with `CommitContended`. Raises `NotFound` for a snapshot or tag that

@@ -22,6 +22,7 @@ from paimon_stream.errors import (
     NotFound,
 )
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import live_entries, tag_names
@@ -63,24 +64,28 @@ def create_tag(
     table: Table,
     name: str,
     snapshot_id: int | None = None,
-    time_retained: dt.timedelta | None = None,
+    time_retained: Age | None = None,
     *,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> TagReport:
-    """Tags a snapshot, the newest if none is given. After `time_retained` (else the table's
-    `tag.default-time-retained`; never, if neither is set) the tag may be deleted by any engine.
+    """Tags a snapshot, the newest if none is given. After `time_retained`, an age such as `"90 d"` or a
+    `timedelta` (else the table's `tag.default-time-retained`; never, if neither is set), the tag may be
+    deleted by any engine.
 
     Raises `InvalidOption` for a blank name or one that is a path, `AlreadyExists`, `NotFound` for a snapshot
     that does not exist or expired meanwhile, `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
-    _check_name(name)
-    if time_retained is None and table.options.is_set(TAG_TIME_RETAINED):
-        time_retained = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
+    _check_name(name, used.location)
+    kept: dt.timedelta | None = None
+    if time_retained is not None:
+        kept = age_of(time_retained, "time_retained", used.location)
+    elif table.options.is_set(TAG_TIME_RETAINED):
+        kept = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
-    content = _tag_json(snapshot, time_retained, clock)
+    content = _tag_json(snapshot, kept, clock)
     kept_by = _tags_of(used, snapshot)  # those that are there before, for another may be taken back like ours
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
@@ -105,7 +110,7 @@ def delete_tag(
     for a blank name, `CorruptMetadata` for a tag that cannot be read, `StorageError`.
     """
     used = storage or table.storage
-    _check_name(name)
+    _check_name(name, used.location)
     tags = read_tags(used)
     if name not in tags:
         return TagReport(location=used.location, tag=name, found=False)
@@ -183,14 +188,21 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 # -- within -------------------------------------------------------------------------------------------
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, location: str) -> None:
     if not name.strip():
-        raise InvalidOption("The name of a tag is blank. Give one.", option="name", value=name)
-    if "/" in name or "\0" in name:
         raise InvalidOption(
-            f"{name!r} cannot be the name of a tag, for it would be a path. Leave out the slash.",
+            f"{location}: the name of a tag is blank. Nothing was changed. Give a name.",
             option="name",
             value=name,
+            table=location,
+        )
+    if "/" in name or "\0" in name:
+        raise InvalidOption(
+            f"{location}: {name!r} cannot be the name of a tag, for it would be a path. Nothing was changed. "
+            "Leave out the slash.",
+            option="name",
+            value=name,
+            table=location,
         )
 
 

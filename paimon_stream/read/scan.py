@@ -73,7 +73,7 @@ def plan_scan(
     spec = None
     if partition is not None:
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
-        spec = parse_partition(schema.partition_fields, partition, default_name)
+        spec = parse_partition(schema.partition_fields, partition, default_name, table=table.location)
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
     entries = [] if snapshot is None else _files(table, snapshot, spec, merge)
     return Scan(

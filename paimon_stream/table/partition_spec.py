@@ -96,7 +96,7 @@ def _scalar(type_: DataType, value: Any) -> pa.Scalar:
 
 
 def parse_partition(
-    fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str
+    fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
 ) -> PartitionSpec:
     """The partitions meant by `{"dt": value, …}` or by a path such as `dt=19782/region=x`.
 
@@ -104,28 +104,32 @@ def parse_partition(
     `date(2024, 2, 29)`, `"2024-02-29"` or `"19782"`, times are milliseconds or ISO text (format.md §1.4).
     None is NULL. `default_name` (`partition.default-name`) in a path means its folder, which NULL shares with
     empty and blank strings; as a value it is NULL, but for strings, which mean themselves. Columns left out
-    may have any value.
+    may have any value. `table` is the location, for messages.
 
     Raises `IncompatibleSchema` for a name that is no partition column, `InvalidData` for a value that does
     not fit its column.
     """
-    spec = _of_path(given, default_name) if isinstance(given, str) else dict(given)
+    spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]
     if unknown:
         known = ", ".join(columns) or "none: it is not partitioned"
         raise IncompatibleSchema(
-            f"{unknown[0]!r} is no partition column. The table's partition columns are: {known}.",
+            f"{table}: {unknown[0]!r} is not a partition column. The partition columns are: {known}.",
             column=unknown[0],
+            table=table,
         )
-    values = {name: _value(columns[name], spec[name], default_name) for name in spec}
+    values = {name: _value(columns[name], spec[name], default_name, table) for name in spec}
     return PartitionSpec(fields, values, default_name)
 
 
-def _of_path(path: str, default_name: str) -> dict[str, Any]:
+def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
-        raise IncompatibleSchema(f"{path!r} names no partition. Write it like 'dt=2024-02-29/region=x'.")
+        raise IncompatibleSchema(
+            f"{table}: {path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'.",
+            table=table,
+        )
     values = {unescape(name): unescape(value) for name, _, value in parts}
     return {
         name: _Anything.IN_DEFAULT_FOLDER if value == default_name else value
@@ -133,7 +137,7 @@ def _of_path(path: str, default_name: str) -> dict[str, Any]:
     }
 
 
-def _value(one: DataField, given: Any, default_name: str) -> Any:
+def _value(one: DataField, given: Any, default_name: str, table: str) -> Any:
     if given is None or (given == default_name and not one.type.is_string):
         return None
     if given is _Anything.IN_DEFAULT_FOLDER:
@@ -144,10 +148,11 @@ def _value(one: DataField, given: Any, default_name: str) -> Any:
         made = None
     if made is None or not _in_range(one.type, made):
         raise InvalidData(
-            f"Partition column {one.name!r} is {one.type}; {given!r} is no value of it. Give a value of that "
-            "type, or the text that stands in the partition's folder name.",
+            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. Give "
+            "a value of that type, or the text that stands in the partition's folder name.",
             column=one.name,
             value=given,
+            table=table,
         )
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import count
@@ -18,6 +19,7 @@ from paimon_stream.errors import (
     InvalidOption,
     NullInNotNull,
     OutsidePartition,
+    PaimonStreamError,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from paimon_stream.stream.batch_summary import BatchSummary
@@ -56,6 +58,24 @@ def test_a_snapshot_of_a_batch_write_tells_its_story() -> None:
     told = [BatchSummary.of(one.properties) for one in table.snapshots()]
     assert [(one.files, one.rows, one.partitions) for one in told] == [(2, 2, 2), (1, 1, 1)]
     assert all(one.write_millis is not None and one.reused is None for one in told)
+
+
+def test_errors_of_overwrites_and_dropped_partitions_name_the_table() -> None:
+    table = made((("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT")), keys=("dt", "hr"))
+    refused: list[Callable[[], object]] = [
+        *(
+            lambda bad=bad: table.drop_partitions(bad)
+            for bad in ([], "dt=a", ["dt"], [{"id": 1}], [{"hr": "x"}])
+        ),
+        *(lambda bad=bad: table.overwrite(rows(), bad) for bad in ({"id": 1}, {"hr": "x"}, "dt=a")),
+        lambda: table.overwrite(rows(), {"hr": 1}, dynamic=True),
+    ]
+    for call in refused:
+        with pytest.raises(PaimonStreamError) as raised:
+            call()
+        assert table.location in raised.value.message
+        assert raised.value.context["table"] == table.location
+    assert table.snapshots() == ()
 
 
 def test_batch_commits_expire_old_snapshots_unless_other_jobs_do() -> None:

@@ -288,7 +288,9 @@ def row(dt: str | None, hour: int | None) -> bytes:
 
 def chosen(*specs: dict[str, Any]) -> PartitionFilter:
     fields = [replace(FIELDS[0], name="dt", type=TYPES[0]), replace(FIELDS[1], name="hour", type=TYPES[1])]
-    return PartitionFilter(TYPES, specs=[parse_partition(fields, spec, "null") for spec in specs])
+    return PartitionFilter(
+        TYPES, specs=[parse_partition(fields, spec, "null", table="/w/t") for spec in specs]
+    )
 
 
 def test_a_partial_spec_fits_all_partitions_with_its_values() -> None:

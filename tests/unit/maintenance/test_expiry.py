@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.maintenance.after_commit import AfterCommit
@@ -84,7 +84,7 @@ def test_contradictions_and_zeros_are_refused() -> None:
     for given in ((0,), (5, 0), (5, 1, None, 0)):
         with pytest.raises(InvalidOption, match="at least 1"):
             expire(bench, *given)  # type: ignore[arg-type]
-    assert Retention.of(Options({}), 0, retain_max=3).least == 3
+    assert Retention.of(Options({}), 0, retain_max=3, table="t").least == 3
 
 
 def test_a_dry_run_says_what_a_run_does_and_does_nothing() -> None:
@@ -352,6 +352,42 @@ def test_without_consumers_nothing_is_held_back() -> None:
     assert consumers(MemoryStorage()) == {}
 
 
-def test_a_cutoff_that_is_no_time_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="older_than is '1 h'"):
-        Retention.of(Options({}), 0, older_than="1 h")  # type: ignore[arg-type]
+def test_ages_and_times_are_taken_as_text_by_every_call() -> None:
+    bench = grown(9)
+    bench.clock.advance(HOUR)
+    made = dt.datetime.fromtimestamp(bench.snapshots.get(3).time_millis / 1000, dt.timezone.utc)
+    for when in ("1 h", "60 min", dt.timedelta(hours=1)):
+        assert expire(bench, 9, 1, older_than=when, dry_run=True).snapshots == tuple(range(1, 9))
+    for when in (made.isoformat(), made.replace(tzinfo=None).isoformat(), made):
+        assert expire(bench, 9, 1, older_than=when, dry_run=True).snapshots == (1, 2)
+    create_tag(bench.table, "text", time_retained="90 d", runtime=bench.runtime)
+    create_tag(bench.table, "same", time_retained=dt.timedelta(days=90), runtime=bench.runtime)
+    until = [tagged_until(bench.storage.read(f"tag/tag-{name}")) for name in ("text", "same")]
+    assert until[0] == until[1] is not None
+
+
+def test_what_is_no_age_is_refused_and_the_table_named() -> None:
+    bench = grown(2)
+    where = bench.storage.location
+    for given in ("soon", "7 moons", 1.5, True):
+        with pytest.raises(InvalidOption, match=f"{where}: older_than is .* not an age or a time"):
+            expire(bench, older_than=given)
+        with pytest.raises(InvalidOption, match=f"{where}: time_retained is .* not an age"):
+            create_tag(bench.table, "t", time_retained=given, runtime=bench.runtime)  # type: ignore[arg-type]
+    assert bench.storage.list_files("tag") == []
+
+
+def test_errors_of_tags_and_expiry_name_the_table() -> None:
+    bench = grown(2)
+    refused = [
+        lambda: create_tag(bench.table, "a/b", runtime=bench.runtime),
+        lambda: delete_tag(bench.table, " ", runtime=bench.runtime),
+        lambda: create_tag(bench.table, "t", 77, runtime=bench.runtime),
+        lambda: expire(bench, 0),
+        lambda: expire(bench, 3, 5),
+    ]
+    for call in refused:
+        with pytest.raises(PaimonStreamError) as raised:
+            call()
+        assert bench.storage.location in raised.value.message
+        assert raised.value.context["table"] == bench.storage.location

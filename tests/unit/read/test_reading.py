@@ -118,9 +118,9 @@ def test_columns_that_are_none_are_refused_at_once(tmp_path: Path, columns: Any,
 
 def test_partitions_that_are_none_are_refused_at_once(tmp_path: Path) -> None:
     table = created(tmp_path)
-    with pytest.raises(IncompatibleSchema, match="'id' is no partition column"):
+    with pytest.raises(IncompatibleSchema, match="'id' is not a partition column"):
         table.to_batches(partition={"id": 1})
-    with pytest.raises(InvalidData, match="'hr' is INT; 'x' is no value"):
+    with pytest.raises(InvalidData, match="'hr' is INT, and 'x' is not a value"):
         table.to_batches(partition={"dt": "a", "hr": "x"})
 
 

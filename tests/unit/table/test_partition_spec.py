@@ -52,7 +52,7 @@ def fields(*types: str) -> tuple[DataField, ...]:
 )
 def test_a_value_or_its_text_becomes_the_internal_value(type_: str, given: Any, internal: Any) -> None:
     columns = fields(type_)
-    spec = parse_partition(columns, {"p0": given}, DEFAULT)
+    spec = parse_partition(columns, {"p0": given}, DEFAULT, table="/w/t")
     assert spec.row == serialize([columns[0].type], [internal])
     assert spec.matches([internal])
 
@@ -80,17 +80,17 @@ def test_a_value_or_its_text_becomes_the_internal_value(type_: str, given: Any, 
 )
 def test_what_is_no_value_of_the_column_is_refused(type_: str, given: Any) -> None:
     with pytest.raises(InvalidData) as refused:
-        parse_partition(fields(type_), {"p0": given}, DEFAULT)
-    assert refused.value.context["column"] == "p0"
+        parse_partition(fields(type_), {"p0": given}, DEFAULT, table="/w/t")
+    assert (refused.value.context["column"], refused.value.context["table"]) == ("p0", "/w/t")
 
 
 def test_a_name_that_is_no_partition_column_is_refused() -> None:
-    with pytest.raises(IncompatibleSchema, match=r"'day' is no partition column.*p0, p1"):
-        parse_partition(fields("INT", "INT"), {"day": 1}, DEFAULT)
+    with pytest.raises(IncompatibleSchema, match=r"/w/t: 'day' is not a partition column.*p0, p1"):
+        parse_partition(fields("INT", "INT"), {"day": 1}, DEFAULT, table="/w/t")
 
 
 def test_columns_left_out_may_have_any_value() -> None:
-    spec = parse_partition(fields("STRING", "INT"), {"p1": 3}, DEFAULT)
+    spec = parse_partition(fields("STRING", "INT"), {"p1": 3}, DEFAULT, table="/w/t")
     assert spec.row is None
     assert spec.matches(["a", 3]) and spec.matches([None, 3])
     assert not spec.matches(["a", 4]) and not spec.matches(["a", None])
@@ -98,9 +98,9 @@ def test_columns_left_out_may_have_any_value() -> None:
 
 def test_a_path_names_the_partitions_of_its_folder() -> None:
     columns = fields("STRING", "DATE")
-    spec = parse_partition(columns, "p0=a%2Fb%25/p1=19782/", DEFAULT)
+    spec = parse_partition(columns, "p0=a%2Fb%25/p1=19782/", DEFAULT, table="/w/t")
     assert spec.row == serialize([one.type for one in columns], ["a/b%", 19782])
-    of_null = parse_partition(columns, f"p0={DEFAULT}/p1={DEFAULT}", DEFAULT)
+    of_null = parse_partition(columns, f"p0={DEFAULT}/p1={DEFAULT}", DEFAULT, table="/w/t")
     for value in (None, "", "  ", DEFAULT):
         assert of_null.matches([value, None])
     assert not of_null.matches(["x", None]) and not of_null.matches([None, 1])
@@ -108,5 +108,5 @@ def test_a_path_names_the_partitions_of_its_folder() -> None:
 
 @pytest.mark.parametrize("path", ["", "p0", "=1", "p0/p1"])
 def test_a_text_that_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(IncompatibleSchema, match="names no partition"):
-        parse_partition(fields("INT"), path, DEFAULT)
+    with pytest.raises(IncompatibleSchema, match=r"/w/t: .*does not name a partition"):
+        parse_partition(fields("INT"), path, DEFAULT, table="/w/t")

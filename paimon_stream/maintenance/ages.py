@@ -1,0 +1,68 @@
+"""Ages and times, as all calls and commands take them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TypeAlias
+
+from paimon_stream.errors import InvalidOption
+from paimon_stream.options.option import duration
+
+__all__ = ["Age", "Moment", "age_of", "age_or_time", "moment_millis"]
+
+Age: TypeAlias = dt.timedelta | str
+"""A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`, `d`)."""
+
+Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
+"""An age; or a time: a `datetime` (local time if it has no zone), a text such as `"2026-11-01T12:00Z"` (UTC
+if it names no zone), or epoch milliseconds."""
+
+
+def age_or_time(text: str) -> dt.timedelta | dt.datetime:
+    """The age or the time that a text means. Raises `ValueError` for any other text."""
+    try:
+        return dt.timedelta(milliseconds=duration(text))
+    except ValueError:
+        moment = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
+
+
+def age_of(given: Age, name: str, table: str) -> dt.timedelta:
+    """The age; `name` is that of the argument, `table` the location, for the message. Raises
+    `InvalidOption`."""
+    try:
+        if isinstance(given, str):
+            return dt.timedelta(milliseconds=duration(given))
+    except (ValueError, OverflowError):
+        pass
+    else:
+        if isinstance(given, dt.timedelta):
+            return given
+    raise _refused(given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta.")
+
+
+def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
+    """The epoch milliseconds that are meant. Raises `InvalidOption`, as `age_of`."""
+    when: object = given
+    try:
+        if isinstance(given, str):
+            when = age_or_time(given)
+    except (ValueError, OverflowError):
+        pass
+    if isinstance(when, dt.timedelta):
+        return now_millis - round(when.total_seconds() * 1000)
+    if isinstance(when, dt.datetime):
+        return round(when.timestamp() * 1000)
+    if isinstance(when, int) and not isinstance(when, bool):
+        return when
+    cure = "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
+    raise _refused(given, name, table, "an age or a time", cure)
+
+
+def _refused(given: object, name: str, table: str, what: str, cure: str) -> InvalidOption:
+    return InvalidOption(
+        f"{table}: {name} is {given!r}, which is not {what}. Nothing was changed. {cure}",
+        option=name,
+        value=given,
+        table=table,
+    )
