@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["Finding", "Findings", "Severity", "VerifyReport"]
@@ -12,18 +12,22 @@ __all__ = ["Finding", "Findings", "Severity", "VerifyReport"]
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is not as it should be. `code` is stable, `path` is relative to the table (None where
-    it is about no single file), `cure` says what to do. An error loses data or makes an engine fail."""
+    it is about no single file), `cure` says what to do. An error loses data or makes an engine fail.
+    `snapshots` (ranges of ids, first and last) and `tags` (names) are those that need the file."""
 
     severity: Severity
     code: str
     message: str
     path: str | None
     cure: str
+    snapshots: tuple[tuple[int, int], ...] = ()
+    tags: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -33,6 +37,8 @@ class Finding:
             "message": self.message,
             "path": self.path,
             "cure": self.cure,
+            "snapshots": [list(one) for one in self.snapshots],
+            "tags": list(self.tags),
         }
 
 
@@ -63,32 +69,75 @@ class VerifyReport:
 
 
 @dataclass(slots=True)
+class _Needs:
+    """The snapshots, as ranges of ids, and the tags that need a file."""
+
+    snapshots: list[tuple[int, int]] = field(default_factory=list)
+    tags: dict[str, None] = field(default_factory=dict)
+
+    def add(self, first: int, last: int) -> None:
+        """Snapshots, which come in ascending order."""
+        if self.snapshots and first <= self.snapshots[-1][1] + 1:
+            self.snapshots[-1] = (self.snapshots[-1][0], max(last, self.snapshots[-1][1]))
+        else:
+            self.snapshots.append((first, last))
+
+    def sentence(self) -> str:
+        """Who needs the file, for people."""
+        ids = [str(one) if one == last else f"{one} to {last}" for one, last in self.snapshots]
+        several = len(ids) > 1 or any(one != last for one, last in self.snapshots)
+        named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []
+        if self.tags:
+            named.append(f"tag{'s' * (len(self.tags) > 1)} {_listed([repr(one) for one in self.tags])}")
+        return f" Needed by {' and '.join(named)}."
+
+
+def _listed(texts: list[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(texts[:_SHOWN])}{more}"
+
+
+@dataclass(slots=True)
 class Findings:
-    """Gathers findings and counts. The same finding is kept once."""
+    """Gathers findings and counts. The same finding is kept once, with all snapshots and tags that it
+    matters to."""
 
     checked: Counter[str] = field(default_factory=Counter)
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
+    _omitted: dict[int, str] = field(default_factory=dict)  # the code, by the hash of what was found
     _by_code: Counter[str] = field(default_factory=Counter)
+    _needs: dict[str, _Needs] = field(default_factory=dict)
 
     def error(self, code: str, message: str, path: str | None, cure: str) -> None:
         """Something that loses data, or on which an engine fails."""
-        self._add("error", code, message, path, cure)
+        self._add(Finding(severity="error", code=code, message=message, path=path, cure=cure))
 
     def warning(self, code: str, message: str, path: str | None, cure: str) -> None:
         """Something that may become an error, or a sign of one."""
-        self._add("warning", code, message, path, cure)
+        self._add(Finding(severity="warning", code=code, message=message, path=path, cure=cure))
 
     def info(self, code: str, message: str, path: str | None, cure: str) -> None:
         """Something worth knowing."""
-        self._add("info", code, message, path, cure)
+        self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
-    def _add(self, severity: Severity, code: str, message: str, path: str | None, cure: str) -> None:
-        key = (code, path, message)
-        if key in self._kept:
+    def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
+        """What is found about the file matters to this tag, or to this snapshot if there is no tag. Snapshots
+        come in ascending order."""
+        needs = self._needs.setdefault(path, _Needs())
+        if tag is None:
+            needs.add(snapshot_id, snapshot_id)
+        else:
+            needs.tags[tag] = None
+
+    def _add(self, one: Finding) -> None:
+        key = (one.code, one.path, one.message)
+        if key in self._kept or hash(key) in self._omitted:
             return
-        self._by_code[code] += 1
-        if self._by_code[code] <= _MOST_OF_A_KIND:
-            self._kept[key] = Finding(severity=severity, code=code, message=message, path=path, cure=cure)
+        if self._by_code[one.code] < _MOST_OF_A_KIND:
+            self._by_code[one.code] += 1
+            self._kept[key] = one
+        else:
+            self._omitted[hash(key)] = one.code
 
     @property
     def is_empty(self) -> bool:
@@ -99,17 +148,37 @@ class Findings:
         """Takes over what another one gathered."""
         self.checked.update(other.checked)
         for one in other._kept.values():
-            self._add(one.severity, one.code, one.message, one.path, one.cure)
-        kept = Counter(one.code for one in other._kept.values())
-        self._by_code.update(other._by_code - kept)
+            self._add(one)
+        known = {hash(key) for key in self._kept} if other._omitted else set()
+        self._omitted.update((key, code) for key, code in other._omitted.items() if key not in known)
+        kept = {one.path for one in self._kept.values()} if other._needs else set()
+        for path, needs in other._needs.items():
+            if path in kept:  # of what is not shown, nobody asks to whom it matters
+                mine = self._needs.setdefault(path, _Needs())
+                mine.tags.update(needs.tags)
+                for first, last in needs.snapshots:
+                    mine.add(first, last)
 
     def clear(self) -> None:
         """Forgets what was found, not what was counted."""
         self._kept.clear()
+        self._omitted.clear()
         self._by_code.clear()
+        self._needs.clear()
 
     def report(self, table: str) -> VerifyReport:
         """All of it."""
-        found = sorted(self._kept.values(), key=lambda one: _ORDER[one.severity])
-        omitted = {c: n - _MOST_OF_A_KIND for c, n in self._by_code.items() if n > _MOST_OF_A_KIND}
+        found = sorted(map(self._shown, self._kept.values()), key=lambda one: _ORDER[one.severity])
+        omitted = dict(Counter(self._omitted.values()))
         return VerifyReport(table=table, findings=tuple(found), checked=dict(self.checked), omitted=omitted)
+
+    def _shown(self, one: Finding) -> Finding:
+        needs = None if one.path is None else self._needs.get(one.path)
+        if needs is None:
+            return one
+        return replace(
+            one,
+            message=one.message + needs.sentence(),
+            snapshots=tuple(needs.snapshots),
+            tags=tuple(needs.tags),
+        )

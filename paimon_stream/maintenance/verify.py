@@ -24,7 +24,6 @@ from paimon_stream.errors import FormatError, InvalidOption, NotFound, Unsupport
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest_list
-from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.unreadable import in_words
 from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.progress import Progress, silent
@@ -157,17 +156,17 @@ class _HistoryCheck:
     def _root(self, root: Root, state: _State | None) -> _State | None:
         snapshot = root.snapshot
         if snapshot.schema_id not in self.shelf.schema_ids:
-            text = f"The schema {snapshot.schema_id} of {root.name} is missing."
             path = f"schema/schema-{snapshot.schema_id}"
-            self.found.error("schema-missing", text, path, "Restore the schema file from a backup.")
+            text = f"The schema {path} is missing."
+            self._broken("schema-missing", text, path, "Restore the schema file from a backup.", root)
         self._check_statistics(root)
         self._check_index(root)
-        lists = self._lists(snapshot)
+        lists = self._lists(root)
         if lists.changelog is not None:
             self._check_changelog(root, lists.changelog)
         if lists.base is None or lists.delta is None:
             return None
-        base, delta = self._facts(lists.base), self._facts(lists.delta)
+        base, delta = self._facts(lists.base, root), self._facts(lists.delta, root)
         if base is None or delta is None:
             return None
         self._check_counts(root, base, delta)
@@ -183,33 +182,42 @@ class _HistoryCheck:
 
     # -- lists ------------------------------------------------------------------------------------
 
-    def _lists(self, snapshot: Snapshot) -> _Lists:
-        base = self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        delta = self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+    def _broken(self, code: str, text: str, path: str, cure: str, root: Root) -> None:
+        """An error of a file that a snapshot or tag needs; others that need it, too, say so by the same."""
+        self.found.error(code, text, path, cure)
+        self.found.needed(path, root.snapshot.id, root.tag)
+
+    def _lists(self, root: Root) -> _Lists:
+        snapshot = root.snapshot
+        base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        delta = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
         name = snapshot.changelog_manifest_list
-        changelog = () if name is None else self._list(name, snapshot.changelog_manifest_list_size)
+        changelog = () if name is None else self._list(root, name, snapshot.changelog_manifest_list_size)
         return _Lists(base=base, delta=delta, changelog=changelog)
 
-    def _list(self, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
+    def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         path = manifest_path(name)
         try:
             data = self.storage.read(path)
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
-            self.found.error("list-missing", f"Manifest list {path} does not exist.", path, _RESTORE)
+            self._broken("list-missing", f"Manifest list {path} does not exist.", path, _RESTORE, root)
             return None
         except (FormatError, UnsupportedFeature) as wrong:
-            self.found.error("list-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+            self._broken("list-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
             return None
         self.found.checked["lists"] += 1
         if size is not None and len(data) != size:
             text = f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}."
-            self.found.error("list-size", text, path, _RESTORE)
+            self._broken("list-size", text, path, _RESTORE, root)
         return metas
 
-    def _facts(self, metas: Sequence[ManifestFileMeta]) -> list[Facts] | None:
+    def _facts(self, metas: Sequence[ManifestFileMeta], root: Root) -> list[Facts] | None:
         """Those of all manifests, None if one cannot be read."""
         found = [self.shelf.get(meta) for meta in metas]
+        for meta, one in zip(metas, found, strict=True):
+            if one is None:
+                self.found.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
         whole = [one for one in found if one is not None]
         return whole if len(whole) == len(found) else None
 
@@ -229,7 +237,7 @@ class _HistoryCheck:
                 self.found.error(f"{what}-record-count", text, root.path, cure)
 
     def _check_changelog(self, root: Root, metas: Sequence[ManifestFileMeta]) -> None:
-        facts = self._facts(metas)
+        facts = self._facts(metas, root)
         said = root.snapshot.changelog_record_count
         if facts is None:
             return
@@ -249,17 +257,17 @@ class _HistoryCheck:
         try:
             of_schema = json.loads(self.storage.read(path))["schemaId"]
         except NotFound:
-            text = f"The statistics {path} of {root.name} are missing."
-            self.found.error("statistics-missing", text, path, cure)
+            self._broken("statistics-missing", f"The statistics {path} are missing.", path, cure, root)
             return
         except (ValueError, KeyError, TypeError) as wrong:
-            text = f"The statistics {path} of {root.name} cannot be read: {in_words(wrong)}."
-            self.found.error("statistics-broken", text, path, cure)
+            text = f"The statistics {path} cannot be read: {in_words(wrong)}."
+            self._broken("statistics-broken", text, path, cure, root)
             return
         self.found.checked["statistics"] += 1
         if of_schema not in self.shelf.schema_ids:
-            text = f"The statistics {path} of {root.name} are of schema {of_schema}, which is missing."
+            text = f"The statistics {path} are of schema {of_schema}, which is missing."
             self.found.warning("statistics-schema", text, path, cure)
+            self.found.needed(path, root.snapshot.id, root.tag)
 
     def _check_index(self, root: Root) -> None:
         name = root.snapshot.index_manifest
@@ -269,10 +277,10 @@ class _HistoryCheck:
         try:
             entries = decode_index_manifest(self.storage.read(path), path)
         except NotFound:
-            self.found.error("index-manifest-missing", f"{path} does not exist.", path, _RESTORE)
+            self._broken("index-manifest-missing", f"{path} does not exist.", path, _RESTORE, root)
             return
         except (FormatError, UnsupportedFeature) as wrong:
-            self.found.error("index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+            self._broken("index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
             return
         for entry in entries:
             self.found.checked["index files"] += 1
@@ -281,11 +289,11 @@ class _HistoryCheck:
             index = f"index/{entry.file.file_name}"
             size = self.shelf.inventory.size_now(index)
             if size is None:
-                text = f"Index file {index} of {root.name} is missing."
-                self.found.error("index-file-missing", text, index, _RESTORE)
+                text = f"Index file {index} does not exist."
+                self._broken("index-file-missing", text, index, _RESTORE, root)
             elif size != entry.file.file_size:
                 text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-                self.found.error("index-file-size", text, index, _RESTORE)
+                self._broken("index-file-size", text, index, _RESTORE, root)
 
     # -- what the files are -----------------------------------------------------------------------
 
@@ -331,11 +339,11 @@ class _HistoryCheck:
         for identity in ids[np.isin(ids, live)].tolist():
             one = suspects[identity]
             if one.found is None:
-                text = f"File {one.path} does not exist, and {root.name} needs it."
-                self.found.error("file-missing", text, one.path, _RESTORE)
+                text = f"File {one.path} does not exist."
+                self._broken("file-missing", text, one.path, _RESTORE, root)
             else:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
-                self.found.error("file-size", text, one.path, _RESTORE)
+                self._broken("file-size", text, one.path, _RESTORE, root)
 
     def _check_newest(self, roots: Sequence[Root]) -> None:
         """What concerns the live files of the newest snapshot together."""
@@ -344,8 +352,8 @@ class _HistoryCheck:
             return
         outer = self.found
         self.found = self.shelf.found = Findings()
-        lists = self._lists(line[-1].snapshot)
-        facts = self._facts((*(lists.base or ()), *(lists.delta or ())))
+        lists = self._lists(line[-1])
+        facts = self._facts((*(lists.base or ()), *(lists.delta or ())), line[-1])
         self.found = self.shelf.found = outer
         if facts is None or lists.base is None or lists.delta is None:
             return  # told already

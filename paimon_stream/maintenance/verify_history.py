@@ -55,15 +55,20 @@ class Root:
     snapshot: Snapshot
 
     @property
+    def tag(self) -> str | None:
+        """The tag's name, None for a snapshot."""
+        prefix = f"{TAG_FOLDER}/tag-"
+        return self.path.removeprefix(prefix) if self.path.startswith(prefix) else None
+
+    @property
     def is_tag(self) -> bool:
         """Whether it is a tag."""
-        return self.path.startswith(f"{TAG_FOLDER}/")
+        return self.tag is not None
 
     @property
     def name(self) -> str:
         """How a person calls it."""
-        tag = self.path.removeprefix(f"{TAG_FOLDER}/tag-")
-        return f"tag {tag!r}" if self.is_tag else f"snapshot {self.snapshot.id}"
+        return f"snapshot {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
 
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:

@@ -20,6 +20,7 @@ from paimon_stream.format.entries import FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import encode_manifest, encode_manifest_list
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.findings import VerifyReport
+from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
@@ -372,6 +373,27 @@ def test_findings_of_a_kind_are_bounded_and_counted() -> None:
     report = look(bench.table, sample=0)
     assert [one.code for one in report.findings] == ["file-missing"] * 100
     assert report.omitted == {"file-missing": 150}
+    bench.committer().commit(bench.request(1, [bench.message("last")]))
+    assert look(bench.table, sample=0).omitted == {"file-missing": 150}
+
+
+def test_one_lost_file_is_one_finding_with_the_snapshots_and_tags_that_need_it() -> None:
+    bench = Bench()
+    for number in range(4):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    create_tag(bench.table, "kept", 3, runtime=bench.runtime)
+    bench.committer().commit(bench.request(4, [bench.compaction("f1", "f2", into="big")]))
+    bench.storage.delete("bucket-0/f1")
+    (lost,) = look(bench.table, sample=0).findings
+    assert (lost.code, lost.path, lost.snapshots, lost.tags) == (
+        "file-missing", "bucket-0/f1", ((2, 4),), ("kept",)
+    )  # fmt: skip
+    assert lost.message == ("File bucket-0/f1 does not exist. Needed by snapshots 2 to 4 and tag 'kept'.")
+    manifest = bench.manifests.delta(bench.snapshots.get(4))[0].file_name
+    bench.storage.delete(f"manifest/{manifest}")
+    _, gone = look(bench.table, sample=0).findings
+    assert (gone.code, gone.snapshots, gone.tags) == ("manifest-missing", ((4, 5),), ())
+    assert gone.to_json()["snapshots"] == [[4, 5]]
 
 
 @pytest.mark.parametrize("seed", range(2))
