@@ -39,7 +39,7 @@ RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-STREAMING := tests/spark $(addprefix tests/crash/test_,kills.py official_sink.py)
+STREAMING := $(addprefix tests/crash/test_,kills.py official_sink.py) tests/spark
 LOWEST := tests/unit tests/contract tests/property tests/persisted $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
@@ -122,8 +122,10 @@ layers: .venv/.ready
 
 examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/quickstart.py
-	$(VENV)/python examples/flights.py
-	$(VENV)/python examples/cdc.py
+	@mkdir -p build; $(VENV)/python examples/cdc.py >build/cdc.log 2>&1 & cdc=$$!; \
+	failed=; $(VENV)/python examples/flights.py || failed="$$failed flights"; \
+	wait $$cdc || failed="$$failed cdc"; cat build/cdc.log; \
+	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 # A benchmark that fails does not keep the others from running.
 bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-bench35/.ready jar

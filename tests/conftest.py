@@ -35,6 +35,14 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+SLOWEST = ("test_kills.py", "test_streams_with_java.py", "test_commits.py")
+"""The files that take minutes. They come first, so that two processes that share the files end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in SLOWEST)
+
+
 @pytest.fixture(scope="session")
 def java() -> Any:
     """Java Paimon. Without its jar tests skip; `PAIMON_REQUIRE_ORACLE=1` makes that a failure."""
