@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from paimon_stream.format.avro_file import zigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.write.file_schema import own_elements
 
 __all__ = ["avro_schema", "encode_rows"]
 
@@ -128,11 +129,11 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
     """The bytes of each value; those of NULLs are anything."""
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
-            return _blocks(column, _nullable(_part(column, column.values), element))
+            return _blocks(column, _nullable(own_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
             key, value = _entry(type_)
-            keys = _keys(_part(column, column.keys), key)
-            items = _nullable(_part(column, column.items), value)
+            keys = _keys(own_elements(column, column.keys), key)
+            items = _nullable(own_elements(column, column.items), value)
             return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
         case DataType(root=TypeRoot.ROW):
             members = [_nullable(column.field(i), one.type) for i, one in enumerate(type_.fields)]
@@ -178,14 +179,6 @@ def _decimals(column: pa.Array) -> list[bytes]:
         magnitude = ~number if number < 0 else number
         made.append(number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True))
     return made
-
-
-def _part(column: pa.Array, children: pa.Array) -> pa.Array:
-    """The elements of these rows, among those of the whole array."""
-    if not len(column):
-        return children.slice(0, 0)
-    start = column.offsets[0].as_py()
-    return children.slice(start, column.offsets[len(column)].as_py() - start)
 
 
 def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:

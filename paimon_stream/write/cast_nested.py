@@ -65,50 +65,34 @@ def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: P
     assert type_.element is not None
     if not pa.types.is_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
-    offsets, alive = _alive(column)
-    elements = _cast_inner(alive(column.values), type_.element, target.value_field, place.inside("element"))
+    offsets, (elements,) = _alive(column, column.values)
+    elements = _cast_inner(elements, type_.element, target.value_field, place.inside("element"))
     return pa.ListArray.from_arrays(offsets, elements, type=target)
 
 
 def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     assert type_.element is not None
     key, value = (type_.key, type_.element) if type_.key is not None else (type_.element, _COUNT)
-    offsets, alive = _alive(column)
-    keys = _cast_inner(alive(column.keys), key.with_nullable(False), target.key_field, place.inside("key"))
-    items = _cast_inner(alive(column.items), value, target.item_field, place.inside("value"))
+    offsets, (keys, items) = _alive(column, column.keys, column.items)
+    keys = _cast_inner(keys, key.with_nullable(False), target.key_field, place.inside("key"))
+    items = _cast_inner(items, value, target.item_field, place.inside("value"))
     return pa.MapArray.from_arrays(offsets, keys, items, type=target)
 
 
-class _Alive:
-    """The part of the children of lists or maps that belongs to rows that are not NULL."""
-
-    __slots__ = ("_keep", "_length", "_start")
-
-    def __init__(self, start: int, length: int, keep: npt.NDArray[np.bool_] | None) -> None:
-        self._start, self._length, self._keep = start, length, keep
-
-    def __call__(self, children: pa.Array) -> pa.Array:
-        part = children.slice(self._start, self._length)
-        return part if self._keep is None else part.filter(pa.array(self._keep))
-
-
-def _alive(column: pa.Array) -> tuple[pa.Array, _Alive]:
-    """New offsets from 0, NULL where the row is, and what takes the elements that they point to."""
-    rows = len(column)
-    if not rows:
-        return pa.array([0], pa.int32()), _Alive(0, 0, None)
-    bounds = np.asarray(column.offsets).astype(np.int64)
-    lengths = np.diff(bounds)
-    start, length, keep = int(bounds[0]), int(bounds[-1] - bounds[0]), None
-    null = np.zeros(rows + 1, bool)
-    if column.null_count:
-        null[:-1] = _flags(column.is_null())
-        if lengths[null[:-1]].any():
-            keep = np.repeat(~null[:-1], lengths)
-            lengths[null[:-1]] = 0
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.array(offsets, mask=null if column.null_count else None), _Alive(start, length, keep)
+def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """New offsets of lists or maps, from 0 on and NULL where the row is, and the elements that they point to:
+    those of rows that are not NULL."""
+    if not len(column):
+        return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
+    bounds = np.asarray(column.offsets)
+    lengths, null = np.diff(bounds), _flags(column.is_null())
+    parts = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
+    if lengths[null].any():
+        keep = pa.array(np.repeat(~null, lengths))
+        parts = [part.filter(keep) for part in parts]
+        lengths[null] = 0
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return pa.array(offsets, mask=np.append(null, False) if null.any() else None), parts
 
 
 # -- ROW ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pyarrow as pa
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["file_schema", "leaf_columns", "leaf_paths"]
+__all__ = ["file_schema", "leaf_columns", "leaf_paths", "own_elements"]
 
 _INNER_IDS: Final = 536870911
 _IDS_PER_FIELD: Final = 1024
@@ -73,11 +73,10 @@ def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     these rows are in them; members of NULL rows are anything."""
     type_ = column.type
     if pa.types.is_map(type_):
-        start, length = _span(column)
-        yield from leaf_columns(f"{name}.key_value.key", column.keys.slice(start, length))
-        yield from leaf_columns(f"{name}.key_value.value", column.items.slice(start, length))
+        yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))
+        yield from leaf_columns(f"{name}.key_value.value", own_elements(column, column.items))
     elif pa.types.is_list(type_):
-        yield from leaf_columns(f"{name}.list.element", column.values.slice(*_span(column)))
+        yield from leaf_columns(f"{name}.list.element", own_elements(column, column.values))
     elif pa.types.is_struct(type_):
         for position, one in enumerate(type_):
             yield from leaf_columns(f"{name}.{one.name}", column.field(position))
@@ -85,9 +84,9 @@ def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         yield name, column
 
 
-def _span(column: pa.Array) -> tuple[int, int]:
-    """Where the elements of these rows begin among those of the whole array, and how many they are."""
+def own_elements(column: pa.Array, children: pa.Array) -> pa.Array:
+    """The elements that belong to these rows of lists or maps, among those of the whole array."""
     if not len(column):
-        return 0, 0
+        return children.slice(0, 0)
     start = column.offsets[0].as_py()
-    return start, column.offsets[len(column)].as_py() - start
+    return children.slice(start, column.offsets[len(column)].as_py() - start)
