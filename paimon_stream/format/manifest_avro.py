@@ -183,8 +183,8 @@ def _entry(row: tuple[Any, ...], shared: dict[Any, Any]) -> ManifestEntry:
     """That of the values at `PATHS`."""
     (
         partition, kind, bucket, total_buckets, name, size, rows, min_key, max_key, key_low, key_high,
-        key_nulls, low, high, nulls, first, last, schema_id, level, extra, created, deletes, embedded, source, columns,
-        external, row_id, written,
+        key_nulls, low, high, nulls, first, last, schema_id, level, extra, created, deletes, embedded,
+        source, columns, external, row_id, written,
     ) = row  # fmt: skip
     return ManifestEntry(
         kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
