@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Final
 
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.base_files import BaseFiles, KnownFiles, window_since
+from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.conflicts import CommitContext, check_strict_mode, check_strict_overwrite
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
+from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import HistoryUnknown
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
@@ -54,20 +55,19 @@ class Checker:
     """Checks the commits of one committer, and numbers their rows."""
 
     def __init__(
-        self, table: Table, storage: Storage, snapshots: SnapshotStore, manifests: ManifestStore
+        self,
+        table: Table,
+        storage: Storage,
+        snapshots: SnapshotStore,
+        manifests: ManifestStore,
+        cache: TableCache,
     ) -> None:
         self._table = table
         self._storage = storage
-        self._snapshots = snapshots
         self._manifests = manifests
-        self._index = BucketIndex(manifests, table.partition_types)
-        self._indexed: Snapshot | None = None
-        self._has_index = False
+        self._cache = cache
         options = table.options
-        self._files = BaseFiles(snapshots, manifests, table.partition_types)
-        self._judged: CommitRequest | None = None
-        mode = options.value(CONFLICT_DETECTION)
-        self._rules_off, self._keeps_files = mode == "none", mode == "row_incremental"
+        self._rules_off = options.value(CONFLICT_DETECTION) == "none"
         self._discards_duplicates = options.value(DISCARD_DUPLICATES)
         self._has_vectors = _has_vectors(table)
         self._key_order = _key_order(table)
@@ -154,11 +154,8 @@ class Checker:
         just read them at this base, so nothing is read for it again."""
         if request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None):
             return KnownFiles.replaced_by(changes.entries)
-        if not self._keeps_files and self._judged is not request:
-            self._files.forget()
-        self._judged = request
         touched = {change.entry.partition for change in changes.index}
-        return self._files.at(base, changes.partitions | touched)
+        return self._cache.files_at(base, changes.partitions | touched, request)
 
     def _check_files(self, context: conflicts.CommitContext, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
@@ -196,8 +193,8 @@ class Checker:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
             return  # an overwrite may change the count; without fixed buckets there is none
-        self._index_at(base, changes.partitions)
-        totals = {one: self._index.total_buckets(one) for one in changes.partitions}
+        buckets = self._cache.buckets_at(base, changes.partitions)
+        totals = {one: buckets.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
         conflicts.check_bucket_counts(context, present, entries, request.kind)
 
@@ -208,7 +205,7 @@ class Checker:
             return changes
         if request.kind is not CommitKind.OVERWRITE:
             touched = {(entry.partition, entry.bucket) for entry in entries}
-            return renumber(changes, {where: self._index.max_sequence(*where) for where in touched})
+            return renumber(changes, {where: self._cache.buckets.max_sequence(*where) for where in touched})
         removed = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
         highest: dict[tuple[bytes, int], int] = {}
         for identity, file in files.live.items():
@@ -217,37 +214,12 @@ class Checker:
                 highest[where] = max(file.max_sequence_number, highest.get(where, -1))
         return renumber(changes, highest)
 
-    # -- what is kept -----------------------------------------------------------------------------------
+    # -- afterwards ---------------------------------------------------------------------------------
 
-    def _index_at(self, base: Base, partitions: Collection[bytes]) -> None:
-        """Brings the index to the base: over others' deltas where it can follow them, else anew."""
-        at, latest = self._indexed, base.snapshot
-        if at is not None and at != latest:
-            window = window_since(self._snapshots, at, latest)
-            if window is not None:
-                self._index.follow(window)
-        self._index.load(latest, partitions, base.metas)
-        self._indexed, self._has_index = latest, True
-
-    def advance(self, snapshot: Snapshot, base: Base, changes: Changes) -> None:
-        """Takes over a commit of our own that was published on top of the base it was checked on."""
-        if self._has_index and self._indexed == base.snapshot:
-            self._index.advance(snapshot, changes.entries)
-            self._indexed = snapshot
-            if self._depth is not None:
-                self._depth.look(self._index, changes.entries)
-        if self._keeps_files:
-            self._files.advance(snapshot, base, changes.entries)
-        else:
-            self._files.forget()
-        self._judged = None
-
-    def forget(self) -> None:
-        """Keeps nothing of earlier commits."""
-        self._index.forget()
-        self._indexed, self._has_index = None, False
-        self._files.forget()
-        self._judged = None
+    def published(self, changes: Changes) -> None:
+        """Looks at the buckets that a commit of ours has touched."""
+        if self._depth is not None:
+            self._depth.look(self._cache.buckets, changes.entries)
 
     # -- reading ----------------------------------------------------------------------------------------
 

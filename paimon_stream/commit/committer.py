@@ -51,6 +51,7 @@ from paimon_stream.commit.request import (
 from paimon_stream.commit.retry import RetryPolicy
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
+from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import (
     CommitUnknown,
     CorruptMetadata,
@@ -106,7 +107,8 @@ class Committer:
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
-        self._checker = Checker(table, self._storage, self._snapshots, self._manifests)
+        self._cache = TableCache(table, self._snapshots, self._manifests)
+        self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache)
         self._stager = Stager(table, self._storage, self._manifests, self._schemas, self._runtime.clock)
         traces = Traces(self._manifests, self._checker.live)
         self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
@@ -116,11 +118,10 @@ class Committer:
         self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
         self._sequences = (
-            Sequences(table, self._snapshots, self._manifests) if table.schema.primary_keys else None
+            Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
         )
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = self._schemas.first_digest()
-        self._own: Base | None = None
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
@@ -154,10 +155,7 @@ class Committer:
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
-            self._own = None
-            self._checker.forget()
-            if self._sequences is not None:
-                self._sequences.forget()
+            self._cache.forget()
             if not attempts.outstanding:
                 discard(self._storage, attempts.names.drawn)
             if (
@@ -208,8 +206,7 @@ class Committer:
             if not self._same_table():
                 raise attempts.table_replaced()
             latest = self._snapshots.latest()
-            own = None if self._own is None else self._own.snapshot
-            last = None if own is None else SnapshotRef.of(own)
+            last = self._cache.last
             require_lineage(self._location, self._snapshots, attempts.request, attempts.seen, latest, last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
@@ -247,7 +244,7 @@ class Committer:
         """Checks and stages on top of `latest`; None if that expired meanwhile."""
         try:
             with attempts.timed("check"):
-                base = self._base(latest)
+                base = self._cache.base(latest)
                 self._snapshots.survey()
                 changes = attempts.source.at(base)
                 if not attempts.open and not self._is_wanted(attempts.request, changes):
@@ -272,14 +269,6 @@ class Committer:
         attempts.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, attempts.request.identifier)
         return staged
-
-    def _base(self, latest: Snapshot | None) -> Base:
-        """The base with its manifests; those of our own last snapshot are known without reading."""
-        if latest is None:
-            return Base(snapshot=None, metas=())
-        if self._own is not None and self._own.snapshot == latest:
-            return self._own
-        return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
 
     # -- put, confirm, hint -----------------------------------------------------------------------
 
@@ -322,11 +311,10 @@ class Committer:
     def _finish(self, attempts: Attempts, staged: Staged) -> Published:
         """The snapshot is part of the table: remembers it, and points readers to it."""
         snapshot = staged.snapshot
-        self._own = Base(snapshot=snapshot, metas=staged.metas)
         self._snapshots.note(snapshot)
-        self._checker.advance(snapshot, staged.base, staged.changes)
-        if self._sequences is not None:
-            self._sequences.advance(snapshot, staged.changes, staged.base)
+        published = Base(snapshot=snapshot, metas=staged.metas)
+        self._cache.advance(staged.base, published, staged.changes.entries)
+        self._checker.published(staged.changes)
         self._observer.reached(Phase.CONFIRMED, attempts.request.identifier)
         with attempts.timed("hint"):
             discard(self._storage, [name for name in attempts.names.drawn if name not in staged.names])

@@ -13,30 +13,25 @@ that cannot be known (semantics.md §6.4, R6.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache, highest_of
 from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
-from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["MAX_SEQUENCE", "MOST_REWRITES", "Numbering", "Sequences", "rewrites"]
-
-MAX_SEQUENCE: Final = "paimon-stream.max-sequence"
-"""The property of a snapshot that tells the largest sequence number of the table."""
+__all__ = ["MOST_REWRITES", "Numbering", "Sequences", "rewrites"]
 
 MOST_REWRITES: Final = 5
 """So many times is a batch written again whose numbers others have reached."""
 
 _GENERATED: Final = "sequence.generation.max-sequence-number"
-_MOST_WALKED: Final = 200
-"""So many snapshots' deltas are read at most in place of the table's manifests."""
 
 _Bucket = tuple[bytes, int]
 
@@ -58,17 +53,14 @@ def rewrites(table: Table) -> bool:
 class Sequences:
     """The sequence numbers of one table, as one committer knows them."""
 
-    def __init__(self, table: Table, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
+    def __init__(self, table: Table, snapshots: SnapshotStore, cache: TableCache) -> None:
         self._location = table.location
         self._snapshots = snapshots
-        self._manifests = manifests
+        self._cache = cache
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._tells_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
-        self._at: SnapshotRef | None = None
-        self._highest: int | None = None
-        self._added: dict[str, Mapping[_Bucket, int]] = {}
 
     # -- numbers ------------------------------------------------------------------------------------
 
@@ -77,7 +69,7 @@ class Sequences:
         while True:
             latest = self._snapshots.latest()
             try:
-                highest = self._highest_at(latest)
+                highest = self._cache.highest_at(latest)
             except (NotFound, CorruptMetadata):
                 if self._snapshots.latest() == latest:
                     raise
@@ -87,74 +79,14 @@ class Sequences:
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
         """What the snapshot of these changes on this base tells of its numbers; nothing where finding them
         out would mean reading the table."""
-        knows = self._knows(base.snapshot)
+        knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._tells_java:
             return {}
-        highest = max(self._highest_at(base.snapshot), _highest_of(changes.entries))
+        highest = max(self._cache.highest_at(base.snapshot), highest_of(changes.entries))
         if highest < 0:
             return {}
         told = {MAX_SEQUENCE: str(highest)}
         return {**told, _GENERATED: str(highest)} if self._tells_java else told
-
-    def advance(self, snapshot: Snapshot, changes: Changes, base: Base) -> None:
-        """Moves over a commit of our own."""
-        self._added.clear()
-        if self._knows(base.snapshot):
-            highest = max(self._highest_at(base.snapshot), _highest_of(changes.entries))
-            self._at, self._highest = SnapshotRef.of(snapshot), highest
-
-    def forget(self) -> None:
-        """Knows nothing any more, as if new."""
-        self._at = self._highest = None
-        self._added.clear()
-
-    def _knows(self, latest: Snapshot | None) -> bool:
-        """Whether the number at that snapshot is known, or told by the snapshot itself."""
-        if latest is None or _told(latest) is not None:
-            return True
-        return self._highest is not None and self._at is not None and self._at.id <= latest.id
-
-    def _highest_at(self, latest: Snapshot | None) -> int:
-        """The largest number of the table at its latest snapshot, -1 where there is none."""
-        if latest is None:
-            return -1
-        at = SnapshotRef.of(latest)
-        if self._highest is None or self._at != at:
-            self._highest = self._found(latest)
-            self._at = at
-        return self._highest
-
-    def _found(self, latest: Snapshot) -> int:
-        """Walks down to a snapshot whose number is known, then takes in the deltas above it; reads the whole
-        table where there is none."""
-        above: list[Snapshot] = []
-        for snapshot in self._snapshots.walk_down(latest.id):
-            known = self._known_at(snapshot)
-            if known is None:
-                above.append(snapshot)
-                known = -1 if snapshot.id == 1 else None
-            if known is not None:
-                try:
-                    return self._with_deltas(known, above)
-                except (NotFound, CorruptMetadata):
-                    break  # one of them has expired meanwhile
-            if len(above) == _MOST_WALKED:
-                break
-        entries = (
-            entry for meta in self._manifests.base_and_delta(latest) for entry in self._manifests.read(meta)
-        )
-        return _highest_of(entries)
-
-    def _known_at(self, snapshot: Snapshot) -> int | None:
-        told = _told(snapshot)
-        if told is None and self._at == SnapshotRef.of(snapshot):
-            return self._highest
-        return told
-
-    def _with_deltas(self, known: int, above: Iterable[Snapshot]) -> int:
-        for snapshot in above:
-            known = max(known, *self._adds(snapshot).values(), -1)
-        return known
 
     # -- conflicts ----------------------------------------------------------------------------------
 
@@ -202,9 +134,9 @@ class Sequences:
         )
 
     def _adds_if_there(self, snapshot: Snapshot) -> Mapping[_Bucket, int] | None:
-        """As `_adds`; None where the snapshot has expired meanwhile."""
+        """What it has added to each bucket; None where the snapshot has expired meanwhile."""
         try:
-            return self._adds(snapshot)
+            return self._cache.added(snapshot)
         except (NotFound, CorruptMetadata):
             if self._snapshots.find(snapshot.id) is not None:
                 raise
@@ -222,27 +154,3 @@ class Sequences:
                 return None
         window = self._snapshots.window(after, latest.id)
         return window.snapshots if window.complete else None
-
-    def _adds(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
-        """The largest number that a snapshot has added to each bucket."""
-        found = self._added.get(snapshot.nonce)
-        if found is None:
-            highest: dict[_Bucket, int] = {}
-            for meta in self._manifests.delta(snapshot):
-                for entry in self._manifests.read(meta):
-                    if entry.kind is FileKind.ADD:
-                        where, number = (entry.partition, entry.bucket), entry.file.max_sequence_number
-                        highest[where] = max(number, highest.get(where, number))
-            found = self._added[snapshot.nonce] = highest
-        return found
-
-
-def _told(snapshot: Snapshot) -> int | None:
-    """The number that the snapshot's own properties tell."""
-    text = snapshot.properties.get(MAX_SEQUENCE, "")
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _highest_of(entries: Iterable[ManifestEntry]) -> int:
-    added = (entry.file.max_sequence_number for entry in entries if entry.kind is FileKind.ADD)
-    return max(added, default=-1)

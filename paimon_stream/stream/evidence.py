@@ -12,6 +12,7 @@ from typing import Final
 
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
@@ -162,7 +163,8 @@ def _why_numbers_are_taken(
     table: Table, snapshots: SnapshotStore, entry: JournalEntry, runtime: Runtime
 ) -> str | None:
     """What others have done since to the order of rows that the prepared files rely on, in words."""
-    sequences = Sequences(table, snapshots, ManifestStore(table.storage, table.options, runtime))
+    manifests = ManifestStore(table.storage, table.options, runtime)
+    sequences = Sequences(table, snapshots, TableCache(table, snapshots, manifests))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:
         sequences.check(Numbering(base=entry.base), written, snapshots.latest())

@@ -7,11 +7,9 @@ from typing import Final
 
 from paimon_stream.errors import BucketCountChanged, DeletedFiles
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.stats import may_contain
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.snapshots import Window
 
 __all__ = ["BucketIndex", "live_files", "merge_entries"]
 
@@ -77,73 +75,58 @@ def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], partitions: fro
     return any(may_contain(types, meta.partition_stats, partition) for partition in partitions)
 
 
-_Position = tuple[int, str]
-_EMPTY_TABLE: Final[_Position] = (0, "")
-
-
 class BucketIndex:
     """For the partitions a writer touches: each bucket's largest sequence number and its files of level 0,
     and how many buckets.
 
-    It is true for one snapshot, its *position*. `load` makes partitions known there; `advance` moves it
-    over a commit of our own and `follow` over others', without reading the table again. Whatever does
-    not lead on from the position makes it forget, so a wrong answer cannot survive. It grows with the
-    partitions touched, up to a bound, never with the table.
-
-    Deleted files do not lower a sequence number: gaps are normal, repeats are not (format.md §7.2).
+    Which snapshot that is true of, its owner says (`commit/table_cache.py`). It grows with the partitions
+    touched, up to a bound, never with the table. Deleted files do not lower a sequence number: gaps are
+    normal, repeats are not (format.md §7.2).
     """
 
     MAX_PARTITIONS: Final = 20_000
 
-    def __init__(self, manifests: ManifestStore, types: Sequence[DataType]) -> None:
-        self._manifests = manifests
-        self._types = tuple(types)
-        self._position: _Position = _EMPTY_TABLE
+    def __init__(self) -> None:
         self._sequences: dict[bytes, dict[int, int]] = {}
         self._totals: dict[bytes, int] = {}
         self._depths: dict[tuple[bytes, int], int] = {}
 
-    def load(
-        self,
-        snapshot: Snapshot | None,
-        partitions: Collection[bytes],
-        metas: Sequence[ManifestFileMeta] | None = None,
-    ) -> None:
-        """Makes these partitions known as of the snapshot (None: the table is empty).
+    @property
+    def partitions(self) -> Collection[bytes]:
+        """The partitions that are known."""
+        return self._sequences.keys()
 
-        Reads manifests only for partitions that are not known yet. `metas` are all manifests of the
-        snapshot, where the caller has them. Raises `BucketCountChanged` where a partition already has
-        files for different bucket counts, `CorruptMetadata`.
-        """
-        position = _position(snapshot)
-        if position != self._position:
-            self.forget()
-            self._position = position
+    def missing(self, partitions: Collection[bytes]) -> list[bytes]:
+        """Those of the partitions that are not known. Forgets all others where they are too many together."""
         missing = [one for one in dict.fromkeys(partitions) if one not in self._sequences]
-        if not missing:
-            return
-        if len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
+        if missing and len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
             self.forget()
-            self._position = position
-            missing = list(dict.fromkeys(partitions))
-        live: list[ManifestEntry] = []
-        if snapshot is not None:
-            if metas is None:
-                metas = self._manifests.base_and_delta(snapshot)
-            live = live_files(self._manifests, metas, self._types, missing)
-        sequences: dict[bytes, dict[int, int]] = {one: {} for one in missing}
+            return list(dict.fromkeys(partitions))
+        return missing
+
+    def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
+        """Makes partitions known by their live files. Raises `BucketCountChanged` where one has files for
+        different bucket counts; nothing more is known then."""
+        entries = list(live)
+        sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
-        _absorb(sequences, totals, live)
-        for entry in live:
+        _absorb(sequences, totals, entries)
+        for entry in entries:
             self._count_depth(entry)
         self._sequences |= sequences
         self._totals |= totals
 
-    def max_sequence(self, partition: bytes, bucket: int) -> int:
-        """The largest sequence number of the bucket's files, −1 if it has none.
+    def take(self, entries: Iterable[ManifestEntry]) -> None:
+        """Takes in the entries of a commit; those of partitions that are not known are passed over. Raises
+        `BucketCountChanged`, and must then be forgotten."""
+        known = [entry for entry in entries if entry.partition in self._sequences]
+        _absorb(self._sequences, self._totals, known)
+        for entry in known:
+            self._count_depth(entry)
 
-        Raises `KeyError` for a partition that `load` has not made known.
-        """
+    def max_sequence(self, partition: bytes, bucket: int) -> int:
+        """The largest sequence number of the bucket's files, −1 if it has none. Raises `KeyError` for a
+        partition that is not known."""
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
@@ -152,66 +135,22 @@ class BucketIndex:
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count the partition's files were written for, None if it has none.
-
-        Raises `KeyError` for a partition that `load` has not made known.
-        """
+        """The bucket count the partition's files were written for, None if it has none. Raises `KeyError` for
+        a partition that is not known."""
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)
 
-    def advance(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> None:
-        """Moves over a commit of our own, whose entries these are, made on top of the position.
-
-        Partitions that are not known stay so. An OVERWRITE, or a snapshot that does not follow on the
-        position, makes it forget.
-        """
-        if snapshot.id != self._position[0] + 1 or snapshot.commit_kind is CommitKind.OVERWRITE:
-            self.forget()
-        else:
-            self._take(entries)
-        self._position = _position(snapshot)
-
-    def follow(self, window: Window) -> None:
-        """Moves over the snapshots others published since, reading their deltas.
-
-        A gap or an OVERWRITE, which may replace files without a delta that says so (R3.4), makes it
-        forget. Raises `CorruptMetadata`.
-        """
-        if not window.snapshots:
-            if not window.complete:
-                self.forget()
-            return
-        first, last = window.snapshots[0], window.snapshots[-1]
-        replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in window.snapshots)
-        if not window.complete or replaced or first.id != self._position[0] + 1:
-            self.forget()
-        for snapshot in window.snapshots if self._sequences else ():
-            for meta in self._manifests.delta(snapshot):
-                self._take(self._manifests.read(meta))
-        self._position = _position(last)
-
     def forget(self) -> None:
         """Knows nothing any more, as if new."""
-        self._position = _EMPTY_TABLE
         self._sequences.clear()
         self._totals.clear()
         self._depths.clear()
-
-    def _take(self, entries: Iterable[ManifestEntry]) -> None:
-        known = [entry for entry in entries if entry.partition in self._sequences]
-        _absorb(self._sequences, self._totals, known)
-        for entry in known:
-            self._count_depth(entry)
 
     def _count_depth(self, entry: ManifestEntry) -> None:
         if entry.file.level == 0:
             where = (entry.partition, entry.bucket)
             self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)
-
-
-def _position(snapshot: Snapshot | None) -> _Position:
-    return _EMPTY_TABLE if snapshot is None else (snapshot.id, snapshot.nonce)
 
 
 def _absorb(

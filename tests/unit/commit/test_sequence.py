@@ -10,7 +10,8 @@ import pytest
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.request import Published
-from paimon_stream.commit.sequence import MAX_SEQUENCE, Numbering
+from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.table_cache import MAX_SEQUENCE
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage

@@ -1,0 +1,281 @@
+"""What a committer knows of its table from attempt to attempt and from commit to commit, so that a commit
+costs what it changes and not what the table holds (semantics.md §3.4).
+
+All of it is true of one snapshot, the *position*: the buckets and the files of the partitions that were asked
+for, and the largest sequence number of the table. Whoever asks names the snapshot that it wants to know
+about; the position moves there first, over the deltas of the snapshots that others have published since, and
+each of them is read once for all. `advance` moves it over a commit of our own, `forget` ends all knowledge.
+
+Invariants: what is known moves as a whole or is forgotten; it moves only over deltas that are seen whole and
+in one lineage; an OVERWRITE by others, which may replace files without a delta that says so (R3.4), makes it
+forget buckets and files. Partitions that no commit touches are never looked into, and what is kept has a
+bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from paimon_stream.commit.base_files import KnownFiles
+from paimon_stream.commit.plan import Base
+from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
+from paimon_stream.options import CONFLICT_DETECTION
+from paimon_stream.table.live import BucketIndex, live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["MAX_SEQUENCE", "TableCache", "highest_of", "told_number"]
+
+MAX_SEQUENCE: Final = "paimon-stream.max-sequence"
+"""The property of a snapshot that tells the largest sequence number of the table."""
+
+_MOST_WALKED: Final = 200
+"""So many snapshots' deltas are read at most in place of the table's manifests."""
+
+_Bucket = tuple[bytes, int]
+
+
+class TableCache:
+    """What one committer knows of one table."""
+
+    MAX_FILES: Final = 200_000
+    """So many files are kept from one commit to the next, at most."""
+
+    def __init__(self, table: Table, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
+        self._snapshots = snapshots
+        self._manifests = manifests
+        self._types = table.partition_types
+        self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
+        self._own: Base | None = None
+        self._at: Snapshot | None = None
+        self._buckets = BucketIndex()
+        self._files: dict[bytes, KnownFiles] = {}
+        self._files_of: object = None
+        self._highest: int | None = None
+        self._added: dict[str, Mapping[_Bucket, int]] = {}
+
+    # -- moving -------------------------------------------------------------------------------------
+
+    def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
+        """Moves over a commit of our own: `published` was made on the base with these entries. What is known
+        of an earlier snapshot than the base stays as it is, to be brought forward when it is asked for."""
+        self._own = published
+        self._added.clear()
+        self._files_of = None
+        if not self._keeps_files or sum(map(len, self._files.values())) > self.MAX_FILES:
+            self._files = {}
+        snapshot = published.snapshot
+        if self._at != base.snapshot or snapshot is None:
+            return
+        if snapshot.commit_kind is CommitKind.OVERWRITE:
+            self._buckets.forget()
+        else:
+            self._buckets.take(entries)
+        for entry in entries:
+            if entry.partition in self._files:
+                self._files[entry.partition].replay(entry)
+        if self._highest is not None:
+            self._highest = max(self._highest, highest_of(entries))
+        self._at = snapshot
+
+    def forget(self) -> None:
+        """Knows nothing any more, as if new."""
+        self._own = self._at = None
+        self._drop()
+        self._added.clear()
+
+    def _drop(self) -> None:
+        self._buckets.forget()
+        self._files, self._files_of, self._highest = {}, None, None
+
+    def _move(self, latest: Snapshot | None) -> None:
+        """Brings what is known to that snapshot, or forgets it. Raises `StorageError`."""
+        if latest == self._at:
+            return
+        if self._buckets.partitions or self._files or self._highest is not None:
+            try:
+                known = self._follow(latest)
+            except (NotFound, CorruptMetadata):
+                known = False  # it expired while it was read; or whoever reads it anew says what is broken
+            if not known:
+                self._drop()
+        self._at = latest
+
+    def _follow(self, latest: Snapshot | None) -> bool:
+        """Takes in what was committed since; False where that cannot be seen whole, in one lineage."""
+        since = self._since(latest)
+        if since is None or latest is None:
+            return False
+        told = told_number(latest)
+        replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
+        if replaced:
+            self._buckets.forget()
+            self._files = {}
+        highest = self._highest
+        if highest is not None:
+            adds = () if told is not None else since
+            highest = max([highest, *(number for one in adds for number in self.added(one).values())])
+        files = {partition: known.copy() for partition, known in self._files.items()}
+        entries = self._entries(since, {*files, *self._buckets.partitions})
+        for entry in entries:
+            if entry.partition in files:
+                files[entry.partition].replay(entry)
+        try:
+            self._buckets.take(entries)
+        except BucketCountChanged:
+            self._buckets.forget()  # who asks for that partition reads it anew, and says so
+        self._files = files
+        self._highest = highest if told is None or highest is None else told
+        return True
+
+    def _since(self, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
+        """The snapshots from the position to the latest, where all are there and the position is still what
+        they follow on; None else."""
+        at = self._at
+        if latest is None or (at is not None and latest.id <= at.id):
+            return None
+        if at is not None:
+            kept = self._snapshots.find(at.id)
+            if kept is None or kept.nonce != at.nonce:
+                return None
+        window = self._snapshots.window(0 if at is None else at.id, latest.id)
+        return window.snapshots if window.complete else None
+
+    def _entries(self, since: Iterable[Snapshot], partitions: Collection[bytes]) -> list[ManifestEntry]:
+        """The entries of those partitions in the snapshots' deltas, in their order."""
+        if not partitions:
+            return []
+        wanted = PartitionFilter(self._types, rows=partitions)
+        return [
+            entry
+            for snapshot in since
+            for meta in self._manifests.delta(snapshot)
+            if wanted.may_be_in(meta.partition_stats)
+            for entry in self._manifests.read_of(meta, wanted)
+        ]
+
+    # -- our own last commit, manifests --------------------------------------------------------------
+
+    @property
+    def last(self) -> SnapshotRef | None:
+        """The last snapshot of our own, None where it was forgotten."""
+        own = None if self._own is None else self._own.snapshot
+        return None if own is None else SnapshotRef.of(own)
+
+    def base(self, latest: Snapshot | None) -> Base:
+        """The snapshot with its manifests; those of our own last one are known without reading. Raises
+        `CorruptMetadata`, `StorageError`."""
+        if latest is None:
+            return Base(snapshot=None, metas=())
+        if self._own is not None and self._own.snapshot == latest:
+            return self._own
+        return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
+
+    # -- buckets and files --------------------------------------------------------------------------
+
+    @property
+    def buckets(self) -> BucketIndex:
+        """What is known of buckets now."""
+        return self._buckets
+
+    def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
+        """The buckets of these partitions at the base, and of others that are known.
+
+        Raises `BucketCountChanged` where a partition has files for different bucket counts,
+        `CorruptMetadata`, `StorageError`.
+        """
+        self._move(base.snapshot)
+        missing = self._buckets.missing(partitions)
+        if missing:
+            self._buckets.add(missing, live_files(self._manifests, base.metas, self._types, missing))
+        return self._buckets
+
+    def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
+        """The files of these partitions at the base; not to be changed, nor kept.
+
+        What another commit has read is read anew, unless the table's `conflict-detection-mode` is
+        `row_incremental`. Raises `CorruptMetadata`, `StorageError`, and knows then what it knew before.
+        """
+        if not self._keeps_files and self._files_of is not commit:
+            self._files = {}
+        self._files_of = commit
+        self._move(base.snapshot)
+        fresh = {partition: KnownFiles() for partition in frozenset(partitions) - self._files.keys()}
+        if fresh:
+            wanted = PartitionFilter(self._types, rows=fresh.keys())
+            for meta in base.metas:
+                if wanted.may_be_in(meta.partition_stats):
+                    for entry in self._manifests.read_of(meta, wanted):
+                        fresh[entry.partition].replay(entry)
+        self._files |= fresh
+        return KnownFiles.of([self._files[partition] for partition in partitions])
+
+    # -- sequence numbers ---------------------------------------------------------------------------
+
+    def knows_highest(self, latest: Snapshot | None) -> bool:
+        """Whether the number at that snapshot is known, or told by the snapshot itself."""
+        if latest is None or told_number(latest) is not None:
+            return True
+        return self._highest is not None and self._at is not None and self._at.id <= latest.id
+
+    def highest_at(self, latest: Snapshot | None) -> int:
+        """The largest sequence number of the table at a snapshot, -1 where there is none. Raises `NotFound`,
+        `CorruptMetadata`, `StorageError`."""
+        if latest is None:
+            return -1
+        self._move(latest)
+        if self._highest is None:
+            self._highest = self._found(latest)
+        return self._highest
+
+    def added(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
+        """The largest number that a snapshot has added to each bucket; read once between two commits of our
+        own. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+        found = self._added.get(snapshot.nonce)
+        if found is None:
+            highest: dict[_Bucket, int] = {}
+            for meta in self._manifests.delta(snapshot):
+                for entry in self._manifests.read(meta):
+                    if entry.kind is FileKind.ADD:
+                        where, number = (entry.partition, entry.bucket), entry.file.max_sequence_number
+                        highest[where] = max(number, highest.get(where, number))
+            found = self._added[snapshot.nonce] = highest
+        return found
+
+    def _found(self, latest: Snapshot) -> int:
+        """Walks down to a snapshot that tells its number, then takes in the deltas above it; reads the whole
+        table where there is none."""
+        above: list[Snapshot] = []
+        for snapshot in self._snapshots.walk_down(latest.id):
+            known = told_number(snapshot)
+            if known is None:
+                above.append(snapshot)
+                known = -1 if snapshot.id == 1 else None
+            if known is not None:
+                try:
+                    return max([known, *(number for one in above for number in self.added(one).values())])
+                except (NotFound, CorruptMetadata):
+                    break  # one of them has expired meanwhile
+            if len(above) == _MOST_WALKED:
+                break
+        entries = (
+            entry for meta in self._manifests.base_and_delta(latest) for entry in self._manifests.read(meta)
+        )
+        return highest_of(entries)
+
+
+def told_number(snapshot: Snapshot) -> int | None:
+    """The largest sequence number that a snapshot's own properties tell."""
+    text = snapshot.properties.get(MAX_SEQUENCE, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def highest_of(entries: Iterable[ManifestEntry]) -> int:
+    """The largest sequence number of added files, -1 without any."""
+    added = (entry.file.max_sequence_number for entry in entries if entry.kind is FileKind.ADD)
+    return max(added, default=-1)
