@@ -9,9 +9,16 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
 from paimon_stream.format.journal_entry import JournalEntry
-from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.consumers import consumers, remove_consumer, write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
@@ -19,7 +26,7 @@ from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, tagged_until
 from paimon_stream.options import Options
-from paimon_stream.storage.faults import Fault, FaultyStorage
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.references import NameSet
@@ -391,3 +398,44 @@ def test_errors_of_tags_and_expiry_name_the_table() -> None:
             call()
         assert bench.storage.location in raised.value.message
         assert raised.value.context["table"] == bench.storage.location
+
+
+def killed(bench: Bench) -> None:
+    """An expiry that died after its first delete, that of snapshot 1."""
+    fault = Fault(at=1, verb="delete", moment=Moment.AFTER, stop=True)
+    with pytest.raises(Killed):
+        expire(bench, 1, storage=FaultyStorage(bench.storage, [fault]))
+    assert bench.storage.exists("_paimon_stream/expiring-1")
+
+
+def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(bench: Bench) -> None:
+        bench.storage.write("_paimon_stream/expiring-1", b"half a no")
+
+    def followed_by_another(bench: Bench) -> None:
+        other = replace(bench.snapshots.get(2), delta_manifest_list="manifest-list-other")
+        bench.storage.write("snapshot/snapshot-2", encode_snapshot(other))
+
+    def followed_by_none(bench: Bench) -> None:
+        bench.storage.delete("snapshot/snapshot-2")
+
+    for change in (broken, followed_by_another, followed_by_none):
+        bench = grown(4)
+        held = bench.metadata_of(1)
+        killed(bench)
+        change(bench)
+        caplog.clear()
+        expire(bench, 9, 9)
+        assert "expiry of snapshot 1 was cut short" in caplog.text
+        assert bench.storage.list_files("_paimon_stream") == []
+        assert held <= bench.metadata_files()
+
+
+def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    bench = grown(4)
+    full = [Fault(at=n, verb="write", path="expiring", error=NoSpace) for n in range(1, 4)]
+    assert expire(bench, 1, storage=FaultyStorage(bench.storage, full)).snapshots == (1, 2, 3)
+    assert "expires without a note" in caplog.text
+    bench.audit([f"f{number}" for number in range(4)], orphans=True)
