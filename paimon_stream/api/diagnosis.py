@@ -13,7 +13,7 @@ from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.evidence import FirstJudgement
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
 
-__all__ = ["Diagnosis", "cure_of", "in_words", "named", "of_checkpoint_kind"]
+__all__ = ["Diagnosis", "cure_of", "in_words", "of_checkpoint_kind"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +132,3 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
         f"{cures[option]}. Or let the stream continue, for one start: PaimonSink(…, options={{{option!r}: "
         "'continue'}). See docs/operations.md."
     )
-
-
-def named(known: tuple[Writer, ...]) -> str:
-    """The streams of the table in a sentence, with their checkpoints."""
-    if not known:
-        return "No stream has written to this table."
-    each = [f"{one.user} with checkpoint {one.checkpoint or 'unknown'}" for one in known[:5]]
-    more = f"; and {len(known) - 5} more" if len(known) > 5 else ""
-    return f"The streams of this table are: {'; '.join(each)}{more}."

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, named, of_checkpoint_kind
+from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, of_checkpoint_kind
 from paimon_stream.api.earlier_columns import judge_columns
 from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.errors import (
@@ -254,7 +254,7 @@ class _Doctor:
             "has left no trace in this table"
         )
         if diagnosis.verdict == TableReplaced.__name__:
-            return replace(diagnosis, known=known, notes=(f"{who}. {named(known)}",))
+            return replace(diagnosis, known=known, notes=(f"{who}.",))
         refused = diagnosis.cure is not None
         would = (
             "" if refused else f" The sink would write batch {diagnosis.batch} here, without those before it."
@@ -263,7 +263,7 @@ class _Doctor:
             diagnosis,
             option=None,
             known=known,
-            explanation=f"{who}: it is a stream into another table.{would} {named(known)}",
+            explanation=f"{who}: it is a stream into another table.{would}",
             cure="Give the checkpoint of a stream of this table, or the table of this stream. Do not let it "
             "continue: rows of another stream would come into this table.",
         )
@@ -274,7 +274,7 @@ class _Doctor:
         known = self._known(diagnosis.user)
         if diagnosis.cure is not None:
             return replace(diagnosis, explanation=f"{why} {diagnosis.explanation}", known=known)
-        return replace(diagnosis, explanation=f"{why} {named(known)}", cure=cure, known=known)
+        return replace(diagnosis, explanation=why, cure=cure, known=known)
 
     def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
         return Diagnosis(

@@ -110,7 +110,7 @@ def _told(one: Diagnosis) -> list[Part]:
         last = f"{one.last_batch} (snapshot {one.last_snapshot}, {moment(one.last_millis)})"
         if one.last_query_id not in (None, one.query_id):
             last += f", written by query {one.last_query_id}"
-    elif one.query_id is None and not one.checkpoint:
+    elif one.batch is None:
         last = "-"
     pairs: list[tuple[str, object]] = [
         ("stream", one.user if one.query_id or one.batch is None else "a new one"),
@@ -123,7 +123,7 @@ def _told(one: Diagnosis) -> list[Part]:
     ]
     others: list[Part] = []
     if one.known and not one.safe:
-        others = ["", "Streams of this table:", Listing(_KNOWN, one.known, "")]
+        others = ["", "The streams of this table:", Listing(_KNOWN, one.known, "")]
     cure: list[Part] = [] if one.cure is None else [f"What to do: {one.cure}"]
     notes: list[Part] = [f"Note: {note}" for note in one.notes]
     return [Lines(pairs), one.explanation, *notes, *cure, *others]
