@@ -1,7 +1,7 @@
 """The command line `paimon-stream`, also `python -m paimon_stream`; its page is `docs/cli.md`.
 
 Importing this costs nothing and needs neither click nor rich: both are loaded by `main`, and what a
-command needs is loaded when that command is called. Nothing here ever imports pyspark.
+command needs is loaded when that command is called. Only `doctor` imports pyspark, to judge a changed schema.
 """
 
 from __future__ import annotations

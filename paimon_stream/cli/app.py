@@ -5,6 +5,7 @@ A command's module is imported when the command is called, so that `--help` is q
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -60,6 +61,14 @@ class _Commands(click.Group):
         module = importlib.import_module(f"paimon_stream.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = [] if args[0] in COMMANDS else difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if near:
+            ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -23,7 +23,7 @@ from paimon_stream.cli.exits import DEFECT, DRY_RUN, code_of
 from paimon_stream.cli.output import Answer, Part, say, show
 from paimon_stream.cli.text import jsonable
 from paimon_stream.cli.wording import in_commands
-from paimon_stream.errors import PaimonStreamError
+from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
@@ -46,7 +46,17 @@ class Session:
     @cached_property
     def raw(self) -> Table:
         """The table as functions of lower layers take it. Raises `NotFound` where there is none."""
-        return load_table(self.storage)
+        try:
+            return load_table(self.storage)
+        except NotFound:
+            location = self.storage.location
+            folder, _, name = location.rpartition("/")
+            if name and location.startswith("/") and open_storage(folder or "/").exists(name):
+                raise NotFound(
+                    f"{location} is a file. Give the table's own folder, <warehouse>/<database>.db/<table>.",
+                    table=location,
+                ) from None
+            raise
 
     @property
     def table(self) -> PaimonTable:
@@ -149,10 +159,15 @@ def _refused(location: str, error: PaimonStreamError) -> Answer:
     code = code_of(error)
     kind = type(error).__name__
     facts = {key: value for key, value in jsonable(error.context).items() if value not in (None, [])}
-    said = {key: value for key, value in facts.items() if str(value) not in error.message}
+    said = {key: value for key, value in facts.items() if not _is_said(value, error.message)}
     more = f" ({', '.join(f'{key}: {value}' for key, value in said.items())})" if said else ""
     say(f"{kind}: {in_commands(error.message)}{more}")
     return Answer(document=_error_json(location, kind, error.message, facts, code), code=code)
+
+
+def _is_said(fact: object, message: str) -> bool:
+    """Whether a message names the fact, or one of a list of facts: it may name the first of many."""
+    return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 
 def _error_json(

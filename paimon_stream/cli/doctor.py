@@ -73,7 +73,7 @@ def doctor(
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     found = examine(
-        session.storage,
+        session.raw.storage,
         checkpoint=checkpoint,
         user=user,
         names=names,

@@ -1,6 +1,8 @@
 """Renders `docs/cli.md` from the commands.
 
-python -m paimon_stream.cli.page > docs/cli.md
+python -m paimon_stream.cli.page tests/golden > docs/cli.md
+
+What it shows as answers is what the commands answer about tables in that folder.
 """
 
 from __future__ import annotations
@@ -8,35 +10,64 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import click
+from click.testing import CliRunner
 
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.cli.app import COMMANDS, cli
+from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.exits import MEANING
+from paimon_stream.cli.layout import listing_lines
+from paimon_stream.cli.snapshots import COLUMNS
 
 __all__ = ["render"]
 
 _START: Final = """\
 # Command line
 
-<!-- Generated: python -m paimon_stream.cli.page > docs/cli.md -->
+<!-- Generated: python -m paimon_stream.cli.page tests/golden > docs/cli.md -->
 
     pip install '.[cli]'                                       # in a checkout
     paimon-stream snapshots /data/warehouse/shop.db/orders     # or: python -m paimon_stream snapshots …
 
-`TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. Spark is not needed.
+`TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. Spark does not run, and
+PySpark is needed only where `doctor` judges a schema that has changed.
 
-- The answer is on standard output, everything else (errors, warnings, progress) on standard error.
+- The answer goes to standard output; errors, warnings and progress go to standard error.
 - `--json` makes the answer one JSON document. Its keys are stable: none is renamed or removed, new ones may
-  come. It begins with `table`. Where the command fails, it is `{"table": …, "error": {"type", "message",
-  "facts", "exit_code"}}`, unless the command line itself is wrong. Sizes are bytes; times are ISO 8601 in
-  UTC, and epoch milliseconds where the key ends in `millis`.
-- What changes something that is there shows what it would do, and does it with `--yes`.
-- Long work shows a bar with rate and time left on a terminal, else a line every 5 seconds.
-- Ctrl-C is safe at any point: a commit is there as a whole or not at all, and what a clean-up has not deleted
-  stays for the next one.
-- `--storage-option KEY=VALUE` passes options to the storage, `--debug` shows the traceback of an error.
+  come. It begins with `table`. Where the command fails, the document is `{"table": …, "error": {"type",
+  "message", "facts", "exit_code"}}`, unless the command line itself is wrong. Sizes are bytes; times are
+  ISO 8601 in UTC, and epoch milliseconds where the key ends in `millis`.
+- A command that changes or deletes something shows what it would do, and does it only with `--yes`.
+- Long work shows a bar with rate and time left on a terminal, otherwise a line every 5 seconds.
+- Ctrl-C is safe at any point: a commit is there as a whole or not at all, and files that a clean-up has not
+  deleted stay for the next one.
+- `--storage-option KEY=VALUE` sets an option of the storage, `--debug` shows the traceback of an error.
+
+## Tables and columns
+
+A list is a table where the terminal is wide enough for it. Where it is not, each row is a block of lines:
+
+{block}
+Into a file or a pipe each row is one line, however wide. `--columns` chooses the columns and their order, by
+the names of the titles or of the JSON keys; `--columns all` shows all of them. `--help` of a command lists
+its columns. `--json` always has all columns.
+
+A partition is written as `dt=2026-11-21,hour=7`, and shown so that it can be typed again. NULL is the missing
+value. A text stands in double quotes, as in JSON, where it holds anything but letters, digits, spaces and the
+signs `-_.:+@`: `region="a, b"`. The shell needs quotes of its own around these: `'region="a, b"'`.
+
+## Completion
+
+The shells bash (4.4 or later), zsh and fish complete commands, options, folders, and the users, tags,
+snapshots and columns of the table that is already on the line. For the running shell:
+
+    eval "$(_PAIMON_STREAM_COMPLETE=bash_source paimon-stream)"       # bash: in ~/.bashrc
+    eval "$(_PAIMON_STREAM_COMPLETE=zsh_source paimon-stream)"        # zsh: in ~/.zshrc
+    _PAIMON_STREAM_COMPLETE=fish_source paimon-stream | source        # fish: in ~/.config/fish/config.fish
 
 ## Exit codes
 
@@ -46,10 +77,46 @@ _START: Final = """\
 _SHARED: Final = ("--columns", "--storage-option", "--json", "--debug")
 
 
-def render() -> str:
-    """The whole page, in Markdown."""
+_ANSWERS: Final = {
+    "snapshots": "append_partitioned",
+    "partitions": "append_partitioned",
+    "files --limit 2": "append_partitioned",
+    "manifests": "append_partitioned",
+    "stats": "pk_updates",
+    "schema": "pk_updates",
+    "options": "pk_updates",
+    "query": "append_partitioned",
+    "verify": "append_partitioned",
+    "rollback": "append_partitioned",
+}
+"""What is shown as a command's answer: with these options, of this table."""
+
+_ARGUMENTS: Final = {"rollback": ["1"]}
+
+
+def render(tables: Path) -> str:
+    """The whole page, in Markdown; answers are those about the tables in the folder."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANING.items())
-    return _START + codes + "".join(_command(name, command) for name, command in _commands())
+    start = _START.replace("{block}", _block(tables)) + codes
+    return start + "".join(_command(name, command, tables) for name, command in _commands())
+
+
+def _block(tables: Path) -> str:
+    table = PaimonTable.load(str(tables / "append_partitioned" / "db.db" / "t"))
+    newest = table.latest_snapshot()
+    lines = listing_lines(Listing(COLUMNS, [newest], ""), 60)
+    return "".join(f"    {line.plain}\n" for line in lines)
+
+
+def _answer(name: str, tables: Path) -> str:
+    """What the command answers on a terminal that is wide enough; empty for one without an example."""
+    for asked, table in _ANSWERS.items():
+        called, *options = asked.split()
+        if called == name:
+            location = str(tables / table / "db.db" / "t")
+            shown = CliRunner().invoke(cli, [name, *options, location, *_ARGUMENTS.get(name, [])]).stdout
+            return "".join(f"    {line}".rstrip() + "\n" for line in shown.splitlines())
+    return ""
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
@@ -62,7 +129,7 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
             yield name, command
 
 
-def _command(name: str, command: click.Command) -> str:
+def _command(name: str, command: click.Command, tables: Path) -> str:
     context = click.Context(command, info_name=f"paimon-stream {name}")
     usage = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
     text, _, example = inspect.cleandoc(command.help or "").partition("\n\n\b\nExample:\n")
@@ -72,6 +139,9 @@ def _command(name: str, command: click.Command) -> str:
         if isinstance(one, click.Option) and one.opts[0] not in _SHARED
     ]
     parts = [f"\n## `{name} {usage}`\n", text, f"\n    {example.strip()}\n"]
+    answer = _answer(name, tables)
+    if answer:
+        parts.append(f"It answers, for example:\n\n{answer}")
     if own:
         parts.append("| option | |\n|---|---|")
         parts += [f"| `{_cell(option)}` | {_cell(said)} |" for option, said in own]
@@ -92,4 +162,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(render(Path(sys.argv[1])))

@@ -19,7 +19,7 @@ from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["nobody", "snapshot_json", "snapshots"]
+__all__ = ["COLUMNS", "nobody", "snapshot_json", "snapshots"]
 
 
 def _batch(one: Snapshot) -> int | None:
@@ -42,7 +42,7 @@ def _properties(one: Snapshot) -> str | None:
     return ", ".join(f"{key}={value}" for key, value in one.properties.items()) or None
 
 
-_COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
+COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("id", lambda one: one.id, ident=True),
     Column("time", lambda one: iso(one.time_millis), text=lambda one: moment(one.time_millis)),
     Column("time_millis", lambda one: one.time_millis, ident=True, extra=True),
@@ -68,11 +68,12 @@ _COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
 )
+"""A snapshot as all commands show it."""
 
 
 @table_command(
     example="snapshots --limit 5 /data/warehouse/shop.db/orders",
-    columns=_COLUMNS,
+    columns=COLUMNS,
     params=(
         click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of snapshots."),
         click.Option(["--user"], shell_complete=users, help="List only the snapshots of this commit user."),
@@ -89,7 +90,7 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
     empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
     return Answer(
         document=session.document(snapshots=[snapshot_json(one) for one in found], damaged=list(damaged)),
-        parts=[Listing(_COLUMNS, found, empty)],
+        parts=[Listing(COLUMNS, found, empty)],
         code=BROKEN if damaged else OK,
     )
 
@@ -128,4 +129,4 @@ def _newest_first(
 
 def snapshot_json(one: Snapshot) -> dict[str, Any]:
     """A snapshot as all commands give it."""
-    return json_of(_COLUMNS, one)
+    return json_of(COLUMNS, one)

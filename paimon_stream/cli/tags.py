@@ -55,7 +55,7 @@ def tag_list(session: Session) -> Answer:
     ),
 )
 def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
-    """Keeps a snapshot under a name: its files do not expire while the tag is there."""
+    """Keeps a snapshot under a name. Its files do not expire while the tag is there."""
     kept = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, kept)
     return Answer(

@@ -434,6 +434,30 @@ def test_what_the_table_refuses_is_1_or_3(table: Path) -> None:
     assert "hunter2" not in run("snapshots", table, "--storage-option", "secret=hunter2").output
 
 
+@pytest.mark.parametrize("command", [name for name, _ in every_command()])
+def test_a_file_is_no_table(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "orders"
+    file.write_text("x")
+    result = run(command, file, *CHANGING.get(command, ["name"] if command == "tag create" else []))
+    assert result.exit_code == 3
+    (line,) = result.stderr.splitlines()
+    assert f"{file} is a file." in line
+
+
+def test_a_warehouse_names_its_tables_once(table: Path) -> None:
+    (line,) = run("stats", table.parent.parent).stderr.splitlines()
+    assert line.count(str(table)) == 1
+    assert (
+        len(json.loads(run("stats", table.parent.parent, "--json").stdout)["error"]["facts"]["tables"]) == 1
+    )
+
+
+def test_a_mistyped_command_names_the_near_one() -> None:
+    result = CliRunner().invoke(cli, ["snapshot", "t"])
+    assert result.exit_code == 2
+    assert "Did you mean 'snapshots'?" in result.stderr
+
+
 def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
     assert "Traceback" not in run("stats", tmp_path).stderr
     assert "Traceback" in run("stats", tmp_path, "--debug").stderr
@@ -491,7 +515,9 @@ def test_help_of_a_command_has_an_example_and_needs_no_table(command: str) -> No
 
 def test_the_page_is_what_the_commands_say() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
-    assert page == render(), "run: python -m paimon_stream.cli.page > docs/cli.md"
+    assert page == render(ROOT / "tests" / "golden"), (
+        "run: python -m paimon_stream.cli.page tests/golden > docs/cli.md"
+    )
     for command, _ in every_command():
         assert f"\n## `{command} TABLE" in page, command
 
