@@ -39,8 +39,9 @@ _SYNC_SIZE: Final = 16
 
 # Numbers of 14 bits: two bytes that more follow, and the one or two bytes at an end.
 _PAIR: Final = 1 << 14
-_MORE: Final = [(n & 0x7F | 0x8080 | n << 1 & 0x7F00).to_bytes(2, "little") for n in range(_PAIR)]
-_LAST: Final = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_PAIR)]
+_ONES: Final = [bytes((n,)) for n in range(256)]
+_MORE: Final = [low + high for high in _ONES[128:] for low in _ONES[128:]]
+_LAST: Final = _ONES[:128] + [low + high for high in _ONES[1:128] for low in _ONES[128:]]
 _DEFLATE_WINDOW: Final = -15
 
 

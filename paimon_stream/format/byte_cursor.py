@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from paimon_stream.errors import FormatError
 
-__all__ = ["ByteCursor"]
+__all__ = ["ByteCursor", "unzigzag"]
 
 
 class ByteCursor:
@@ -40,3 +40,8 @@ class ByteCursor:
                 return made
             if shift > 63:
                 raise FormatError(self.damaged)
+
+
+def unzigzag(number: int) -> int:
+    """A signed number from its zig-zag form."""
+    return (number >> 1) ^ -(number & 1)

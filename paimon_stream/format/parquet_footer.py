@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError
-from paimon_stream.format.byte_cursor import ByteCursor
+from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 
 __all__ = ["TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
 
@@ -104,13 +104,13 @@ class _Reader(ByteCursor):
         field = 0
         while (head := self._take(1)[0]) != _STOP:
             kind = head & 15
-            field = field + (head >> 4) if head >> 4 else _unzigzag(self._varint())
+            field = field + (head >> 4) if head >> 4 else unzigzag(self._varint())
             made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind))
         return made
 
     def _value(self, kind: int) -> Any:
         if kind in _INTEGERS:
-            return _unzigzag(self._varint())
+            return unzigzag(self._varint())
         match kind:
             case 1 | 2 | 3:
                 return self._take(1)
@@ -165,7 +165,3 @@ def _write_varint(out: bytearray, number: int) -> None:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
-
-
-def _unzigzag(number: int) -> int:
-    return (number >> 1) ^ -(number & 1)

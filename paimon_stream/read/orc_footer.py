@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
+from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 
 __all__ = ["TIMESTAMP_INSTANT", "OrcFooter", "OrcStripe", "OrcType", "Stream", "StripeFooter"]
 
@@ -91,7 +92,7 @@ class OrcFooter:
         end = size - 1 - tail[-1]
         if length > end:
             raise FormatError("it is cut off")
-        footer = Message(decompress(_read_at(source, end - length, length), codec))
+        footer = Message(plain_bytes(_read_at(source, end - length, length), codec))
         types = tuple(_type(Message(one)) for one in footer.all(4))
         if not types or any(child >= len(types) for one in types for child in one.children):
             raise FormatError("its types contradict each other")
@@ -119,7 +120,7 @@ class OrcFooter:
     def stripe_footer(self, source: Any, stripe: OrcStripe) -> StripeFooter:
         """Reads the footer of a stripe. Raises `FormatError`."""
         start = stripe.offset + stripe.index_length + stripe.data_length
-        message = Message(decompress(_read_at(source, start, stripe.footer_length), self.codec))
+        message = Message(plain_bytes(_read_at(source, start, stripe.footer_length), self.codec))
         streams, offset = [], stripe.offset
         for one in map(Message, message.all(1)):
             length = one.number(3)
@@ -133,7 +134,7 @@ class OrcFooter:
 
     def stream(self, source: Any, stream: Stream) -> bytes:
         """The content of a stream, decompressed. Raises `FormatError`."""
-        return decompress(_read_at(source, stream.offset, stream.length), self.codec)
+        return plain_bytes(_read_at(source, stream.offset, stream.length), self.codec)
 
 
 def _type(message: Message) -> OrcType:
@@ -155,7 +156,7 @@ def _statistics(footer: Message) -> Iterator[tuple[int, tuple[int, int]]]:
         # In the writer's zone (1, 2) or in UTC (3, 4): at most a day apart, which the caller allows for.
         for low, high in ((3, 4), (1, 2)):
             if ends.has(low) and ends.has(high):
-                yield column, (zigzag(ends.number(low)), zigzag(ends.number(high)))
+                yield column, (unzigzag(ends.number(low)), unzigzag(ends.number(high)))
                 break
 
 
@@ -169,7 +170,7 @@ def _read_at(source: Any, offset: int, length: int) -> bytes:
     return data
 
 
-def decompress(data: bytes, codec: str) -> bytes:
+def plain_bytes(data: bytes, codec: str) -> bytes:
     """The chunks of a stream or footer, each with a header of its length and whether it is compressed."""
     if codec == "none":
         return data
@@ -194,7 +195,7 @@ def _decompress(chunk: bytes, codec: str) -> bytes:
                 plain: bytes = pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
                 return plain
             case "snappy":
-                size = _varint(chunk, 0)[0]
+                size = Numbers(chunk).first()
                 if size > 64 * max(len(chunk), 1):
                     raise FormatError("a chunk claims a size that snappy cannot reach")
                 plain = pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True)
@@ -204,49 +205,46 @@ def _decompress(chunk: bytes, codec: str) -> bytes:
     raise UnsupportedFeature(f"its timestamps are compressed with {codec}")
 
 
-def zigzag(number: int) -> int:
-    """A signed number from its unsigned form."""
-    return (number >> 1) ^ -(number & 1)
+class Numbers(ByteCursor):
+    """Numbers of seven bits a byte, one after another."""
+
+    cut_off = "its footer is cut off"
+    damaged = "its footer is damaged"
+
+    def first(self) -> int:
+        """The first number."""
+        return self._varint()
+
+    def all(self) -> list[int]:
+        """All numbers."""
+        made = []
+        while self._at < len(self._data):
+            made.append(self._varint())
+        return made
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    made = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise FormatError("a number in it is damaged")
-        byte = data[at]
-        at += 1
-        made |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return made, at
-
-
-class Message:
+class Message(ByteCursor):
     """The fields of a protobuf message by number, as they stand. Raises `FormatError` for what is none."""
 
-    __slots__ = ("_fields",)
+    cut_off = "its footer is cut off"
+    damaged = "its footer is damaged"
 
     def __init__(self, data: bytes) -> None:
+        super().__init__(data)
         self._fields: dict[int, list[int | bytes]] = {}
-        at = 0
-        while at < len(data):
-            tag, at = _varint(data, at)
-            value: int | bytes
-            match tag & 7:
-                case 0:
-                    value, at = _varint(data, at)
-                case 1 | 5:
-                    width = 8 if tag & 7 == 1 else 4
-                    value, at = data[at : at + width], at + width
-                case 2:
-                    length, at = _varint(data, at)
-                    value, at = data[at : at + length], at + length
-                case _:
-                    raise FormatError("its footer is damaged")
-            if at > len(data):
-                raise FormatError("its footer is cut off")
-            self._fields.setdefault(tag >> 3, []).append(value)
+        while self._at < len(data):
+            tag = self._varint()
+            self._fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
+
+    def _value(self, kind: int) -> int | bytes:
+        match kind:
+            case 0:
+                return self._varint()
+            case 1 | 5:
+                return self._take(8 if kind == 1 else 4)
+            case 2:
+                return self._take(self._varint())
+        raise FormatError(self.damaged)
 
     def has(self, field: int) -> bool:
         """Whether the field is there."""
@@ -256,7 +254,7 @@ class Message:
         """The last value of a number, 0 if there is none."""
         found = self._fields.get(field, [0])[-1]
         if not isinstance(found, int):
-            raise FormatError("its footer is damaged")
+            raise FormatError(self.damaged)
         return found
 
     def data(self, field: int) -> bytes:
@@ -268,7 +266,7 @@ class Message:
         found = self._fields.get(field, [])
         made = [one for one in found if isinstance(one, bytes)]
         if len(made) != len(found):
-            raise FormatError("its footer is damaged")
+            raise FormatError(self.damaged)
         return made
 
     def numbers(self, field: int) -> list[int]:
@@ -278,8 +276,5 @@ class Message:
             if isinstance(one, int):
                 made.append(one)
                 continue
-            at = 0
-            while at < len(one):
-                value, at = _varint(one, at)
-                made.append(value)
+            made += Numbers(one).all()
         return made

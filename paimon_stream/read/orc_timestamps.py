@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, UnsupportedFeature
-from paimon_stream.format.byte_cursor import ByteCursor
-from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter, zigzag
+from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 from paimon_stream.read.zones import is_utc, offsets
 
 __all__ = ["decode_run_lengths", "read_timestamps"]
@@ -143,7 +143,7 @@ class _Runs(ByteCursor):
                 return self._repeat(head)
             case 1:
                 values = self._packed(*self._width_and_length(head))
-                return _unzigzag(values) if self._signed else values.astype(np.int64)
+                return _unzigzagged(values) if self._signed else values.astype(np.int64)
             case 2:
                 return self._patched(head)
             case _:
@@ -151,7 +151,7 @@ class _Runs(ByteCursor):
 
     def _repeat(self, head: int) -> Longs:
         value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
-        return np.full((head & 7) + 3, _wrapped(zigzag(value) if self._signed else value), np.int64)
+        return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
 
     def _width_and_length(self, head: int) -> tuple[int, int]:
         return _WIDTHS[head >> 1 & 31], self._length(head)
@@ -190,8 +190,8 @@ class _Runs(ByteCursor):
         code = head >> 1 & 31
         length = self._length(head)
         base = self._varint()
-        base = zigzag(base) if self._signed else base
-        step = zigzag(self._varint())
+        base = unzigzag(base) if self._signed else base
+        step = unzigzag(self._varint())
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
@@ -202,7 +202,7 @@ class _Runs(ByteCursor):
         return made
 
 
-def _unzigzag(values: npt.NDArray[np.uint64]) -> Longs:
+def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
     half = (values >> np.uint64(1)).astype(np.int64)
     made: Longs = half ^ -(values & np.uint64(1)).astype(np.int64)
     return made
