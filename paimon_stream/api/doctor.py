@@ -50,6 +50,9 @@ _NOT_PLANNED: Final = "not planned yet"
 _NEW_QUERY: Final = "new-query"
 """The id of the query that Spark will begin where a checkpoint has none yet: like no other."""
 
+_UNUSABLE: Final = (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE)
+"""What no batch can be read from, so that the sink's judgement cannot be asked for."""
+
 _NO_CHECKPOINT_KNOWN: Final = (
     "The table does not know where the stream's checkpoint is.",
     "Give the folder of its checkpoint.",
@@ -126,7 +129,7 @@ class _Doctor:
         self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]
     ) -> tuple[Diagnosis, ...]:
         kind, path = checkpoint.kind()
-        if kind in (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE):
+        if kind in _UNUSABLE:
             return (self._unusable(checkpoint.root, user, *of_checkpoint_kind(kind, path)),)
         query_id = checkpoint.query_id()
         users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
@@ -151,10 +154,10 @@ class _Doctor:
                 continue  # its checkpoint is that of a later query, which is known as well
             others = frozenset(one.user for one in self._registered if one.user != register.user)
             kind, path = checkpoint.kind()
-            if kind is Kind.QUERY:
-                found.append(self._of_sink(checkpoint, kind, register.user, others))
-            else:
+            if kind in _UNUSABLE:
                 found.append(self._unusable(checkpoint.root, register.user, *of_checkpoint_kind(kind, path)))
+            else:
+                found.append(self._of_sink(checkpoint, kind, register.user, others))
         return tuple(found)
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
@@ -277,6 +280,7 @@ class _Doctor:
         return replace(diagnosis, explanation=why, cure=cure, known=known)
 
     def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
+        last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
         return Diagnosis(
             user=user or "-",
             query_id=None,
@@ -285,6 +289,10 @@ class _Doctor:
             replayed=None,
             explanation=explanation,
             cure=cure,
+            last_batch=None if last is None else last.commit_identifier,
+            last_snapshot=None if last is None else last.id,
+            last_millis=None if last is None else last.time_millis,
+            last_query_id=None if last is None else Marks.of(last.properties).query_id,
             known=self._known(user),
         )
 
@@ -313,9 +321,7 @@ class _Doctor:
             # A commit user that is made of the query's id is another one for each query.
             earlier = marks.checkpoint == identity.checkpoint and str(marks.query_id) in snapshot.commit_user
             earlier = earlier and identity.query_id not in (None, marks.query_id)
-            if (
-                earlier or snapshot.commit_user == identity.user
-            ) and snapshot.commit_identifier != BATCH_IDENTIFIER:
+            if (earlier or snapshot.commit_user == identity.user) and _is_batch(snapshot):
                 return snapshot
         return None
 
@@ -326,6 +332,10 @@ class _Doctor:
             yield from self._snapshots.walk_down(0 if latest is None else latest.id)
         except PaimonStreamError:
             return  # the judgement meets it, too, and says so
+
+
+def _is_batch(snapshot: Snapshot) -> bool:
+    return snapshot.commit_identifier != BATCH_IDENTIFIER
 
 
 def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:

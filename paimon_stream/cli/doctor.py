@@ -108,9 +108,9 @@ def _told(one: Diagnosis) -> list[Part]:
     last = "none is left in the table"
     if one.last_batch is not None:
         last = f"{one.last_batch} (snapshot {one.last_snapshot}, {moment(one.last_millis)})"
-        if one.last_query_id not in (None, one.query_id):
+        if one.query_id is not None and one.last_query_id not in (None, one.query_id):
             last += f", written by query {one.last_query_id}"
-    elif one.batch is None:
+    elif one.user == "-":
         last = "-"
     pairs: list[tuple[str, object]] = [
         ("stream", one.user if one.query_id or one.batch is None else "a new one"),

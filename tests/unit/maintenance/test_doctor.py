@@ -468,11 +468,22 @@ def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_ow
     assert only == second
 
 
+def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will(query: Query) -> None:
+    query.run(2)
+    shutil.rmtree(query.checkpoint)
+    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (told.verdict, told.safe, told.batch) == ("CheckpointReset", False, 0)
+    assert "There is no checkpoint at" in told.explanation
+    assert (told.last_batch, told.last_snapshot, told.last_query_id) == (1, 2, "q1")
+
+
 def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe(query: Query) -> None:
     query.run(1)
     shutil.rmtree(query.checkpoint)
+    query.checkpoint.write_text("a file")
     (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
     assert (told.verdict, told.safe, told.batch) == ("unknown", False, None)
+    assert (told.last_batch, told.last_snapshot) == (0, 1)
     (told,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
     assert (told.verdict, told.checkpoint) == ("unknown", "s3://bucket/ck")
 
