@@ -86,7 +86,7 @@ _ANSWERS: Final = {
     "schema": "pk_updates",
     "options": "pk_updates",
     "query": "append_partitioned",
-    "verify": "append_partitioned",
+    "verify --sample 100": "append_partitioned",
     "rollback": "append_partitioned",
 }
 """What is shown as a command's answer: with these options, of this table."""
