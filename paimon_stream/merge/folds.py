@@ -15,8 +15,8 @@ __all__ = ["folded"]
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
-    """One value per key; `table` and `name` are for messages. Raises `InvalidData` for values taken back by
-    a function that cannot, `NumericOverflow`."""
+    """One value per key; `table` and `name` are for messages. Raises `InvalidData` for values
+    retracted by a function that cannot, `NumericOverflow`."""
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():

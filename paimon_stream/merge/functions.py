@@ -1,4 +1,4 @@
-"""The aggregate functions of this release: names, types they take, whether they take a value back."""
+"""The aggregate functions of this release: names, the types they take, whether they can retract a value."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fits(function: str, type_: DataType) -> bool:
 
 
 def cannot_retract(table: str, column: str, function: str) -> InvalidData:
-    """The error of a -U or -D row whose column cannot be taken back."""
+    """The error of a -U or -D row with a column whose value cannot be retracted."""
     return InvalidData(
         f"{table} has -U or -D rows, and column {column!r} is aggregated by {function!r}, which cannot take "
         f"a value back. Filter them out, or set fields.{column}.ignore-retract or ignore-delete to true.",
