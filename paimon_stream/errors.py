@@ -5,18 +5,15 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     PaimonStreamError
     ├ ConfigError                 fix the configuration and start again; nothing was written
     │  ├ InvalidOption            an option is unknown, malformed or contradicts another
-    │  ├ UnsupportedTable         the table is of a kind this release does not write
-    │  ├ UnsupportedFeature       the call or type asks for something this release does not do
+    │  ├ UnsupportedFeature       the table, call or type asks for something this release does not do
     │  ├ MissingExtra             an optional dependency is not installed
     │  └ IdentityUnknown          the streaming query cannot be told, so no commit user either
     ├ FormatError                 stop; bytes were read that cannot be understood, nothing was guessed
     │  ├ CorruptMetadata          a metadata file is missing, cut off or contradicts itself
     │  └ UnknownVersion           the bytes are of a version this release does not know
-    ├ SchemaError                 the rows do not fit the table; nothing was published
-    │  └ IncompatibleSchema       columns are missing, unknown, ambiguous or of another type
+    ├ IncompatibleSchema          columns are missing, unknown, ambiguous or of another type
     ├ InvalidData                 a value does not fit its column; nothing was published
-    │  ├ NullInNotNull            NULL in a NOT NULL column
-    │  ├ NullPrimaryKey           NULL in a primary key column
+    │  ├ NullInNotNull            NULL in a NOT NULL column, or in one of the primary key
     │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows, or than a folder name
     │  ├ NumericOverflow          outside the range of the column's type
     │  ├ BadRowKind               not one of +I, -U, +U, -D
@@ -86,14 +83,12 @@ __all__ = [
     "NotAtomic",
     "NotFound",
     "NullInNotNull",
-    "NullPrimaryKey",
     "NumericOverflow",
     "OutsidePartition",
     "PaimonStreamError",
     "PermissionDenied",
     "ReplayError",
     "SchemaChanged",
-    "SchemaError",
     "SequenceConflict",
     "SharedCheckpoint",
     "StorageError",
@@ -103,7 +98,6 @@ __all__ = [
     "Unavailable",
     "UnknownVersion",
     "UnsupportedFeature",
-    "UnsupportedTable",
     "ValueTooLong",
     "WriteInterrupted",
 ]
@@ -164,12 +158,8 @@ class InvalidOption(ConfigError):
     """An option is unknown, malformed or contradicts another one."""
 
 
-class UnsupportedTable(ConfigError):
-    """The table is of a kind that this release does not write."""
-
-
 class UnsupportedFeature(ConfigError):
-    """The call, type or option asks for something that this release does not do."""
+    """The table, call, type or option asks for something that this release does not do."""
 
 
 class MissingExtra(ConfigError):
@@ -192,12 +182,9 @@ class UnknownVersion(FormatError):
     """The bytes are of a version that this release does not know."""
 
 
-class SchemaError(PaimonStreamError):
-    """The rows do not fit the table's schema."""
-
-
-class IncompatibleSchema(SchemaError):
-    """Columns are missing, unknown, ambiguous or of a type that cannot be written without loss."""
+class IncompatibleSchema(PaimonStreamError):
+    """The rows do not fit the table's schema: columns are missing, unknown, ambiguous or of a type that
+    cannot be written without loss."""
 
 
 class InvalidData(PaimonStreamError):
@@ -227,11 +214,7 @@ def _with_count(pattern: str, count: int) -> str:
 
 
 class NullInNotNull(InvalidData):
-    """NULL in a column that is NOT NULL."""
-
-
-class NullPrimaryKey(InvalidData):
-    """NULL in a primary key column."""
+    """NULL in a column that is NOT NULL, such as one of the primary key."""
 
 
 class ValueTooLong(InvalidData):

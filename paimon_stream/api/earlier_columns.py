@@ -6,7 +6,7 @@ batch was committed: rows of exactly its columns fitted then.
 
 from __future__ import annotations
 
-from paimon_stream.errors import MissingExtra, SchemaError
+from paimon_stream.errors import IncompatibleSchema, MissingExtra
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
@@ -55,7 +55,7 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
         return ["whether the columns of the query still fit is not known here, for PySpark is not installed."]
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
-    except SchemaError as error:
+    except IncompatibleSchema as error:
         raise type(error)(
             f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",
             **error.context,

@@ -286,7 +286,7 @@ class PaimonTable:
         says what each row does, as `paimon-stream.operation-column`; `operation_mapping`, such as
         `"new=+I,gone=-D"`, says what its values mean.
 
-        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedTable`, `UnsupportedFeature`, `StorageError`,
+        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`,
         `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed; a
         `SequenceConflict` where others wrote to buckets of a table with a primary key meanwhile, each time.
         `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.

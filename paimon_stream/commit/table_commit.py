@@ -46,8 +46,8 @@ AfterPublishing = Callable[[Table, Snapshot], None]
 class TableCommit:
     """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
 
-    The messages may come from any engine, for tables with a primary key too. Raises `UnsupportedTable` or
-    `UnsupportedFeature` for a table whose commits this release does not make.
+    The messages may come from any engine, for tables with a primary key too. Raises `UnsupportedFeature` for
+    a table whose commits this release does not make.
     """
 
     def __init__(

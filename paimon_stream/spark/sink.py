@@ -93,7 +93,7 @@ class PaimonSink:
 
         `trigger` holds the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. What
         is wrong with the table or the columns is raised here, before the query starts: `StorageError`,
-        `UnsupportedTable`, `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
+        `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
         """
         settings = self._settings
         if checkpoint is not None:

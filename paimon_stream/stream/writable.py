@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 def check_writable(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
-    written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column, an option or an aggregate
+    written: `UnsupportedFeature` for its kind, a column, an option or an aggregate
     function, `InvalidOption` for options that contradict the schema or each other."""
     check_table_kind(table)
     if not table.schema.primary_keys:

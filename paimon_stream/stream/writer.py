@@ -111,8 +111,8 @@ class StreamWriter:
     def judge(self, batch: Batch) -> Verdict:
         """Decides what to do with the batch, on the table as it is now.
 
-        Raises a `ReplayError` where exactly-once cannot be proven, `UnsupportedTable` and
-        `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`.
+        Raises a `ReplayError` where exactly-once cannot be proven, `UnsupportedFeature` for tables that
+        cannot be written, `StorageError`, `FormatError`.
         """
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = None

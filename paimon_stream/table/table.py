@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.errors import UnsupportedFeature, UnsupportedTable
+from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
 from paimon_stream.format.schema_json import TableSchema
@@ -139,7 +139,7 @@ _ELSEWHERE: Final = {
 
 def check_committable(table: Table) -> None:
     """Raises for a table to which messages, whoever prepared them, cannot be committed as its definition
-    demands: `UnsupportedTable` for its kind, `UnsupportedFeature` for an option or a partition column."""
+    demands: `UnsupportedFeature` for its kind, an option or a partition column."""
     _check_type(table)
     for option in _MADE_BY_COMMITS:
         if table.options.value(option):
@@ -152,9 +152,9 @@ def check_committable(table: Table) -> None:
 
 def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
-    written: `UnsupportedTable` for its kind, `UnsupportedFeature` for a column or an option, `InvalidOption`
-    for options that contradict the schema (semantics.md §6.1). What merging rows of a key asks for is
-    `stream/writable.py`'s to judge, which asks this first."""
+    written: `UnsupportedFeature` for its kind, a column or an option,
+    `InvalidOption` for options that contradict the schema (semantics.md §6.1). What merging rows of a key
+    asks for is `stream/writable.py`'s to judge, which asks this first."""
     _check_kind(table)
     _check_options(table)
     for one in table.schema.partition_fields:
@@ -165,7 +165,7 @@ def check_table_kind(table: Table) -> None:
 def _check_type(table: Table) -> None:
     kind = table.options.value(TABLE_TYPE)
     if kind != "table":
-        raise UnsupportedTable(
+        raise UnsupportedFeature(
             f"{table.location} is of type {kind!r}; only ordinary tables can be written. Write to a table "
             "without the option 'type'.",
             table=table.location,
@@ -185,7 +185,7 @@ def _check_kind(table: Table) -> None:
         mode = "finds the bucket of a key by an index of all keys (dynamic buckets)"
     else:
         mode = "finds a key in any partition by an index of all keys (cross-partition)"
-    raise UnsupportedTable(
+    raise UnsupportedFeature(
         f"{table.location} has a primary key ({', '.join(schema.primary_keys)}) and bucket = {buckets}: it "
         f"{mode}, which this release does not write. Create the table with a fixed number of buckets, such "
         f"as {_FIXED_BUCKETS}, and with all partition keys in its primary key.",

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from paimon_stream.errors import IncompatibleSchema, InvalidData, SchemaError, UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, TypeRoot, arrow_type
 from paimon_stream.write.cast_nested import cast_nested
@@ -125,7 +125,7 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
         if not one.type.is_nested:
             return cast_scalar(_parsed(text, one.type.root, target), one.type, target, place)[0]
         why = "defaults of nested columns are not supported"
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, SchemaError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, IncompatibleSchema):
         why = "that is no value of its type"
     raise UnsupportedFeature(
         f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default.",

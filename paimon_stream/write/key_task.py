@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import NullInNotNull, NullPrimaryKey
+from paimon_stream.errors import NullInNotNull
 from paimon_stream.merge.rows import merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER
@@ -52,7 +52,7 @@ def write_keyed_task(
     partition and bucket, then by primary key in Paimon's order, then in the order in which they count.
     Files are durable when this returns.
 
-    Raises as `write_task`, and `NullPrimaryKey`, `BadRowKind`, `InvalidData` for rows that the merge engine
+    Raises as `write_task`, and `NullInNotNull`, `BadRowKind`, `InvalidData` for rows that the merge engine
     refuses. Whatever it raises, the task's files are removed first (best effort).
     """
     return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
@@ -116,7 +116,7 @@ class _KeyedTask(Task):
         except NullInNotNull as wrong:
             if wrong.context.get("column") not in self.spec.schema.primary_keys:
                 raise
-            raise NullPrimaryKey(f"{wrong.pattern} It is part of the primary key.", **wrong.context) from None
+            raise NullInNotNull(f"{wrong.pattern} It is part of the primary key.", **wrong.context) from None
         kinds = self.kinds.kinds(rows, given)
         if kinds is None:
             return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))

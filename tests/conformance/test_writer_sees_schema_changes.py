@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import UnsupportedTable
+from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Fresh
@@ -160,6 +160,6 @@ def test_a_table_that_becomes_something_else_stops_the_stream_before_it_writes(
     stream.write([{"id": 1}])
     java.alter_table(path, ("set", "type", "object-table"))
     before = sorted(path.rglob("*"))
-    with pytest.raises(UnsupportedTable):
+    with pytest.raises(UnsupportedFeature):
         stream.write([{"id": 2}])
     assert sorted(path.rglob("*")) == before

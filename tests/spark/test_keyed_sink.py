@@ -235,7 +235,7 @@ def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) ->
     keyed(job)
     changes(job, (1, "a"), (None, "b"), (None, "c"))
     text = job.run_failing()
-    seen_by_user(text, errors.NullPrimaryKey, "'id'", "2 ", "primary key")
+    seen_by_user(text, errors.NullInNotNull, "'id'", "2 ", "primary key")
     assert job.load().latest_snapshot() is None
     assert not job.data_files()
     (job.root / "source" / "0000.parquet").unlink()
@@ -265,8 +265,8 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "told"),
     [
-        ({"bucket": "-1"}, errors.UnsupportedTable, "dynamic buckets"),
-        ({"bucket": "-2"}, errors.UnsupportedTable, "postpone"),
+        ({"bucket": "-1"}, errors.UnsupportedFeature, "dynamic buckets"),
+        ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
         ({"merge-engine": "first-row"}, errors.UnsupportedFeature, "invisible"),
         ({"changelog-producer": "lookup"}, errors.UnsupportedFeature, "changelog"),
@@ -450,5 +450,5 @@ def test_appends_of_a_dataframe_and_of_arrow_rows_upsert(job: Job, java: Any) ->
         table.append(some, operation_column="op")
     table.overwrite(job.spark.range(7, 8).selectExpr("id", "'new' as day"))
     assert merged(job, java) == [(7, "new")]
-    with pytest.raises(errors.NullPrimaryKey):
+    with pytest.raises(errors.NullInNotNull):
         table.append(pa.table({"id": pa.array([None], pa.int64()), "day": ["a"]}))

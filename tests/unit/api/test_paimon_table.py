@@ -20,7 +20,6 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
     UnsupportedFeature,
-    UnsupportedTable,
 )
 
 PAIRS = [("id", "BIGINT NOT NULL"), ("dt", "STRING")]
@@ -183,7 +182,7 @@ def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_whe
     with pytest.warns(UserWarning, match=r'no option .bucket.*options=\{"bucket": "4"\}') as caught:
         made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"])
     assert len(caught) == 1 and caught[0].filename == __file__
-    with pytest.raises(UnsupportedTable, match=r'options=\{"bucket": "4"\}'):
+    with pytest.raises(UnsupportedFeature, match=r'options=\{"bucket": "4"\}'):
         made.append(pa.table({"id": [1], "dt": ["a"]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

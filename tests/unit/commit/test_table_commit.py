@@ -19,7 +19,6 @@ from paimon_stream.errors import (
     SharedCheckpoint,
     TableRolledBack,
     UnsupportedFeature,
-    UnsupportedTable,
 )
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
@@ -95,7 +94,7 @@ def test_a_second_writer_under_the_same_user_is_an_error_of_a_blind_commit(ident
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"type": "format-table"}, UnsupportedTable),
+        ({"type": "format-table"}, UnsupportedFeature),
         ({"row-tracking.enabled": "true"}, UnsupportedFeature),
         ({"data-evolution.enabled": "true"}, UnsupportedFeature),
         ({"branch": "dev"}, UnsupportedFeature),

@@ -16,7 +16,6 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
     UnsupportedFeature,
-    UnsupportedTable,
 )
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
@@ -238,7 +237,7 @@ def test_ordinary_append_tables_are_writable(options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "shown"),
     [
-        ({"type": "format-table"}, UnsupportedTable, "format-table"),
+        ({"type": "format-table"}, UnsupportedFeature, "format-table"),
         ({"deletion-vectors.enabled": "true"}, UnsupportedFeature, "deletion vectors"),
         ({"row-tracking.enabled": "TRUE"}, UnsupportedFeature, "row tracking"),
         ({"data-evolution.enabled": "true"}, UnsupportedFeature, "data evolution"),
@@ -271,7 +270,7 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
     ],
 )
 def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], told: str) -> None:
-    with pytest.raises(UnsupportedTable, match=rf"has a primary key \(id\).*{told}.*such as options="):
+    with pytest.raises(UnsupportedFeature, match=rf"has a primary key \(id\).*{told}.*such as options="):
         checked(primary_keys=["id"], **more)
     checked(primary_keys=["id"], options={"bucket": "1"})
 

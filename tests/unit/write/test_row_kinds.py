@@ -14,7 +14,7 @@ from paimon_stream.errors import (
     BadRowKind,
     IncompatibleSchema,
     InvalidOption,
-    NullPrimaryKey,
+    NullInNotNull,
     PaimonStreamError,
 )
 
@@ -187,7 +187,7 @@ def test_nulls_in_a_key_are_counted_and_nothing_is_written(key: str) -> None:
     table = made("kind", "id")
     given: Sequence[Any] = [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
     broken = [(None, *row[1:]) if key == "id" else (*row[:2], None) for row in given[:2]]
-    with pytest.raises(NullPrimaryKey) as told:
+    with pytest.raises(NullInNotNull) as told:
         table.append(rows(*broken, *given, name="kind"))
     assert f"Column {key!r}" in str(told.value) and "is NULL in 2 rows." in str(told.value)
     assert not _everything(table)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream.errors import NullPrimaryKey, PaimonStreamError
+from paimon_stream.errors import NullInNotNull, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.types import DataField, parse_type
@@ -93,7 +93,7 @@ def test_rows_with_wrong_keys_come_to_whoever_writes_them_as_they_are() -> None:
     packed = list(pack(spec, [good, bad], shuffle_keys=KEYS, task=0))
     came = [list(unpack(of_shuffle_key(packed, key, 10_000))) for key in KEYS]
     assert sum(batch.num_rows for batches in came for batch in batches) == 100
-    with pytest.raises(NullPrimaryKey, match="id"):
+    with pytest.raises(NullInNotNull, match="id"):
         write_keyed_task(spec, came[0], first_sequence=0)
 
 
