@@ -37,17 +37,15 @@ from paimon_stream.spark.identity import (
     QueryFacts,
     commit_user,
     is_connect,
-    keeps_state,
     observe_query,
     writer_identity,
 )
-from paimon_stream.spark.memory_fit import MemoryFit
+from paimon_stream.spark.query_state import keeps_state
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import OnCommit, SinkSettings
-from paimon_stream.spark.shuffle import is_grouped, may_gather
-from paimon_stream.spark.small_batch import BatchSizes, write_small
-from paimon_stream.spark.spread import Spread
+from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import Batch, StreamWriter
@@ -57,30 +55,27 @@ from paimon_stream.write.row_kinds import Operations
 __all__ = ["Runs"]
 
 _LOG = logging.getLogger(__name__)
+_PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
-_WIDE_ROW_BYTES: Final = 4096
-"""From so many bytes per row, compressed, the size of Arrow batches is limited by bytes, too."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run of one query, as this sink sees it. `wide_rows` is what its newest rows were like; `stateless`
-    says that the query keeps no state, as far as that was asked."""
+    """One run of one query, as this sink sees it. `stateless` says that the query keeps no state, as far as
+    that was asked."""
 
     run_id: str | None
     writer: StreamWriter
     after_commit: AfterCommit
-    sizes: BatchSizes
-    wide_rows: bool = False
-    memory: MemoryFit = field(default_factory=MemoryFit)
-    spread: Spread = field(default_factory=Spread)
+    plan: WritePlan = field(default_factory=WritePlan)
+    cuts: Cuts = field(default_factory=Cuts)
     stateless: bool | None = None
 
     def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
         """Whether the driver may try to write this batch."""
         if self.writer.table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
             return False
-        if self.sizes.most_rows() is None:
+        if self.plan.most_rows(self.writer.table) is None:
             return False
         if self.stateless is None:
             self.stateless = keeps_state(frame, facts) is False
@@ -109,6 +104,7 @@ class Runs:
     """The runs of the queries that use one sink: all of a sink's memory, and never pickled."""
 
     last_report: CommitReport | None = None
+    last_error: BaseException | None = None
     metrics: CommitMetrics = field(default_factory=CommitMetrics)
     _by_user: dict[str, _Run] = field(default_factory=dict)
     _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
@@ -116,7 +112,12 @@ class Runs:
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of ours names the table and the batch."""
-        with _surfacing(settings.location, batch_id), self._counting_failures():
+        with (
+            self._telling_failures(settings.location, batch_id),
+            _surfacing(settings.location, batch_id),
+            self._counting_failures(),
+        ):
+            _check_batch_id(batch_id)
             facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
@@ -125,13 +126,25 @@ class Runs:
                 table = load_table(settings.open_storage(), settings.options)
                 settings.check_mode(table)
                 _check_output_mode(facts, settings, table)
-                run = self._bind(facts, settings, user, grouped=is_grouped(table))
+                run = self._bind(facts, settings, user)
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
             self.last_report = report
             callback = () if settings.on_commit is None else (_Callback(function=settings.on_commit),)
             report_to_all((self.metrics, LogReporter(), *callback), report)
             run.maintain(report)
+
+    @contextmanager
+    def _telling_failures(self, location: str, batch_id: int) -> Iterator[None]:
+        """Keeps the error of a batch that fails, and logs it in one line: in the log of a query that fails,
+        Spark and py4j surround each error by a hundred lines of their own."""
+        try:
+            yield
+        except BaseException as error:
+            self.last_error = error
+            _PACKAGE_LOG.error("%s", _in_one_line(error, location, batch_id))
+            raise
+        self.last_error = None
 
     @contextmanager
     def _counting_failures(self) -> Iterator[None]:
@@ -141,7 +154,7 @@ class Runs:
             self.metrics.failed(error)
             raise
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str, *, grouped: bool) -> _Run:
+    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=writer_identity(facts, user, settings.token),
@@ -151,9 +164,7 @@ class Runs:
             observer=settings.observer,
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
-        return _Run(
-            run_id=facts.run_id, writer=writer, after_commit=after_commit, sizes=BatchSizes(grouped=grouped)
-        )
+        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit)
 
     def _write(
         self,
@@ -186,7 +197,6 @@ class Runs:
                     raise
                 _LOG.info("%s The batch is written again.", conflict.message)
                 verdict = writer.again(verdict)
-        run.wide_rows = report.bytes > report.rows * _WIDE_ROW_BYTES
         return report
 
     def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: _Run) -> tuple[CommitMessage, ...]:
@@ -195,25 +205,15 @@ class Runs:
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
-        first, messages = writer.first_sequence(), None
+        first, plan = writer.first_sequence(), run.plan
+        written = None
         if run.is_for_driver(frame, facts):
-            messages = write_small(rows, table, sizes=run.sizes, first_sequence=first, operations=operations)
-            if messages is None:
-                run.sizes.note_large()
-        if messages is None:
-            messages = run_write_job(
-                rows,
-                table,
-                wide_rows=run.wide_rows,
-                first_sequence=first,
-                operations=operations,
-                in_memory=run.memory.expected(),
-                gathered=run.spread.gathers and may_gather(table),
+            written = write_small(
+                rows, table, plan=plan, cuts=run.cuts, first_sequence=first, operations=operations
             )
-            run.spread.note(messages)
-        run.sizes.note(messages)
-        run.memory.note(messages)
-        return messages
+        if written is None:
+            written = run_write_job(rows, table, plan=plan, first_sequence=first, operations=operations)
+        return written.messages
 
     @contextmanager
     def _timed(self, phase: str, phases: dict[str, float]) -> Iterator[None]:
@@ -250,6 +250,17 @@ class Runs:
         if query_name is not None:
             writer = writer.queryName(query_name)
         return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def _check_batch_id(batch_id: int) -> None:
+    """Spark counts from 0; whoever calls the sink himself may pass anything."""
+    if isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0:
+        raise InvalidOption(
+            f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
+            "Nothing was written.",
+            option="batch_id",
+            value=batch_id,
+        )
 
 
 def _batch(facts: QueryFacts, batch_id: int) -> Batch:
@@ -317,6 +328,20 @@ def _surfacing(location: str, batch_id: int) -> Iterator[None]:
             table=location,
             batch=batch_id,
         ) from None
+
+
+def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
+    """The error's type, the table, the batch, and what to do."""
+    if isinstance(error, PaimonStreamError):
+        message = " ".join(error.message.split())
+        known = location in message and f"atch {batch_id}" in message
+        where = "" if known else f"Batch {batch_id} of {location}: "
+        return f"{type(error).__name__}: {where}{message}"
+    first = next(iter(str(error).splitlines()), "")
+    return (
+        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function of the "
+        f"user's: {first} Nothing of it is visible. A restart of the query writes it again."
+    )
 
 
 def _located(error: PaimonStreamError, location: str, batch_id: int) -> PaimonStreamError:

@@ -15,6 +15,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.spark.key_defaults import literal
 from paimon_stream.spark.schema_fit import fit_rows
 from paimon_stream.spark.write_job import run_write_job
+from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
@@ -50,7 +51,9 @@ def write_frame(
     whole = _completed(frame, table.schema, fixed, case_sensitive=sensitive)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
-    return table, run_write_job(rows, table, first_sequence=first_sequence, operations=operations)
+    plan = WritePlan(streaming=False)
+    written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, operations=operations)
+    return table, written.messages
 
 
 def _completed(

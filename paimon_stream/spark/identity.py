@@ -25,8 +25,8 @@ __all__ = [
     "NOT_AS_KNOWN",
     "QueryFacts",
     "commit_user",
+    "execution_of",
     "is_connect",
-    "keeps_state",
     "observe_query",
     "writer_identity",
 ]
@@ -38,8 +38,6 @@ NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
-_STATEFUL_OPERATOR: Final = "state info ["
-"""How every operator with state shows itself in the text of a physical plan (3.5 to 4.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +89,6 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
     return None not in found and found == (facts.query_id, facts.run_id)
 
 
-def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether the query has state stores, which must then see every batch; None where nothing tells.
-
-    Asked only when a batch is skipped: the text of a large plan takes its time.
-    """
-    if facts.query_id is not None and not is_connect(frame):
-        try:
-            execution = _execution(frame, facts.query_id)
-            last = None if execution is None else execution.lastExecution()
-            if last is not None:
-                return _STATEFUL_OPERATOR in str(last.executedPlan().toString())
-        except NOT_AS_KNOWN:
-            _LOG.debug("The plan of the running query cannot be read.", exc_info=True)
-    return None if facts.checkpoint is None else facts.checkpoint.has_state()
-
-
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
     """By the checkpoint's metadata, else by the only query that runs.
 
@@ -142,14 +124,14 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
     if query_id is None:
         return facts
     try:
-        execution = _execution(frame, query_id)
+        execution = execution_of(frame, query_id)
         return facts if execution is None else _of_execution(facts, execution)
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
 
 
-def _execution(frame: DataFrame, query_id: str) -> Any:
+def execution_of(frame: DataFrame, query_id: str) -> Any:
     """Spark's own object of the running query. The batch's session is a clone whose `streams.active` is
     empty; the table of all queries is shared by all sessions."""
     session: Any = frame.sparkSession

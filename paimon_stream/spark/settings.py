@@ -48,6 +48,12 @@ class SinkSettings:
             for key, value in (("commit_user", self.commit_user), ("name", self.name)):
                 if value is not None and not value.strip():
                     raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
+            for key, function in (("before_commit", self.before_commit), ("on_commit", self.on_commit)):
+                if function is not None and not callable(function):
+                    raise InvalidOption(
+                        f"{key} is {function!r}, which cannot be called. Give a function, or leave it out.",
+                        option=key,
+                    )
             check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:

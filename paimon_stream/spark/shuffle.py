@@ -5,7 +5,7 @@ order the DataFrame has them, for that order decides which row is the newest. Wh
 memory of tasks they are packed into few records before Spark moves them, and sorted by who writes them
 (`gather_packets`): Spark's own way, row by row, costs several times as much, most of all in the first
 batches. Append tables need no shuffle, for rows of a bucket may be in any number of files (spark.md §3). With
-`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (spread.py), packets
+`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (write_plan.py), packets
 bring each (partition, bucket) of a batch to one task, too. Buckets without partitions are spread evenly over
 the tasks: Spark's own hash of a bucket number would leave tasks idle.
 """
@@ -29,6 +29,7 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.named import named
 from paimon_stream.spark.tasks import PackTask
 from paimon_stream.table.table import Table
@@ -36,7 +37,7 @@ from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.shuffle_packets import PACKETS
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_keys", "gather_packets", "is_grouped", "may_gather"]
+__all__ = ["check_shuffle", "gather_keys", "gather_packets"]
 
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
@@ -45,18 +46,6 @@ _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
-
-
-def may_gather(table: Table) -> bool:
-    """Whether the table has no primary key, and its rows may be brought together where that is worth it."""
-    return is_grouped(table) and not table.schema.primary_keys and table.options.value(SHUFFLE) == "auto"
-
-
-def is_grouped(table: Table) -> bool:
-    """Whether rows of one batch go to several files, whoever writes them: the table has partitions, buckets
-    or a primary key."""
-    schema = table.schema
-    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
 
 
 def check_shuffle(table: Table) -> None:
@@ -112,7 +101,7 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
         # Buckets are spread evenly: a task for each would wait for a core, and each costs its start.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
     pack = PackTask(spec=spec, shuffle_keys=_keys_of_tasks(count))
-    packets = frame.mapInArrow(pack, PACKETS).repartition(count, F.col("shuffle_key"))
+    packets = map_arrow(frame, pack, PACKETS).repartition(count, F.col("shuffle_key"))
     return packets.sortWithinPartitions("task", "number")
 
 
@@ -138,7 +127,7 @@ def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
     names = tuple(one.name for one in keys)
     assign = _Assign(names=names, types=tuple(one.type for one in keys), buckets=buckets, function=function)
     schema = st.StructType([*frame.schema.fields, st.StructField(_BUCKET, st.IntegerType(), False)])
-    return frame.mapInArrow(assign, schema), F.col(_BUCKET)
+    return map_arrow(frame, assign, schema), F.col(_BUCKET)
 
 
 def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:

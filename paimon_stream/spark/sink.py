@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
 from paimon_stream.runtime import system
 from paimon_stream.spark.settings import OnCommit, SinkSettings
@@ -59,6 +61,12 @@ class PaimonSink:
         on_commit: OnCommit | None = None,
         observer: BatchObserver | None = None,
     ) -> None:
+        if not isinstance(location, str | os.PathLike):
+            raise InvalidOption(
+                f"The location is {location!r}. Give the table's folder as text: "
+                "<warehouse>/<db>.db/<table>.",
+                option="location",
+            )
         settings = SinkSettings(
             location=str(location),
             token=system().ids.uuid(),
@@ -110,6 +118,14 @@ class PaimonSink:
         Connect, where batches are written in another process."""
         report: CommitReport | None = self._runs.last_report
         return report
+
+    @property
+    def last_error(self) -> BaseException | None:
+        """The exception of the newest batch, if that failed; None after a batch that succeeded, before the
+        first one, and on Spark Connect, where batches are written in another process. The logger
+        `paimon_stream` has it in one line, at level ERROR."""
+        error: BaseException | None = self._runs.last_error
+        return error
 
     def metrics(self) -> Mapping[str, float]:
         """The metrics of this sink's commits by name, over all its queries: those of Java Paimon, such as

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.spark.incoming import MeasuredRows, merged
 from paimon_stream.spark.worker import settle
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
@@ -49,20 +50,18 @@ class WriteTask:
     ) -> TaskResult | TaskFailure:
         """What this attempt at this partition wrote, or why it must not be tried again. Raises
         `Unavailable` where Spark should try the task again, perhaps on another machine."""
+        rows = MeasuredRows(unpack(batches) if self.packed else batches)
         try:
-            written = self.write(batches)
+            written = self.write(merged(rows))
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
-        return replace(written, partition_id=partition, attempt_number=attempt)
+        return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes the rows. Raises as `write_task`."""
-        return write_task(self.spec, self._rows(batches))
-
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return unpack(batches) if self.packed else batches
+        return write_task(self.spec, batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class KeyedTask(WriteTask):
         """Writes the rows. Raises as `write_keyed_task`."""
         return write_keyed_task(
             self.spec,
-            self._rows(batches),
+            batches,
             first_sequence=self.first_sequence,
             is_sorted=self.is_sorted,
             operations=self.operations,
@@ -96,4 +95,4 @@ class PackTask:
         settle()
         context = TaskContext.get()
         assert context is not None
-        return pack(self.spec, batches, shuffle_keys=self.shuffle_keys, task=context.partitionId())
+        return pack(self.spec, merged(batches), shuffle_keys=self.shuffle_keys, task=context.partitionId())

@@ -8,30 +8,28 @@ Spark hands back exactly one answer per partition, that of the attempt that succ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import InvalidData, PaimonStreamError
-from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.options import SHUFFLE
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
+from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
+from paimon_stream.spark.row_size import fixed_row_bytes
 from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
+from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total
 
-__all__ = ["messages_of", "run_write_job", "write_task_of"]
+__all__ = ["run_write_job", "write_task_of", "written_by"]
 
-_LIMIT: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-_NO_LIMIT: Final = str(2**31 - 1)
 _PACKED_BYTES: Final = 128 * 2**20
 """What a task holds of packed rows: to sort and merge them takes as much again, twice for a moment."""
 
@@ -42,32 +40,25 @@ def run_write_job(
     frame: DataFrame,
     table: Table,
     *,
-    wide_rows: bool = False,
+    plan: WritePlan,
     first_sequence: int = 0,
     operations: Operations | None = None,
-    in_memory: bool = False,
-    gathered: bool = False,
-) -> tuple[CommitMessage, ...]:
-    """Writes all rows of the DataFrame, which has exactly the table's columns; the messages come in the
-    order of Spark's partitions. Nothing is published.
+) -> Written:
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan says.
+    The plan learns from it. The messages come in the order of Spark's partitions. Nothing is published.
 
     For a table with a primary key `first_sequence` is above all sequence numbers in it, and `operations` says
-    which column, one more than the table's, tells what each row does. `wide_rows` keeps Spark's limit of
-    bytes per Arrow batch, which costs time on every row. `in_memory` expects the rows of a table with a
-    primary key to fit into the memory of its tasks, which sort them then; else Spark does. If they do not fit
-    they make more files, no more. `gathered` brings the rows of each (partition, bucket) of another table to
-    one task, too, as `paimon-stream.shuffle = bucket` does.
+    which column, one more than the table's, tells what each row does.
 
     Where a task fails for a reason of ours, the files of the other tasks are removed and its error is raised:
     those of `write_task` and `write_keyed_task`. What else fails in the plan is raised as Spark raises it.
     """
     check_shuffle(table)
-    keyed = bool(table.schema.primary_keys)
-    packed = in_memory if keyed else gathered or table.options.value(SHUFFLE) == "bucket"
+    way = plan.way_of_tasks(table)
     placed, is_sorted = frame, False
-    if packed:
+    if way is Way.PACKETS:
         placed = gather_packets(frame, _spec(table))
-    elif keyed:
+    elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
     task = write_task_of(
         frame,
@@ -75,11 +66,14 @@ def run_write_job(
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        packed=packed,
+        packed=way is Way.PACKETS,
     )
-    with _batches_of_any_size(frame, wide_rows):
-        rows = placed.mapInArrow(task, f"{ANSWER} binary").collect()
-    return messages_of([decode_result(bytes(row[ANSWER])) for row in rows], table)
+    size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
+    with arrow_batches_of(size, frame):
+        rows = map_arrow(placed, task, f"{ANSWER} binary").collect()
+    written = written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
+    plan.learn(way, written, table)
+    return written
 
 
 def write_task_of(
@@ -111,8 +105,8 @@ def _spec(table: Table) -> WriteSpec:
     return WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
 
 
-def messages_of(answers: Iterable[TaskResult | TaskFailure], table: Table) -> tuple[CommitMessage, ...]:
-    """The messages of all tasks, in the order of Spark's partitions.
+def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Written:
+    """What all tasks wrote, in the order of Spark's partitions.
 
     Where one failed, the files of the others are removed and its error is raised.
     """
@@ -123,7 +117,8 @@ def messages_of(answers: Iterable[TaskResult | TaskFailure], table: Table) -> tu
     if trouble is not None:
         remove_files(table.storage, data_files(table.layout, messages))
         raise trouble
-    return messages
+    sizes = [result.row_bytes for result in results if result.messages]
+    return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
 
 
 def _attempts(session: SparkSession) -> int:
@@ -166,23 +161,3 @@ def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> Paimo
         table=table.location,
         bucket=torn[0],
     )
-
-
-@contextmanager
-def _batches_of_any_size(frame: DataFrame, wide_rows: bool) -> Iterator[None]:
-    """Lifts the limit of bytes per Arrow batch for one action: Spark 4 checks it by asking every vector
-    for its size after every row, which triples the cost of the way to Python; only this value skips that
-    (spark.md §4). What remains is the limit of rows per batch, as in Spark 3.5.
-
-    A limit the user has set stays. On Connect the session is the user's own, so nothing is changed there;
-    in a `foreachBatch` on classic Spark it is the stream's clone.
-    """
-    conf = frame.sparkSession.conf
-    if wide_rows or is_connect(frame) or conf.get(_LIMIT, None) is not None:
-        yield
-        return
-    conf.set(_LIMIT, _NO_LIMIT)
-    try:
-        yield
-    finally:
-        conf.unset(_LIMIT)

@@ -4,7 +4,8 @@ Versioned and typed, never pickled, so that driver and executors may run differe
 are big endian:
 
     "PSTR" | u8 version | u8 kind | i32 partition id | i64 attempt number | body
-    kind 0, a result:   i64 rows | i64 bytes | i32 files | i32 message version | i32 count, messages
+    kind 0, a result:   i64 rows | i64 bytes | i32 files | i32 message version | i64 row bytes
+                        | i32 count, messages; version 1 has no row bytes
     kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
 """
 
@@ -21,22 +22,25 @@ from paimon_stream.format.commit_message import CommitMessage
 __all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
 
 _MAGIC: Final = b"PSTR"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _RESULT: Final = 0
 _FAILURE: Final = 1
 _HEAD: Final = struct.Struct(">4sBBiq")
 _COUNTS: Final = struct.Struct(">qqii")
+_ROW_BYTES: Final = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote: messages, and how many rows, bytes and files they hold. Partition id and attempt
-    number are Spark's."""
+    """What a task wrote: messages, and how many rows, bytes and files they hold. `row_bytes` is the size of a
+    row as Arrow: the mean of the record batch whose mean is largest, 0 where it is not known. Partition id
+    and attempt number are Spark's."""
 
     messages: tuple[CommitMessage, ...]
     rows: int
     bytes: int
     files: int
+    row_bytes: int = 0
     partition_id: int = 0
     attempt_number: int = 0
 
@@ -55,7 +59,7 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
     match result:
         case TaskResult():
             counts = _COUNTS.pack(result.rows, result.bytes, result.files, CommitMessage.VERSION)
-            body = counts + CommitMessage.serialize_all(result.messages)
+            body = counts + _ROW_BYTES.pack(result.row_bytes) + CommitMessage.serialize_all(result.messages)
             kind = _RESULT
         case TaskFailure(error=error):
             told = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
@@ -87,14 +91,19 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
             error = _decode_error(json.loads(data[_HEAD.size :]))
             return TaskFailure(error=error, partition_id=partition_id, attempt_number=attempt_number)
         rows, bytes_, files, message_version = _COUNTS.unpack_from(data, _HEAD.size)
+        end, row_bytes = _HEAD.size + _COUNTS.size, 0
+        if version > 1:
+            (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
+            end += _ROW_BYTES.size
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
-    messages = CommitMessage.deserialize_all(data[_HEAD.size + _COUNTS.size :], message_version)
+    messages = CommitMessage.deserialize_all(data[end:], message_version)
     return TaskResult(
         messages=tuple(messages),
         rows=rows,
         bytes=bytes_,
         files=files,
+        row_bytes=row_bytes,
         partition_id=partition_id,
         attempt_number=attempt_number,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
+from paimon_stream.spark.identity import QueryFacts, commit_user, observe_query
+from paimon_stream.spark.query_state import keeps_state
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +64,23 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
     assert facts.checkpoint.has_state() is False
 
 
-def test_an_aggregation_is_seen_to_keep_state(
+def test_an_aggregation_is_seen_to_keep_state_by_its_plan_and_by_its_checkpoint(
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None]:
+    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None, bool | None]:
         facts = observe_query(df, None)
-        state = keeps_state(df, facts)
+        planned = keeps_state(df, replace(facts, checkpoint=None))
         df.collect()
-        return facts, state
+        return facts, planned, keeps_state(df, replace(facts, query_id=None))
 
-    _, ((facts, state),) = run(spark_session, source, str(tmp_path / "ck"), body, counted=True)
-    assert (facts.output_mode, state) == ("update", True)
-    assert facts.checkpoint.has_state() is True
+    cut = "spark.sql.maxPlanStringLength"
+    spark_session.conf.set(cut, "60")
+    try:
+        _, (found,) = run(spark_session, source, str(tmp_path / "ck"), body, counted=True)
+    finally:
+        spark_session.conf.unset(cut)
+    assert (found[0].output_mode, *found[1:]) == ("update", True, True)
+    assert found[0].checkpoint.has_state() is True
 
 
 def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(

@@ -14,9 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
-from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.spark.small_batch import BatchSizes, partitions_of
-from tests.kits.commits import data_file
+from paimon_stream.spark.small_batch import partitions_of
 from tests.kits.spark_jobs import Job
 from tests.spark.test_sink import seen_by_user
 
@@ -101,37 +99,6 @@ def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job)
 
     job.run(count, frame=batches(job, 6))
     assert counted == [(2, 2), (2, 2), (3, 3), (4, 4), (1, 1)]
-
-
-def sizes_after(rows: int, *, grouped: bool, size: int = 2**20) -> BatchSizes:
-    """After one batch of so many rows, in a file of so many bytes."""
-    sizes = BatchSizes(grouped=grouped)
-    file = replace(data_file("one", rows), file_size=size)
-    sizes.note([CommitMessage(partition=b"", bucket=0, total_buckets=1, new_files=(file,))])
-    return sizes
-
-
-def test_where_tasks_would_write_more_files_larger_batches_are_the_drivers() -> None:
-    assert {sizes_after(3_000, grouped=grouped).most_rows() for grouped in (False, True)} == {2**14}
-    assert [sizes_after(200_000, grouped=grouped).most_rows() for grouped in (False, True)] == [None, 2**18]
-    assert sizes_after(2**18 + 1, grouped=True).most_rows() is None
-    assert sizes_after(10, grouped=True, size=17 * 2**20).most_rows() is None
-
-
-def test_the_more_partitions_the_fewer_rows_may_come_of_each_and_never_fewer_than_did() -> None:
-    sizes = sizes_after(100_000, grouped=True)
-    sizes.note_collected(100_000, 12_800_000)
-    assert [sizes.most_rows_of(count) for count in (1, 4, 5, 8, 11)] == [2**18, 2**18, 2**17, 2**17, None]
-    assert all(128 * count * (sizes.most_rows_of(count) or 0) <= 2**27 for count in range(1, 3_000))
-
-
-def test_of_wide_rows_fewer_may_come_as_soon_as_their_files_or_they_themselves_are_seen() -> None:
-    told_by_files = sizes_after(1_000, grouped=False, size=8_000_000)
-    assert [told_by_files.most_rows_of(count) for count in (1, 2, 4, 5)] == [2**12, 2**11, 2**10, None]
-    told_by_files.note_collected(0, 0)
-    assert told_by_files.most_rows_of(2) == 2**11
-    told_by_files.note_collected(1_000, 100_000)
-    assert told_by_files.most_rows_of(4) == told_by_files.most_rows() == 2**12
 
 
 def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) -> None:

@@ -13,7 +13,6 @@ from paimon_stream.errors import NullInNotNull, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.spark.memory_fit import MemoryFit
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
 from paimon_stream.write import shuffle_packets
@@ -122,12 +121,3 @@ def messages(*files: Sequence[int]) -> tuple[CommitMessage, ...]:
         )
         for bucket, sizes in enumerate(files)
     )
-
-
-def test_batches_that_did_not_fit_are_left_to_spark_until_they_are_much_smaller() -> None:
-    memory = MemoryFit()
-    expected = [memory.expected()]
-    for batch in (messages([60], [40]), messages([90, 90], [80]), messages([200], [50]), messages([100])):
-        memory.note(batch)
-        expected.append(memory.expected())
-    assert expected == [True, True, False, False, True]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import struct
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +36,7 @@ RESULT = TaskResult(
     rows=6,
     bytes=200,
     files=2,
+    row_bytes=0x0123456789ABCDEF,
     partition_id=2**31 - 1,
     attempt_number=2**40,
 )
@@ -72,6 +75,14 @@ def test_an_error_class_of_a_newer_release_becomes_the_base_class() -> None:
     back = decode_result(data.replace(b"NoSpace", b"NewKind"))
     assert isinstance(back, TaskFailure)
     assert type(back.error) is PaimonStreamError
+
+
+def test_a_result_of_version_1_says_nothing_of_the_size_of_rows() -> None:
+    data = bytearray(encode_result(RESULT))
+    size_of_rows = struct.pack(">q", RESULT.row_bytes)
+    assert data.count(size_of_rows) == 1
+    data[4] = 1
+    assert decode_result(bytes(data).replace(size_of_rows, b"")) == replace(RESULT, row_bytes=0)
 
 
 def test_a_newer_version_is_refused() -> None:

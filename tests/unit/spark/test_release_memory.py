@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from paimon_stream.spark.give_back import give_back
+from paimon_stream.spark.release_memory import release_memory
 
 PIECE, PIECES = 100_000, 800
 
@@ -30,9 +30,9 @@ def test_what_a_thread_has_freed_is_handed_back_where_it_was_much() -> None:
         kept = pieces[:: PIECES // 20]  # so that the holes between them do not close by themselves
         del pieces
         sizes.append(in_memory())
-        give_back(1_000)
+        release_memory(1_000)
         sizes.append(in_memory())
-        give_back(PIECE * PIECES)
+        release_memory(PIECE * PIECES)
         sizes.append(in_memory())
         del kept
 

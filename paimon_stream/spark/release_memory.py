@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["give_back"]
+__all__ = ["release_memory"]
 
 _WORTH_IT: Final = 2**20
 
 
-def give_back(size: int) -> None:
+def release_memory(size: int) -> None:
     """Hands back what rows of so many bytes have left, where they were many. To be called by the thread that
     had them, when they are gone."""
     if size >= _WORTH_IT:

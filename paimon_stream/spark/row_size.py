@@ -1,0 +1,87 @@
+"""The size of a row as Arrow: what is fixed by its columns' types, and the rest as a Spark expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.spark.named import named
+
+__all__ = ["fixed_row_bytes", "row_bytes"]
+
+_WIDTHS: Final[Mapping[TypeRoot, int]] = {
+    TypeRoot.BOOLEAN: 1,
+    TypeRoot.TINYINT: 1,
+    TypeRoot.SMALLINT: 2,
+    TypeRoot.INT: 4,
+    TypeRoot.BIGINT: 8,
+    TypeRoot.FLOAT: 4,
+    TypeRoot.DOUBLE: 8,
+    TypeRoot.DECIMAL: 16,
+    TypeRoot.DATE: 4,
+    TypeRoot.TIME: 4,
+    TypeRoot.TIMESTAMP: 8,
+    TypeRoot.TIMESTAMP_LTZ: 8,
+}
+_NULL: Final = 1
+"""A bit says whether a value is NULL, and vectors are rounded up."""
+
+_OFFSET: Final = 4
+_INT: Final = DataType(root=TypeRoot.INT)
+
+
+def fixed_row_bytes(schema: TableSchema) -> int | None:
+    """The bytes of each row of the table; None where a column's values are of different sizes."""
+    if any(_varies(one.type) for one in schema.fields):
+        return None
+    return sum(_fixed(one.type) for one in schema.fields)
+
+
+def row_bytes(fields: Sequence[DataField]) -> Column:
+    """The bytes of a row with these columns, a BIGINT; a few more than Arrow needs."""
+    fixed = F.lit(sum(_fixed(one.type) for one in fields)).cast("long")
+    varying = [_varying(named(one.name), one.type) for one in fields if _varies(one.type)]
+    return reduce(Column.__add__, varying, fixed)
+
+
+def _varies(type_: DataType) -> bool:
+    if type_.root is TypeRoot.ROW:
+        return any(_varies(one.type) for one in type_.fields)
+    return type_.root not in _WIDTHS
+
+
+def _fixed(type_: DataType) -> int:
+    """What each value takes, also one that is NULL."""
+    if type_.root is TypeRoot.ROW:
+        return _NULL + sum(_fixed(one.type) for one in type_.fields)
+    return _NULL + _WIDTHS.get(type_.root, _OFFSET)
+
+
+def _varying(value: Any, type_: DataType) -> Column:
+    """What the value takes beyond that."""
+    match type_:
+        case DataType(root=TypeRoot.ROW):
+            members = [one for one in type_.fields if _varies(one.type)]
+            return reduce(Column.__add__, (_varying(value.getField(one.name), one.type) for one in members))
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return _of_elements(value, element)
+        case DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as element):
+            return _of_elements(F.map_keys(value), key) + _of_elements(F.map_values(value), element)
+        case DataType(root=TypeRoot.MULTISET, element=DataType() as element):
+            return _of_elements(F.map_keys(value), element) + _of_elements(F.map_values(value), _INT)
+    return F.coalesce(F.octet_length(value).cast("long"), F.lit(0).cast("long"))
+
+
+def _of_elements(values: Column, element: DataType) -> Column:
+    nothing = F.lit(0).cast("long")
+    found = F.coalesce(F.array_size(values).cast("long"), nothing) * F.lit(_fixed(element))
+    if not _varies(element):
+        return found
+    varying = F.aggregate(values, nothing, lambda sum_, one: sum_ + _varying(one, element))
+    return found + F.coalesce(varying, nothing)

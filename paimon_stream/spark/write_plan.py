@@ -1,0 +1,254 @@
+"""How the next batch of a run is written, judged by the batches before it.
+
+There are four ways (`Way`). The driver writes batches of few rows (small_batch.py). Tasks write the rest:
+
+- each task the rows that it has, the usual way of append tables;
+- each task the rows of its (partition, bucket), brought there as shuffle packets (shuffle.py). Tables with a
+  primary key need that. Append tables get it with `paimon-stream.shuffle = bucket`, and where many tasks
+  would leave many small files: packets take a third to a half more CPU, but readers open each file
+  (docs/performance.md);
+- each task the rows of its buckets, moved and sorted by Spark, for tables with a primary key whose rows do
+  not fit into the memory of tasks. Packets would still be written in bounded memory, but a bucket would get
+  several files; Spark spills.
+
+The plan also knows how wide the rows are, for that decides how many of them may be in one Arrow batch: Spark
+allocates each batch in the memory of its JVM, beside the heap and as large as the heap at most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.options import BUCKET, SHUFFLE
+from paimon_stream.table.table import Table
+
+__all__ = ["ArrowBatches", "Share", "Way", "WritePlan", "Written"]
+
+_MOST_ROWS: Final = 2**16
+_MOST_GROUPED_ROWS: Final = 2**18
+"""Rows of a batch that the driver writes, in a table with partitions, buckets or a primary key. Tasks write
+more files there, or bring rows together first; the driver writes the fewest files in about the same time
+(docs/performance.md)."""
+
+_MOST_BYTES: Final = 16 * 2**20
+"""Bytes of the files of a batch that the driver writes."""
+
+_MOST_COLLECTED: Final = 128 * 2**20
+"""Bytes of rows as Arrow that may come to the driver, whatever the batch turns out to be."""
+
+_LEAST_ROWS: Final = 1_000  # rounded up to a power of two, as all numbers of rows between
+_GROWTH: Final = 4
+_REMEMBERED: Final = 8
+_USUAL_SHARE: Final = 0.75
+"""The part of the driver's bytes for as many rows as came before. The rest is for rows beyond those."""
+
+_MANY_FILES: Final = 4
+"""A mean of so many files for each (partition, bucket) of a batch is many."""
+
+_SMALL_FILE: Final = 4 * 2**20
+_LARGEST_FILE: Final = 64 * 2**20
+"""A task of one (partition, bucket) gets no more than this, compressed: the other tasks would wait for it."""
+
+_RETURN_SHARE: Final = 0.5
+_NARROW_ROW: Final = 4096
+"""Bytes. Up to this mean of an Arrow batch, rows are narrow."""
+
+_RECORDS: Final = 128
+"""Rows of an Arrow batch where Spark does not limit its bytes. More rows make nothing quicker
+(docs/performance.md), and 128 rows of 1 MB still fit into a JVM of 1 GB with two tasks."""
+
+_ARROW_BYTES: Final = 64 * 2**20
+
+
+class Way(Enum):
+    """Who writes a batch."""
+
+    DRIVER = "driver"
+    TASKS = "tasks"
+    PACKETS = "shuffle packets"
+    SPARK_SORT = "sorted by Spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What one batch wrote. `row_bytes` is the size of its widest rows as Arrow: the mean of the Arrow batch
+    whose mean is largest; None where a task did not report it."""
+
+    messages: tuple[CommitMessage, ...]
+    row_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowBatches:
+    """The size of the Arrow batches that Spark hands to Python: `records` rows at most. With `bytes_limited`
+    Spark's own limit of bytes holds, on the versions that have one (4.0 and later)."""
+
+    records: int
+    bytes_limited: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What each partition of a batch may hand to the driver: `rows` rows and one more. Of these the first
+    `usual` have `usual_bytes` bytes each at most, the others `other_bytes`."""
+
+    rows: int
+    usual: int
+    usual_bytes: int
+    other_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class WritePlan:
+    """The plan of one run of a stream, or of one batch write. A run that fails takes its plan with it, so a
+    restart begins with one that knows nothing.
+
+    `streaming` is False for a batch write: Spark sorts its rows for a table with a primary key, for it may be
+    of any size. A stream's first batch is taken to fit into memory.
+    """
+
+    streaming: bool = True
+    _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _row_bytes: int | None = None
+    _files_of_group: float = 0.0
+    _gathers: bool = False
+    _bytes: int = 0
+    _too_large: int | None = None
+
+    # -- what to do -------------------------------------------------------------------------------
+
+    def most_rows(self, table: Table) -> int | None:
+        """The most rows of the next batch that the driver writes; None where tasks are to write it: before
+        the first batch, and where one of the newest batches was not small."""
+        largest = self._largest()
+        if largest is None:
+            return None
+        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
+        return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), most)
+
+    def share(self, table: Table, partitions: int) -> Share | None:
+        """What each of the batch's partitions may hand to the driver, all together no more than it may hold.
+        None where that would be fewer rows than one of the newest batches had."""
+        largest, most = self._largest(), self.most_rows(table)
+        if largest is None or most is None:
+            return None
+        budget = _MOST_COLLECTED // max(1, partitions)
+        affordable = budget // max(1, self._row_bytes or 1)
+        if affordable < most:
+            most = _power_of_two(affordable + 1) >> 1
+        if most < max(1, largest):
+            return None
+        usual = min(_power_of_two(max(0, largest - 1)), most)
+        return Share(
+            rows=most,
+            usual=usual,
+            usual_bytes=int(budget * _USUAL_SHARE / usual),
+            other_bytes=int(budget * (1 - _USUAL_SHARE) / (most + 1 - usual)),
+        )
+
+    def way_of_tasks(self, table: Table) -> Way:
+        """How tasks write the next batch."""
+        if table.schema.primary_keys:
+            fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
+            return Way.PACKETS if self.streaming and fits else Way.SPARK_SORT
+        choice = table.options.value(SHUFFLE)
+        if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
+            return Way.PACKETS
+        return Way.TASKS
+
+    def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
+        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row whose columns
+        are all of a fixed size; None for others. Only rows that are known to be narrow go without Spark's
+        limit: it takes a tenth to a third of the JVM's time, but wide rows need it."""
+        row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
+        if row_bytes is None:
+            return ArrowBatches(records=_RECORDS, bytes_limited=True)
+        records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
+        return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def refused(self) -> None:
+        """The next batch has more or wider rows than the driver may take. Tasks write it, and its rows are
+        not known to be narrow."""
+        self._rows.append(None)
+        self._row_bytes = None
+
+    def learn(self, way: Way, written: Written, table: Table) -> None:
+        """Learns from a batch that was written in that way."""
+        sums = _Sums.of(written.messages)
+        if written.messages:
+            self._row_bytes = written.row_bytes
+        self._bytes = sums.bytes
+        most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
+        self._rows.append(sums.rows if sums.rows <= most and sums.bytes <= _MOST_BYTES else None)
+        if sums.several_of_one and (self._too_large is None or sums.bytes < self._too_large):
+            self._too_large = sums.bytes  # a bucket with several files did not fit, or was large anyway
+        if way is not Way.DRIVER and sums.groups:
+            self._learn_files(way, sums)
+
+    def _learn_files(self, way: Way, sums: _Sums) -> None:
+        """Where the batch was gathered, the next one is taken to have as many tasks as the last one that was
+        not."""
+        if way is Way.TASKS:
+            self._files_of_group = sums.files / sums.groups
+        size_of_group = sums.bytes / sums.groups
+        self._gathers = (
+            self._files_of_group >= _MANY_FILES
+            and size_of_group <= _LARGEST_FILE
+            and size_of_group < _SMALL_FILE * self._files_of_group
+        )
+
+    def _largest(self) -> int | None:
+        """Rows of the largest of the newest batches, None if one was not small or there was none."""
+        largest = 0
+        for rows in self._rows:
+            if rows is None:
+                return None
+            largest = max(largest, rows)
+        return largest if self._rows else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """A batch's files. `rows` counts rows that were merged away, too: their sequence numbers show them.
+    `groups` are the (partition, bucket)s with files; `several_of_one` says that a message has several."""
+
+    rows: int
+    bytes: int
+    files: int
+    groups: int
+    several_of_one: bool
+
+    @classmethod
+    def of(cls, messages: Sequence[CommitMessage]) -> _Sums:
+        rows = size = count = 0
+        several, groups = False, set()
+        for message in messages:
+            files = message.new_files
+            if files:
+                first = min(file.min_sequence_number for file in files)
+                last = max(file.max_sequence_number for file in files)
+                rows += max(sum(file.row_count for file in files), last - first + 1)
+                size += sum(file.file_size for file in files)
+                count += len(files)
+                several |= len(files) > 1
+                groups.add((message.partition, message.bucket))
+        return cls(rows=rows, bytes=size, files=count, groups=len(groups), several_of_one=several)
+
+
+def is_grouped(table: Table) -> bool:
+    """Whether rows of one batch go to several files, whoever writes them: the table has partitions, buckets
+    or a primary key."""
+    schema = table.schema
+    return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
+
+
+def _power_of_two(above: int) -> int:
+    """The least one that is larger, for few different numbers: Spark compiles the cut anew for each."""
+    return 1 << above.bit_length()

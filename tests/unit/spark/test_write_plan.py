@@ -1,0 +1,197 @@
+"""How the next batch is written, by the sizes, files and rows of those before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.spark.write_plan import ArrowBatches, Share, Way, WritePlan, Written
+from paimon_stream.table.table import Table, load_table
+from tests.kits.commits import Bench, data_file
+
+KB, MB = 2**10, 2**20
+BUCKETS: Mapping[str, str] = {"bucket": "2", "bucket-key": "id"}
+
+
+def table_of(options: Mapping[str, str] = BUCKETS, **arguments: object) -> Table:
+    return Bench(options=options, **arguments).table  # type: ignore[arg-type]
+
+
+APPEND, GROUPED, KEYED = table_of({}), table_of(), table_of(keys=["id"])
+
+
+def batch(*, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1) -> list[CommitMessage]:
+    """Of so many tasks, each with files of so many bytes for each bucket."""
+    return [
+        CommitMessage(
+            partition=b"",
+            bucket=bucket,
+            total_buckets=buckets,
+            new_files=tuple(
+                replace(data_file(f"{task}-{bucket}-{number}", 10), file_size=size) for number in range(files)
+            ),
+        )
+        for task in range(tasks)
+        for bucket in range(buckets)
+    ]
+
+
+def learnt(table: Table, *batches: list[CommitMessage], row_bytes: int | None = 100) -> WritePlan:
+    plan = WritePlan()
+    for messages in batches:
+        plan.learn(plan.way_of_tasks(table), Written(messages=tuple(messages), row_bytes=row_bytes), table)
+    return plan
+
+
+def gathers(*batches: list[CommitMessage]) -> bool:
+    return learnt(GROUPED, *batches).way_of_tasks(GROUPED) is Way.PACKETS
+
+
+# -- many small files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(1, False), (3, False), (4, True), (200, True)])
+def test_many_small_files_are_brought_together(tasks: int, expected: bool) -> None:
+    assert gathers(batch(tasks=tasks)) is expected
+
+
+def test_large_files_are_left_where_they_are_and_no_task_gets_too_much() -> None:
+    assert gathers(batch(tasks=8, size=4 * MB - 1))
+    assert not gathers(batch(tasks=8, size=4 * MB))
+    assert gathers(batch(tasks=200, size=320 * KB))
+    assert not gathers(batch(tasks=200, size=340 * KB))
+
+
+def test_gathering_goes_on_until_the_rows_are_many() -> None:
+    many, gathered = batch(tasks=8), batch(tasks=1, size=8 * 100 * KB)
+    assert gathers(many, gathered, gathered)
+    assert not gathers(many, gathered, batch(tasks=1, size=33 * MB))
+    assert not gathers(many, gathered, batch(tasks=1, size=33 * MB), batch(tasks=8, size=5 * MB))
+
+
+def test_a_batch_without_files_changes_nothing() -> None:
+    assert gathers(batch(tasks=8), [])
+    assert not gathers([])
+
+
+def test_rows_are_gathered_only_where_they_have_somewhere_to_go_and_the_option_allows_it() -> None:
+    many = batch(tasks=200)
+    assert learnt(APPEND, many).way_of_tasks(APPEND) is Way.TASKS
+    for choice, expected in (("none", Way.TASKS), ("bucket", Way.PACKETS)):
+        table = load_table(GROUPED.storage, {"paimon-stream.shuffle": choice})
+        assert learnt(table, many).way_of_tasks(table) is expected
+        assert WritePlan().way_of_tasks(table) is expected
+
+
+# -- tables with a primary key ------------------------------------------------------------------------
+
+
+def test_rows_with_keys_are_packed_until_a_bucket_had_several_files_and_again_when_they_are_few() -> None:
+    fits, too_large = batch(tasks=1), batch(tasks=1, files=2, size=MB)
+    assert learnt(KEYED, fits).way_of_tasks(KEYED) is Way.PACKETS
+    assert learnt(KEYED, too_large).way_of_tasks(KEYED) is Way.SPARK_SORT
+    half = batch(tasks=1, size=MB)
+    assert learnt(KEYED, too_large, half).way_of_tasks(KEYED) is Way.SPARK_SORT
+    less = batch(tasks=1, size=MB - 1)
+    assert learnt(KEYED, too_large, less).way_of_tasks(KEYED) is Way.PACKETS
+
+
+def test_a_batch_write_with_keys_is_sorted_by_spark_for_it_may_be_of_any_size() -> None:
+    assert WritePlan(streaming=False).way_of_tasks(KEYED) is Way.SPARK_SORT
+    assert WritePlan(streaming=False).way_of_tasks(APPEND) is Way.TASKS
+
+
+# -- the driver ---------------------------------------------------------------------------------------
+
+
+def after(rows: int, table: Table, *, size: int = MB, row_bytes: int = 100) -> WritePlan:
+    """After one batch of so many rows, in a file of so many bytes."""
+    plan = WritePlan()
+    file = replace(data_file("one", rows), file_size=size)
+    message = CommitMessage(partition=b"", bucket=0, total_buckets=1, new_files=(file,))
+    plan.learn(Way.TASKS, Written(messages=(message,), row_bytes=row_bytes), table)
+    return plan
+
+
+def rows_of(share: Share | None) -> int | None:
+    return None if share is None else share.rows
+
+
+def test_tasks_write_the_first_batch_and_all_until_eight_small_ones_came_in_a_row() -> None:
+    plan = WritePlan()
+    assert plan.most_rows(APPEND) is None
+    plan = after(2**16 + 1, APPEND)
+    for _ in range(8):
+        assert plan.most_rows(APPEND) is None
+        plan.learn(Way.TASKS, Written(messages=tuple(batch(tasks=1))), APPEND)
+    assert plan.most_rows(APPEND) == 1024
+    plan.refused()
+    assert plan.most_rows(APPEND) is None
+
+
+def test_where_tasks_would_write_more_files_the_driver_writes_larger_batches() -> None:
+    assert {after(3_000, table).most_rows(table) for table in (APPEND, GROUPED, KEYED)} == {2**14}
+    assert [after(200_000, table).most_rows(table) for table in (APPEND, GROUPED)] == [None, 2**18]
+    assert after(2**18 + 1, GROUPED).most_rows(GROUPED) is None
+    assert after(10, GROUPED, size=17 * MB).most_rows(GROUPED) is None
+
+
+def test_the_more_partitions_the_fewer_rows_may_come_of_each_and_never_fewer_than_came_before() -> None:
+    plan = after(100_000, GROUPED, row_bytes=128)
+    shares = [rows_of(plan.share(GROUPED, count)) for count in (1, 4, 5, 8, 11)]
+    assert shares == [2**18, 2**18, 2**17, 2**17, None]
+
+
+@pytest.mark.parametrize("rows", [1, 700, 1_000, 30_000, 60_000])
+@pytest.mark.parametrize("partitions", [1, 2, 7, 200])
+def test_all_shares_together_are_what_the_driver_may_hold(rows: int, partitions: int) -> None:
+    plan = after(rows, APPEND)
+    share = plan.share(APPEND, partitions)
+    assert share is not None or rows * partitions > 1_000_000
+    if share is not None:
+        assert share.usual >= min(rows, share.rows)
+        others = share.rows + 1 - share.usual
+        assert partitions * (share.usual * share.usual_bytes + others * share.other_bytes) <= 128 * MB
+        assert share.usual_bytes >= 100
+
+
+def test_of_wide_rows_fewer_may_come() -> None:
+    plan = after(1_000, APPEND, row_bytes=32_000)
+    shares = [rows_of(plan.share(APPEND, count)) for count in (1, 2, 4, 5)]
+    assert shares == [2**12, 2**11, 2**10, None]
+    plan.learn(Way.DRIVER, Written(messages=tuple(batch(tasks=1)), row_bytes=100), APPEND)
+    assert rows_of(plan.share(APPEND, 4)) == plan.most_rows(APPEND) == 2**12
+
+
+# -- the width of rows --------------------------------------------------------------------------------
+
+
+def test_the_limit_of_bytes_is_lifted_only_for_rows_that_are_known_to_be_narrow() -> None:
+    unknown = ArrowBatches(records=128, bytes_limited=True)
+    assert WritePlan().arrow_batches() == unknown
+    assert WritePlan(streaming=False).arrow_batches() == unknown
+    plan = after(1_000, APPEND, row_bytes=4096)
+    assert plan.arrow_batches() == ArrowBatches(records=128, bytes_limited=False)
+    assert after(1_000, APPEND, row_bytes=4097).arrow_batches().bytes_limited
+    plan.learn(Way.TASKS, Written(messages=(), row_bytes=None), APPEND)
+    assert not plan.arrow_batches().bytes_limited, "a batch without rows says nothing of their width"
+    plan.refused()
+    assert plan.arrow_batches() == unknown
+
+
+def test_a_batch_of_which_a_task_did_not_say_how_wide_its_rows_were_leaves_the_limit_in_place() -> None:
+    plan = learnt(APPEND, batch(tasks=1), batch(tasks=1), row_bytes=None)
+    assert plan.arrow_batches().bytes_limited
+
+
+def test_rows_without_text_are_known_before_the_first_batch() -> None:
+    assert WritePlan(streaming=False).arrow_batches(40) == ArrowBatches(records=128, bytes_limited=False)
+    assert WritePlan().arrow_batches(5_000).bytes_limited
+
+
+def test_of_very_wide_rows_few_come_at_once() -> None:
+    records = [after(10, APPEND, row_bytes=size).arrow_batches().records for size in (MB, 10 * MB, 100 * MB)]
+    assert records == [64, 6, 1]
