@@ -1,7 +1,8 @@
-"""The Avro object container file: header, blocks, codecs (format.md §4.1). Knows nothing of records.
+"""The Avro object container file: header, blocks and codecs (format.md §4.1). This module knows nothing of
+records.
 
-Compression is Arrow's and the standard library's, so reading and writing need no codec package beside
-pyarrow, whichever version of fastavro decodes the records.
+Arrow and the standard library do the compression, so no codec package is needed beside pyarrow, whichever
+version of fastavro decodes the records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 _MAGIC: Final = b"Obj\x01"
 _SYNC_SIZE: Final = 16
 
-# Numbers of 14 bits: two bytes that more follow, and the one or two bytes at an end.
+# Numbers of 14 bits: the two bytes in the middle of a number, and the one or two bytes at its end.
 _PAIR: Final = 1 << 14
 _ONES: Final = [bytes((n,)) for n in range(256)]
 _MORE: Final = [low + high for high in _ONES[128:] for low in _ONES[128:]]
@@ -46,7 +47,7 @@ _DEFLATE_WINDOW: Final = -15
 
 
 class AvroBlock(NamedTuple):
-    """A block: how many records, and their bytes, compressed in a file and plain once read."""
+    """A block: the number of its records, and their bytes (compressed in a file, plain once read)."""
 
     records: int
     data: bytes
@@ -54,7 +55,7 @@ class AvroBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroFile:
-    """A file that was read: the text of its writer schema, and its blocks, decompressed."""
+    """The content of a file: the text of its writer schema, and its decompressed blocks."""
 
     schema: str
     blocks: tuple[AvroBlock, ...]
@@ -62,17 +63,17 @@ class AvroFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compressor:
-    """How blocks are compressed, and the codec's name in the header."""
+    """The function that compresses blocks, and the codec's name in the header."""
 
     codec: str
     compress: Callable[[bytes], bytes]
 
 
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`; `level` is that of zstd.
+    """The compressor for a value of `manifest.compression`; `level` is the level of zstd.
 
-    `zstd` is Avro's `zstandard`; all others are Avro's own names. Raises `InvalidOption` for names that
-    Java cannot read either, `none` and `lz4` among them (format.md §4.1).
+    `zstd` stands for Avro's `zstandard`; all other names are Avro's own. Raises `InvalidOption` for names
+    that Java cannot read either, among them `none` and `lz4` (format.md §4.1).
     """
     match compression.strip().lower():
         case "zstd" | "zstandard":
@@ -111,7 +112,7 @@ def _deflate(data: bytes) -> bytes:
 
 
 def zigzag(number: int) -> bytes:
-    """A number as Avro writes an int or long: zig-zag, then seven bits a byte, least first."""
+    """A number as Avro writes an int or long: zig-zag, then seven bits per byte, lowest bits first."""
     left = (number << 1) ^ (number >> 63)
     if left < _PAIR:
         return _LAST[left]
@@ -124,9 +125,9 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file of blocks that are compressed already.
+    """A whole file from blocks that are already compressed.
 
-    The sync marker is a hash of the content, so that equal content gives equal bytes.
+    The sync marker is a hash of the content, so equal content gives equal bytes.
     """
     kept = [block for block in blocks if block.records]
     digest = hashlib.blake2b(schema, digest_size=_SYNC_SIZE)
@@ -138,7 +139,7 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
 
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
-    """How a file begins; `sync` are the 16 bytes that end the header and each block."""
+    """The beginning of a file; `sync` is the 16-byte marker that ends the header and each block."""
     parts = [_MAGIC, zigzag(2)]
     for key, value in ((b"avro.schema", schema), (b"avro.codec", codec.encode())):
         parts += [zigzag(len(key)), key, zigzag(len(value)), value]
@@ -146,31 +147,32 @@ def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
 
 
 def encode_block(block: AvroBlock, sync: bytes) -> bytes:
-    """A block that is compressed already."""
+    """The bytes of a block that is already compressed."""
     return b"".join([zigzag(block.records), zigzag(len(block.data)), block.data, sync])
 
 
 def read_file(data: bytes, path: str) -> AvroFile:
-    """Reads a whole file of any codec of Avro's. `path` is for messages.
+    """Reads a whole file in any of Avro's codecs. `path` is for messages.
 
-    Raises `CorruptMetadata` for what is not a whole Avro file, `UnsupportedFeature` for an unknown codec.
+    Raises `CorruptMetadata` if the bytes are not a whole Avro file, `UnsupportedFeature` for an unknown
+    codec.
     """
     schema, blocks = blocks_of(data, path)
     return AvroFile(schema=schema, blocks=tuple(blocks))
 
 
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a file whose bytes are here, and its blocks, decompressed one at a time.
+    """The schema of a file given as bytes, and its blocks, decompressed one at a time.
 
-    Raises as `read_file`, while blocks are taken, too.
+    Raises what `read_file` raises, also while the blocks are iterated.
     """
     return _open(_Cursor(data, path))
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file whose bytes are here, and its blocks, compressed as they are.
+    """The schema and the codec of a file given as bytes, and its blocks, still compressed.
 
-    Raises `CorruptMetadata` for what is not a whole Avro file.
+    Raises `CorruptMetadata` if the bytes are not a whole Avro file.
     """
     cursor = _Cursor(data, path)
     schema, codec, sync = _opened(cursor)
@@ -178,14 +180,14 @@ def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]
 
 
 def decompress(codec: str, data: bytes, path: str) -> bytes:
-    """The plain bytes of a block. Raises `CorruptMetadata`, `UnsupportedFeature` for an unknown codec."""
+    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec."""
     return _decompress(codec, data, _Cursor(data, path))
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a file, and its blocks, decompressed one at a time. `source` is an Arrow file.
 
-    Raises as `read_file`, while blocks are taken, too.
+    Raises what `read_file` raises, also while the blocks are iterated.
     """
     return _open(_SourceCursor(source, path))
 
@@ -196,7 +198,7 @@ def _open(cursor: _Cursor) -> tuple[str, Iterator[AvroBlock]]:
 
 
 def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
-    """Schema, codec and sync marker."""
+    """The schema, the codec and the sync marker."""
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise cursor.corrupt("it is not an Avro file")
     header = _read_header(cursor)
@@ -224,7 +226,7 @@ def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
 
 
 class _Cursor:
-    """A position in a file's bytes, which never reads beyond them."""
+    """A position in a file's bytes. It never reads beyond their end."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self.position = 0
@@ -256,7 +258,7 @@ class _Cursor:
             if byte < 0x80:
                 return (made >> 1) ^ -(made & 1)
             if shift > 63:
-                raise self.corrupt(f"byte {self.position} is no number")
+                raise self.corrupt(f"the number that ends at byte {self.position} is too long")
 
     def corrupt(self, why: str) -> CorruptMetadata:
         return CorruptMetadata(
@@ -267,7 +269,7 @@ class _Cursor:
 
 
 class _SourceCursor(_Cursor):
-    """The same over an Arrow file, of which only what is taken is read."""
+    """A cursor over an Arrow file. It reads only the bytes that are taken."""
 
     def __init__(self, source: Any, path: str) -> None:
         super().__init__(b"", path)
@@ -320,7 +322,7 @@ def _decompress(codec: str, packed: bytes, cursor: _Cursor) -> bytes:
 
 
 def _unsnappy(packed: bytes, cursor: _Cursor) -> bytes:
-    """Snappy's own format, then a CRC-32 of the plain bytes, big endian."""
+    """Decompresses Snappy's own format, which a CRC-32 of the plain bytes follows, big endian."""
     body, checksum = packed[:-4], packed[-4:]
     size = shift = 0
     for byte in body[:5]:

@@ -1,7 +1,7 @@
-"""Records of metadata files, whichever schema their writer gave them (format.md §4.1).
+"""Records of metadata files, whatever schema their writer used (format.md §4.1).
 
-Fields are found by name: unknown ones are skipped, nullable ones that are not there are absent from the
-dict, and a file without a field that is needed is refused before anything of it is used.
+Fields are found by name. Unknown fields are skipped, missing nullable fields are absent from the dict, and a
+file that lacks a required field is refused before any of it is used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paimon_stream.format.avro_file import AvroBlock, blocks_of, zigzag
 __all__ = ["BlockReader", "corrupt", "read_records", "read_rows"]
 
 BlockReader: TypeAlias = Callable[[bytes, int, int, Callable[[bytes], bool] | None], list[tuple[Any, ...]]]
-"""Of a block's plain bytes, the number of its records, the version they must have, and which values of the
-first field are wanted (None for all): the rows."""
+"""Reads the rows of a block. The arguments are the block's plain bytes, the number of its records, the
+version that they must have, and a filter on the first field (None for all records)."""
 
 _END: Final = zigzag(0)
 # What fastavro raises on bytes that do not fit their schema.
@@ -32,8 +32,8 @@ _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, M
 def read_records(
     data: bytes, path: str, wanted: Mapping[str, Any], version: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts; `wanted` is the schema they are to be read as, `version` what
-    `_VERSION` must say. `path` is for messages. One block is in memory at a time.
+    """The records of all blocks as dicts. `wanted` is the schema to read them as, `version` the value that
+    `_VERSION` must have, `path` is for messages. Only one block is in memory at a time.
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
@@ -54,12 +54,12 @@ def read_rows(
     wants: Callable[[bytes], bool] | None = None,
     of_interest: Callable[[bytes], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (`_FILE._LEVEL`) of each record, as a generic reader has them, None where
-    the writer has no such field. `read_block` reads blocks whose schema is exactly the one `wanted`. It
-    raises `ValueError` or `IndexError` for a block that the generic reader is to judge.
+    """The values at these paths (such as `_FILE._LEVEL`) of each record, as a generic reader returns them;
+    None where the writer has no such field. `read_block` reads blocks whose schema is exactly `wanted`. It
+    raises `ValueError` or `IndexError` for a block that the generic reader must judge.
 
-    With `wants`, only the records of which one wants the first value; blocks whose uncompressed bytes are not
-    `of_interest` are passed over. Raises as `read_records` does.
+    `wants` keeps only the records whose first value it accepts. Blocks whose uncompressed bytes are not
+    `of_interest` are skipped. Raises what `read_records` raises.
     """
     text, blocks = blocks_of(data, path)
     schema = _checked_schema(text, wanted, len(data), path)
@@ -86,7 +86,7 @@ def _at(record: Any, names: Sequence[str]) -> Any:
 
 
 def _checked_schema(text: str, wanted: Mapping[str, Any], size: int, path: str) -> Any:
-    """The schema of an array of the records, if they can be read as `wanted`."""
+    """The schema of an array of the records. Raises `CorruptMetadata` if they cannot be read as `wanted`."""
     try:
         schema = _array_of(text)
     except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
@@ -100,8 +100,8 @@ def _checked_schema(text: str, wanted: Mapping[str, Any], size: int, path: str) 
 def _records(
     block: AvroBlock, schema: Any, version: int, size: int, path: str
 ) -> Iterator[Mapping[str, Any]]:
-    """A block is read in one call, as the Avro array it nearly is: only the count before and the end mark
-    behind the items are missing."""
+    """Reads a block in one call, as an Avro array: a block only lacks the array's count before the items and
+    the end mark after them."""
     count, packed = block
     if not count:
         return
@@ -126,8 +126,8 @@ def _records(
 
 @lru_cache(maxsize=32)
 def _array_of(text: str) -> Any:
-    """The parsed schema of an array of the file's records, without logical types: values are wanted as
-    they are stored."""
+    """The parsed schema of an array of the file's records. Logical types are left out, because values are
+    wanted as they are stored."""
     return fastavro.parse_schema({"type": "array", "items": _without_logical_types(json.loads(text))})
 
 
@@ -140,7 +140,7 @@ def _without_logical_types(node: Any) -> Any:
 
 
 def _misfit(wanted: Any, found: Any) -> str | None:
-    """What is wrong with a writer schema, None if records of it can be read as `wanted`."""
+    """What is wrong with a writer schema; None if its records can be read as `wanted`."""
     if not isinstance(found, dict) or found.get("type") != "record":
         return "it does not hold records"
     present = {one["name"]: one["type"] for one in found["fields"]}
@@ -166,7 +166,7 @@ def _misfit(wanted: Any, found: Any) -> str | None:
 
 
 def _family(type_: Any) -> Any:
-    """Types that read as the same Python values."""
+    """One name for all types that read as the same Python values."""
     if isinstance(type_, dict):
         if type_["type"] == "array":
             items = type_["items"]
@@ -177,7 +177,7 @@ def _family(type_: Any) -> Any:
 
 
 def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
-    """The error of a metadata file of `size` bytes that cannot be read."""
+    """The error for a metadata file of `size` bytes that cannot be read."""
     return CorruptMetadata(
         f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
         "back to a snapshot that does not use it.",

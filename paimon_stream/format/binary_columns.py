@@ -1,7 +1,7 @@
-"""BinaryRow for whole Arrow columns: many rows at once, with numpy and without Python work per row.
+"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row.
 
-The bytes are those of `binary_row.encode_row`. A row is looked at as 64-bit little-endian words: header,
-one slot per column, then the variable part, which only text and bytes make of different sizes.
+The bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header, one
+slot per column, then the variable part. Only text and bytes make that part differ in size between rows.
 Layout and rules: format.md §5.
 """
 
@@ -24,10 +24,10 @@ Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 WordColumn = int | Words
-"""The same word of every row: one number where it is the same in all of them, else one per row."""
+"""One word of every row: a single number if it is the same in all rows, else one number per row."""
 
 FEW_ROWS: Final = 16
-"""So few rows are no longer worth a numpy call per word: the longest rows are finished one by one."""
+"""Below this many rows a numpy call per word does not pay: the longest rows are finished one by one."""
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _COMPACT_DECIMAL: Final = 18
@@ -50,7 +50,7 @@ _VIEWED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows:
-    """Rows back to back, without arity: row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8 bytes."""
+    """Rows back to back, without arity. Row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8 bytes."""
 
     data: npt.NDArray[np.uint8]
     offsets: Ints
@@ -69,7 +69,7 @@ def header_size(columns: int) -> int:
 
 
 def is_reserved(type_: DataType) -> bool:
-    """Whether a row keeps room in its variable part even for a NULL of this type (format.md §5.2)."""
+    """Whether a row reserves space in its variable part even for a NULL of this type (format.md §5.2)."""
     if type_.root is TypeRoot.DECIMAL:
         return type_.precision > _COMPACT_DECIMAL
     return type_.is_timestamp and type_.precision > _COMPACT_TIMESTAMP
@@ -77,8 +77,8 @@ def is_reserved(type_: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """Where the bytes of each row are. `near` are the 8 bytes from every position on, so that any
-    8 bytes are one lookup; 8 zero bytes follow the last text."""
+    """Where the bytes of each row are. `near` has the 8 bytes that start at each position, so any 8 bytes
+    take one lookup; 8 zero bytes follow the last text."""
 
     raw: npt.NDArray[np.uint8]
     near: Words
@@ -88,8 +88,8 @@ class _Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One column: its slots (without offsets), its NULLs, and its share of the variable part: words that
-    every row has, or text."""
+    """One column: its slots (without offsets), its NULLs, and its share of the variable part: either words
+    that every row has, or text."""
 
     slot: Words
     null: Flags | None
@@ -98,10 +98,10 @@ class _Part:
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns, which are of equal length and of atomic types.
+    """The rows of these columns, which have equal lengths and atomic types.
 
-    A column of another Arrow type than its Paimon type has in memory is cast. Raises `InvalidData` where
-    that loses something, `UnsupportedFeature` for nested types.
+    A column whose Arrow type is not the in-memory type of its Paimon type is cast. Raises `InvalidData` if
+    the cast loses something, `UnsupportedFeature` for nested types.
     """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
     rows = len(columns[0]) if columns else 0
@@ -116,8 +116,8 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
 
 
 def fixed_words(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[WordColumn] | None:
-    """The rows word by word, where all rows have the same size; None where there is text. Raises as
-    `encode_columns`."""
+    """The rows word by word if all rows have the same size; None if there is text or binary data. Raises what
+    `encode_columns` raises."""
     if any(type_.is_string or type_.is_binary for type_ in types):
         return None
     return _words([_part(column, type_) for column, type_ in zip(columns, types, strict=True)])
@@ -144,7 +144,7 @@ def _header(parts: Sequence[_Part]) -> list[WordColumn]:
 
 
 def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
-    """Rows of different sizes: first where everything goes, then everything to its place."""
+    """Rows of different sizes: computes all offsets first, then writes everything to its place."""
     header = _header(parts)
     end = np.full(rows, 8 * (len(header) + len(parts)), np.int64)
     placed: list[Ints] = []
@@ -176,7 +176,7 @@ def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
 
 
 def _scatter(words: Words, targets: Ints, text: _Text) -> None:
-    """Writes the texts that are longer than a slot, word by word of all rows that go on so far."""
+    """Writes the texts that do not fit into a slot, word by word, for all rows that have such a word."""
     rows = np.flatnonzero(text.lengths > _INLINE)
     sources, targets, left = text.starts[rows], targets[rows], text.lengths[rows]
     while len(left) >= FEW_ROWS:
@@ -194,7 +194,7 @@ def _scatter(words: Words, targets: Ints, text: _Text) -> None:
 
 
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
-    """The column in the Arrow type of its Paimon type."""
+    """The column, cast to the Arrow type that its Paimon type has in memory."""
     wanted = arrow_type(type_)
     if column.type.equals(wanted):
         return column
@@ -230,7 +230,7 @@ def _part(column: pa.Array, type_: DataType) -> _Part:
 
 
 def _raw(column: pa.Array, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values as they lie in memory; those of NULLs are anything."""
+    """The values as they lie in memory; those of NULLs are undefined."""
     if not len(column):
         return np.empty(0, dtype)
     start, end = column.offset * per_row, (column.offset + len(column)) * per_row
@@ -274,7 +274,7 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
 
 
 def _byte_length(low: Words, high: Words) -> Ints:
-    """Bytes of the shortest two's complement form of these numbers, which are not negative."""
+    """The number of bytes in the shortest two's complement form of these non-negative numbers."""
     size = np.ones(len(low), np.int64)
     for bits in range(7, 64, 8):
         size += (low >= np.uint64(1 << bits)) | (high > 0)
@@ -311,8 +311,8 @@ def _text_part(column: pa.Array, null: Flags | None) -> _Part:
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
-    """The column as values in the internal form (see `binary_row`). Any type; Python work per value, so
-    this is for partitions, keys and statistics, not for data. Raises `InvalidData`."""
+    """The column as values in the internal form (see `binary_row`), for any type. It runs Python code per
+    value, so it is for partitions, keys and statistics, not for data. Raises `InvalidData`."""
     column = _cast(column, type_)
     match type_.root:
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
@@ -347,7 +347,7 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
 
 
 def _spans(column: pa.Array) -> Iterator[slice | None]:
-    """Where the elements of each row are among the elements of all rows."""
+    """The position of each row's elements among the elements of all rows; None for NULL."""
     bounds = column.offsets.to_pylist()
     for i, valid in enumerate(column.is_valid().to_pylist()):
         yield slice(bounds[i], bounds[i + 1]) if valid else None

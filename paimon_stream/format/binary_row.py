@@ -1,12 +1,12 @@
 """BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages.
 
-Values are given and returned in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
+Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
 DOUBLE float; DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days
 since 1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since
 1970-01-01T00:00 (an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple; NULL
 None.
 
-This module does single rows; whole columns are encoded by `encode_columns`, with the same bytes.
+This module encodes single rows; `encode_columns` encodes whole columns to the same bytes.
 Layout and rules: format.md §5.
 """
 
@@ -66,12 +66,12 @@ _NAN: Final = float("nan")
 
 
 def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
-    """The row of these values; `kind` is 0 for +I, 1 -U, 2 +U, 3 -D (format.md §5.1, §5.2).
+    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1, §5.2).
 
     Raises `InvalidData` for a value that its type cannot hold.
     """
     if len(types) != len(values):
-        raise InvalidData(f"A row of {len(types)} columns was given {len(values)} values.")
+        raise InvalidData(f"A row of {len(types)} columns got {len(values)} values.")
     slots = header_size(len(types))
     row = bytearray(slots + 8 * len(types))
     row[0] = kind
@@ -89,12 +89,12 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
 
 
 def serialize(types: Sequence[DataType], values: Sequence[Any]) -> bytes:
-    """The row with its arity before it, as manifests hold it (format.md §5.6). Raises `InvalidData`."""
+    """The row preceded by its arity, as manifests hold it (format.md §5.6). Raises `InvalidData`."""
     return _ARITY.pack(len(types)) + encode_row(types, values)
 
 
 def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
-    """The values of a row without arity. Raises `FormatError` for bytes that are no such row."""
+    """The values of a row without arity. Raises `FormatError` for bytes that are not such a row."""
     try:
         return _row(types, memoryview(data))
     except UnicodeDecodeError:
@@ -108,9 +108,9 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
-    """The values of a row with its arity before it. Raises `FormatError`, also for another arity."""
+    """The values of a row preceded by its arity. Raises `FormatError`, also if the arity differs."""
     if len(data) < _ARITY.size:
-        raise FormatError(f"{len(data)} bytes are too few for a row with its arity.", size=len(data))
+        raise FormatError(f"{len(data)} bytes are too short for a row with its arity.", size=len(data))
     (arity,) = _ARITY.unpack_from(data)
     if arity != len(types):
         raise FormatError(f"The row has {arity} columns, expected are {len(types)}.", size=len(data))
@@ -121,7 +121,7 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    """Puts one value that is not None into its slot of 8 bytes, and what does not fit behind the end."""
+    """Puts one value (not None) into its slot of 8 bytes; what does not fit goes to the end of the row."""
     try:
         _PUT[type_.root](out, slot, type_, value)
     except (struct.error, UnicodeEncodeError, TypeError, ValueError, AttributeError, OverflowError) as why:
@@ -130,7 +130,7 @@ def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 def _put_fixed(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     if value != value:
-        value = _NAN  # one NaN, as in Java, whatever the bits were
+        value = _NAN  # Java has a single NaN, whatever the bits were
     _FIXED[type_.root].pack_into(out, slot, value)
 
 
@@ -196,13 +196,13 @@ def _append(out: bytearray, slot: int, piece: bytes) -> None:
 
 
 def _entry_types(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of the keys and the values of a MAP; a MULTISET is a map to counts."""
+    """The types of the keys and the values of a MAP. A MULTISET is a map from elements to counts."""
     assert type_.element is not None
     return (type_.element, _INT) if type_.key is None else (type_.key, type_.element)
 
 
 def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
-    """A BinaryArray (format.md §5.4). Unlike in rows, nothing is reserved for NULL."""
+    """A BinaryArray (format.md §5.4). Unlike a row, it reserves no space for NULL."""
     head, width = _array_head(len(values)), _element_width(element)
     size = head + width * len(values)
     out = bytearray(size + -size % 8)
@@ -320,14 +320,14 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
         return _piece(data, slot)
     length = mark & ~_MARK
     if length > _INLINE:
-        raise FormatError(f"{length} bytes are said to be inside a slot of 8 bytes.")
+        raise FormatError(f"A value of {length} bytes claims to be inside a slot of 8 bytes.")
     return data[slot : slot + length]
 
 
 def _piece(data: memoryview, slot: int) -> memoryview:
     length, offset = _SLOT.unpack_from(data, slot)
     if length < 0 or offset < 0 or offset + length > len(data):
-        raise FormatError(f"{length} bytes at offset {offset} are outside of a row of {len(data)} bytes.")
+        raise FormatError(f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes.")
     return data[offset : offset + length]
 
 
@@ -346,8 +346,8 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
 
 
 def _pieces_size(slots: memoryview) -> int:
-    """The size of all pieces that slots of an array point to. Pieces that overlap would let a few bytes
-    claim any amount of memory."""
+    """The total size of the pieces that an array's slots point to. Without this check, overlapping pieces
+    would let a few bytes claim any amount of memory."""
     return sum(max(size, 0) for size, offset in _SLOT.iter_unpack(slots) if offset >= 0)
 
 

@@ -1,4 +1,4 @@
-"""A place in bytes that moves as they are read: what readers of Thrift and of ORC's runs have in common."""
+"""A position in bytes that advances as they are read; shared by the readers of Thrift and of ORC's runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["ByteCursor", "unzigzag"]
 
 
 class ByteCursor:
-    """Reads bytes from the first on. Subclasses say what is wrong where there are too few of them, or a
-    number does not end."""
+    """Reads bytes from the beginning. Subclasses define the messages for too few bytes (`cut_off`) and for a
+    number that does not end (`damaged`)."""
 
     cut_off: ClassVar[str]
     damaged: ClassVar[str]
@@ -30,7 +30,7 @@ class ByteCursor:
         return taken
 
     def _varint(self) -> int:
-        """The next number of seven bits a byte, the lowest first. Raises `FormatError`."""
+        """The next number, stored as seven bits per byte, lowest bits first. Raises `FormatError`."""
         made = shift = 0
         while True:
             byte = self._take(1)[0]

@@ -1,7 +1,7 @@
-"""Small private files that must never be half believed: a header with a checksum, then JSON.
+"""Small private files that are either fully valid or refused: a header with a checksum, then JSON.
 
-Used for what the sink keeps beside a table (`_paimon_stream/`): text a person can read, versioned,
-and refused as a whole when a single byte is off. Never a pickle.
+They hold what the sink keeps beside a table (`_paimon_stream/`). They are versioned text that a person can
+read, and a single wrong byte makes the whole file invalid. They are never pickles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERSION: Final = 1
 
 
 def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
-    """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, the JSON."""
+    """The file's content: `paimon-stream <kind> 1 sha256:<digest>`, a line break, then the JSON."""
     text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f"paimon-stream {kind} {_VERSION} sha256:{digest}\n{text}\n".encode()
@@ -27,8 +27,8 @@ def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     """The JSON of a checksummed file; `path` is for the message.
 
-    Raises `CorruptMetadata` when it is not whole or not of this kind, `UnknownVersion` when a newer
-    release wrote it.
+    Raises `CorruptMetadata` if the file is incomplete, damaged or of another kind, `UnknownVersion` if a
+    newer release wrote it.
     """
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
@@ -55,7 +55,7 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
 def _corrupt(kind: str, path: str, why: str) -> CorruptMetadata:
     beside = ", and the file 'writer' beside it, which vouches for the journal" if kind == "journal" else ""
     return CorruptMetadata(
-        f"The {kind} {path} cannot be believed: {why}. Nothing was written. Move it away{beside}; the batch "
+        f"The {kind} {path} cannot be trusted: {why}. Nothing was written. Move it away{beside}; the batch "
         "is then judged by the table's snapshots alone.",
         path=path,
     )

@@ -1,7 +1,8 @@
-"""Commit messages: what a writer tells the committer about one bucket of one partition.
+"""Commit messages: what a writer reports to the committer about one bucket of one partition.
 
-The bytes are those of Java Paimon, so that either side can commit what the other wrote (format.md §8).
-Version 11 is written; 11 and 12 are read. The version is not in the bytes, it travels beside them.
+The bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8).
+Version 11 is written; versions 11 and 12 are read. The version is not part of the bytes; it travels beside
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["CommitMessage", "MessageInput"]
 
 _READABLE: Final = (11, 12)
 _SMALLEST_PARTITION: Final = 12
-# The length, then bits and slots of the row.
+# The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
 _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 _T = TypeVar("_T")
@@ -33,9 +34,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The changes of one bucket. `partition` is a serialized row; `total_buckets` is the bucket count its
-    files were written for, None if the writer did not say. The `compact_` parts are those of a
-    compaction, the others those of writing. A message that was read keeps its bytes, to be written again."""
+    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket count that
+    the files were written for, None if the writer did not record it. The `compact_` fields belong to a
+    compaction, the others to a write. A message that was read keeps its bytes, and they are written again
+    unchanged."""
 
     VERSION: ClassVar[int] = 11
 
@@ -62,7 +64,7 @@ class CommitMessage:
 
     @staticmethod
     def deserialize(data: bytes, version: int = VERSION) -> CommitMessage:
-        """The message in these bytes, all of them. Raises `FormatError`, `UnknownVersion`."""
+        """The message that makes up all of these bytes. Raises `FormatError`, `UnknownVersion`."""
         source = MessageInput(data, version)
         message = _read(source)
         source.finish()
@@ -70,7 +72,7 @@ class CommitMessage:
 
     @staticmethod
     def serialize_all(messages: Iterable[CommitMessage]) -> bytes:
-        """Messages one after the other, with their number before them. Raises `InvalidData`."""
+        """The number of messages, then the messages one after the other. Raises `InvalidData`."""
         out: list[bytes] = [b""]
         count = 0
         for message in messages:
@@ -137,7 +139,7 @@ def _write_rows(values: Sequence[_T], encode: Callable[[_T], bytes], out: list[b
 
 
 class MessageInput(DataInput):
-    """Bytes with messages of one version in them. Raises `UnknownVersion` for one that cannot be read."""
+    """Bytes that hold messages of one version. Raises `UnknownVersion` for a version that cannot be read."""
 
     __slots__ = ("_version",)
 
@@ -161,7 +163,7 @@ class MessageInput(DataInput):
         self._version = version
 
     def messages(self) -> tuple[CommitMessage, ...]:
-        """Messages one after the other, with their number before them. Raises `FormatError`."""
+        """The number of messages, then the messages one after the other. Raises `FormatError`."""
         return tuple([_read(self) for _ in range(self.count(_SMALLEST_MESSAGE))])
 
     def increment(self) -> _Increment:

@@ -1,8 +1,8 @@
-"""Committables: all messages of one commit, with what the commit is to carry.
+"""Committables: all messages of one commit, and what its snapshot is to carry.
 
-The bytes are those of Java Paimon's ManifestCommittable (format.md §8.3), so that either side can commit
-what the other prepared. Version 5 is written and read; the version is not in the bytes, it travels
-beside them. The version of the messages is.
+The bytes are those of Java Paimon's ManifestCommittable (format.md §8.3), so either side can commit what the
+other prepared. Version 5 is written and read. The version of the committable is not part of the bytes; it
+travels beside them. The version of the messages is part of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCommittable:
-    """One commit: its identifier, its watermark in epoch milliseconds (None for none), the properties of
-    its snapshot, and its messages."""
+    """One commit: its identifier, its watermark in epoch milliseconds (None if it has none), the properties
+    of its snapshot, and its messages."""
 
     VERSION: ClassVar[int] = 5
 
@@ -39,7 +39,7 @@ class ManifestCommittable:
         """The committable in version 5. Raises `InvalidData` for what that version cannot hold."""
         try:
             out = [LONG.pack(self.identifier)]
-            # The flag says that there is none, unlike all other flags.
+            # Unlike all other flags, this one is set if there is no watermark.
             out.append(b"\1" if self.watermark is None else b"\0" + LONG.pack(self.watermark))
         except struct.error as why:
             raise InvalidData(f"Commit {self.identifier} does not fit into a committable: {why}.") from None
@@ -51,7 +51,7 @@ class ManifestCommittable:
 
     @staticmethod
     def deserialize(data: bytes, version: int = VERSION) -> ManifestCommittable:
-        """The committable in these bytes, all of them; its messages may be of version 11 or 12.
+        """The committable that makes up all of these bytes; its messages may be of version 11 or 12.
 
         Raises `FormatError`, and `UnknownVersion` for other versions.
         """

@@ -1,5 +1,5 @@
-"""The primitive encodings of commit messages and committables, as Java's DataOutput has them
-(format.md §8.1): numbers big endian, text as modified UTF-8 with its length before it.
+"""The primitive encodings of commit messages and committables, as in Java's DataOutput (format.md §8.1):
+numbers big endian, text as its length and modified UTF-8.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NUL: Final = b"\xc0\x80"
 
 
 class DataInput:
-    """Bytes being read, and how far. Every step checks that there is enough left, before anything is
-    made from it; `what` is for messages."""
+    """Bytes being read, and the current position. Every step checks that enough bytes are left before it
+    creates anything from them. `what` is for messages."""
 
     __slots__ = ("_at", "_data", "_what")
 
@@ -32,7 +32,7 @@ class DataInput:
 
     @property
     def position(self) -> int:
-        """How many bytes are behind."""
+        """The number of bytes already read."""
         return self._at
 
     def since(self, position: int) -> bytes:
@@ -58,15 +58,15 @@ class DataInput:
         return self.take(1) != b"\0"
 
     def count(self, smallest: int) -> int:
-        """How many follow; each has at least `smallest` bytes, so a wrong number is noticed at once.
-        Raises `FormatError`."""
+        """The number of entries that follow. Each has at least `smallest` bytes, so a wrong number is noticed
+        at once. Raises `FormatError`."""
         count = self.number()
         if count < 0 or count * smallest > len(self._data) - self._at:
             raise FormatError(f"A {self._what} of {len(self._data)} bytes cannot hold {count} entries.")
         return count
 
     def take(self, size: int) -> bytes:
-        """The next so many bytes. Raises `FormatError`."""
+        """The next `size` bytes. Raises `FormatError`."""
         start, end = self._at, self._at + size
         if size < 0 or end > len(self._data):
             raise self._cut_off(size)
@@ -74,26 +74,26 @@ class DataInput:
         return self._data[start:end]
 
     def take_if(self, expected: bytes) -> bool:
-        """Whether these bytes come next; they are then behind."""
+        """Whether these bytes come next. If so, they are skipped."""
         if not self._data.startswith(expected, self._at):
             return False
         self._at += len(expected)
         return True
 
     def text(self) -> str:
-        """A text. Raises `FormatError` for what Java would not have written."""
+        """A text. Raises `FormatError` for bytes that Java would not have written."""
         start = self._at
         raw = self.take(_LENGTH.unpack(self.take(_LENGTH.size))[0])
         try:
             units = raw.replace(_NUL, b"\0").decode("utf-8", "surrogatepass")
             if max(units, default="") > _LAST_BMP:
-                raise FormatError(f"A {self._what} has a text at byte {start} that is no modified UTF-8.")
+                raise FormatError(f"A {self._what} has a text at byte {start} that is not modified UTF-8.")
             return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
-            raise FormatError(f"A {self._what} has a text at byte {start} that is no UTF-8.") from None
+            raise FormatError(f"A {self._what} has a text at byte {start} that is not UTF-8.") from None
 
     def finish(self) -> None:
-        """Raises `FormatError` where bytes are left."""
+        """Raises `FormatError` if bytes are left."""
         if self._at != len(self._data):
             raise FormatError(f"{len(self._data) - self._at} bytes follow the end of a {self._what}.")
 
@@ -102,7 +102,7 @@ class DataInput:
 
 
 def encode_text(text: str) -> bytes:
-    """A text with its length. Raises `InvalidData` for one of more than 65,535 bytes, or without UTF-8."""
+    """A text with its length. Raises `InvalidData` if it has more than 65,535 bytes or has no UTF-8 form."""
     try:
         units = text.encode("utf-16-le")
     except UnicodeEncodeError as why:
@@ -111,7 +111,7 @@ def encode_text(text: str) -> bytes:
     raw = each.encode("utf-8", "surrogatepass").replace(b"\0", _NUL)
     if len(raw) > _LONGEST_TEXT:
         raise InvalidData(
-            f"Text {text[:40]!r}… has {len(raw):,} bytes; a committable holds {_LONGEST_TEXT:,} at most. "
+            f"Text {text[:40]!r}… has {len(raw):,} bytes; a committable holds at most {_LONGEST_TEXT:,}. "
             "Shorten it."
         )
     return _LENGTH.pack(len(raw)) + raw

@@ -1,7 +1,7 @@
-"""What manifests and commit messages hold, as values (format.md §4.2–§4.4, §8.2).
+"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2).
 
-Partition rows, keys and the rows of statistics are kept as the *serialized* BinaryRow that is on
-disk: four bytes of arity, big endian, then the row (format.md §5.6).
+Partition rows, keys and the rows of statistics are kept as the *serialized* BinaryRow that is on disk: the
+arity as four bytes, big endian, then the row (format.md §5.6).
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class FileSource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleStats:
-    """Bounds and null counts of columns: two serialized rows and one count per column, None where
-    unknown."""
+    """Bounds and null counts of columns: two serialized rows, and one count per column, None if unknown."""
 
     min_values: bytes
     max_values: bytes
@@ -59,8 +58,8 @@ EMPTY_STATS: Final = SimpleStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, nul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileMeta:
-    """A data file. Field order and meaning are format.md §4.4's; `creation_time` is local wall clock
-    milliseconds; `file_size` is bytes; `row_count` includes delete rows."""
+    """A data file. format.md §4.4 gives the order and meaning of the fields. `creation_time` is milliseconds
+    of the local wall clock, `file_size` is bytes, `row_count` includes delete rows."""
 
     file_name: str
     file_size: int
@@ -84,7 +83,7 @@ class DataFileMeta:
     write_cols: tuple[str, ...] | None = None
 
     def numbered(self, first: int, last: int) -> DataFileMeta:
-        """The same file with other sequence numbers. Several times as quick as `dataclasses.replace`."""
+        """The same file with other sequence numbers. Several times faster than `dataclasses.replace`."""
         return DataFileMeta(
             file_name=self.file_name,
             file_size=self.file_size,
@@ -111,7 +110,7 @@ class DataFileMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionRange:
-    """Where the deletion vector of one data file is in an index file; `offset` and `length` are bytes."""
+    """The position of one data file's deletion vector in an index file; `offset` and `length` are bytes."""
 
     data_file: str
     offset: int
@@ -121,7 +120,8 @@ class DeletionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalIndexMeta:
-    """The rows and the column a global index file covers. `source_meta` exists from message version 12."""
+    """The rows and the column that a global index file covers. `source_meta` exists from message version 12
+    on."""
 
     row_range_start: int
     row_range_end: int
@@ -133,7 +133,7 @@ class GlobalIndexMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileMeta:
-    """An index file: of bucket hashes, of deletion vectors (`deletions` says where), or a global index."""
+    """An index file: bucket hashes, deletion vectors (`deletions` has their positions), or a global index."""
 
     index_type: str
     file_name: str
@@ -145,7 +145,8 @@ class IndexFileMeta:
 
 
 class FileIdentity(NamedTuple):
-    """What makes two manifest entries speak of the same file (format.md §1.2). Level is part of it."""
+    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is part of
+    it."""
 
     partition: bytes
     bucket: int
@@ -168,7 +169,7 @@ class ManifestEntry:
 
     @property
     def identity(self) -> FileIdentity:
-        """The identity of the file the entry speaks of."""
+        """The identity of the file that the entry adds or deletes."""
         file = self.file
         return FileIdentity(
             self.partition,
@@ -192,8 +193,8 @@ class IndexManifestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
-    """A manifest, as a manifest list records it. `file_size` is exact; the bucket, level and row id
-    ranges are None where a writer did not record them."""
+    """A manifest, as a manifest list records it. `file_size` is exact. The ranges of buckets, levels and row
+    ids are None if the writer did not record them."""
 
     file_name: str
     file_size: int

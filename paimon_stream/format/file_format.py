@@ -1,7 +1,7 @@
-"""The formats of data files: which there are, how each may be compressed, and what each cannot hold.
+"""The formats of data files: their compressions, and what each format cannot hold.
 
-Rules: format.md §7.1, §7.5, §7.6. Where Java accepts something and then reads other values back, it is
-refused here (docs/format-notes.md).
+Rules: format.md §7.1, §7.5, §7.6. What Java accepts but reads back as other values is refused here
+(docs/format-notes.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FileFormat", "check_columns", "compression", "file_format", "warn_of
 
 
 class FileFormat(Enum):
-    """A format of data files; the value is the option's word and the end of file names."""
+    """A format of data files; the value is the word in the option and the extension of file names."""
 
     PARQUET = "parquet"
     ORC = "orc"
@@ -32,9 +32,10 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java writes these with native libraries that are rarely there; without them it cannot read them either.
+# Java needs native libraries for these, which are rarely installed; without them it cannot read the files
+# either.
 _NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",), FileFormat.AVRO: ()}
-# Options of the format's own library that are honoured, without their prefix.
+# Options of the format's own library that have an effect here, without their prefix.
 _HONOURED: Final = {
     FileFormat.PARQUET: (
         "page.size",
@@ -61,7 +62,8 @@ _AVRO_TIMESTAMP_DIGITS: Final = 6
 
 
 def file_format(options: Options) -> FileFormat:
-    """The format that `file.format` names, in any case. Raises `UnsupportedFeature` for any other."""
+    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other
+    name."""
     word = options.value(FILE_FORMAT).strip().lower()
     for one in FileFormat:
         if word == one.value:
@@ -77,8 +79,8 @@ def file_format(options: Options) -> FileFormat:
 def compression(options: Options, format_: FileFormat) -> str:
     """`file.compression` in lower case.
 
-    Raises `InvalidOption` for one that Java refuses in this format, `UnsupportedFeature` for one that
-    needs native libraries (format.md §7.1).
+    Raises `InvalidOption` for a compression that Java refuses in this format, `UnsupportedFeature` for one
+    that needs native libraries (format.md §7.1).
     """
     word = options.value(FILE_COMPRESSION).strip().lower()
     legal = _COMPRESSIONS[format_]
@@ -87,7 +89,9 @@ def compression(options: Options, format_: FileFormat) -> str:
     native = word in _NATIVE[format_]
     kind = UnsupportedFeature if native else InvalidOption
     why = (
-        "needs a native library in every reader" if native else f"is no compression of {format_.value} files"
+        "needs a native library in every reader"
+        if native
+        else f"is not a compression of {format_.value} files"
     )
     raise kind(
         f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}.",
@@ -99,8 +103,8 @@ def compression(options: Options, format_: FileFormat) -> str:
 def check_columns(
     format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
 ) -> None:
-    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold so that
-    Java reads back what was written. `table` is for the message."""
+    """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in such a way
+    that Java reads back the written values. `table` is for the message."""
     for one in fields:
         for name, type_ in _inside(one.name, one.type):
             problem = None
@@ -118,7 +122,7 @@ def check_columns(
 
 
 def _inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
-    """The type and all types in it, members of ROWs with their names."""
+    """The type and all types in it; members of ROWs come with their names."""
     yield name, type_
     for inner in (type_.key, type_.element):
         if inner is not None:
@@ -130,13 +134,13 @@ def _inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
 def _avro_problem(name: str, type_: DataType) -> str | None:
     other = "Set file.format to parquet or orc"
     if not _AVRO_NAME.fullmatch(name):
-        return f"Avro has names of letters, digits and _ only, {name!r} is none. {other}"
+        return f"Avro allows only letters, digits and _ in names, not {name!r}. {other}"
     if type_.root is TypeRoot.TIME and type_.precision > _AVRO_TIME_DIGITS:
         return f"Avro files hold TIME up to precision 3. {other}"
     if type_.is_timestamp and type_.precision > _AVRO_TIMESTAMP_DIGITS:
         return f"Avro files hold timestamps up to precision 6. {other}"
     if type_.root is TypeRoot.MULTISET and type_.element is not None and not type_.element.is_string:
-        return f"Java can neither write nor read a MULTISET of other than strings in Avro. {other}"
+        return f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"
     return None
 
 
@@ -150,8 +154,8 @@ def _orc_ltz_problem(options: Options) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """One warning that names the options of the format's own library (`parquet.*`, `orc.*`) that have no
-    effect here."""
+    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect
+    here."""
     honoured = {f"{format_.value}.{name}" for name in _HONOURED[format_]}
     ignored = sorted(_ignored(options, f"{format_.value}.", honoured))
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:

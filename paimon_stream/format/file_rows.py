@@ -1,8 +1,7 @@
 """Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4, §8.2).
 
-A commit carries thousands of data files, so their rows are taken apart and put together with one call of
-`struct` for all slots. The bytes are those of the general `format/binary_row.py`. Index files are few and
-use it.
+A commit carries thousands of data files, so one call of `struct` encodes or decodes all slots of a row. The
+bytes are those of the general `format/binary_row.py`. Index files are few, so they use that module.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _LOW_WORD: Final = 0xFFFFFFFF
 
 
 class _Row:
-    """A row being put together: slots, null bits, and pieces of the variable part in field order."""
+    """A row being built: slots, null bits, and pieces of the variable part in field order."""
 
     __slots__ = ("bits", "end", "pieces", "slots")
 
@@ -63,7 +62,7 @@ class _Row:
             self.slots.append(value)
 
     def data(self, value: bytes | None) -> None:
-        """Bytes or text: in the slot itself if they fit."""
+        """Bytes or text, stored in the slot itself if they fit."""
         if value is None:
             self.null()
         elif len(value) > _INLINE:
@@ -73,7 +72,7 @@ class _Row:
             self.slots.append(marked - (1 << 64))
 
     def piece(self, value: bytes) -> None:
-        """Something that is always in the variable part."""
+        """A value that is always in the variable part."""
         size = len(value)
         self.slots.append(self.end << 32 | size)
         self.pieces.append(value)
@@ -93,7 +92,7 @@ class _Row:
 
 
 def encode_data_file(file: DataFileMeta) -> bytes:
-    """The row of a data file. Raises `InvalidData` for numbers that do not fit their columns."""
+    """The row of a data file. Raises `InvalidData` for numbers that are too large for their columns."""
     row = _Row(_FIELDS)
     try:
         row.data(file.file_name.encode())
@@ -124,7 +123,8 @@ def encode_data_file(file: DataFileMeta) -> bytes:
 
 
 def _narrow(value: int, bits: int) -> int:
-    """A number whose slot is not sign-extended."""
+    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than `bits`
+    bits."""
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise OverflowError(f"{value} does not fit into {bits} bits")
     return value & (1 << bits) - 1
@@ -164,11 +164,11 @@ _NO_STATS: Final = _built_stats_row(EMPTY_STATS)
 
 
 def decode_data_file(data: bytes) -> DataFileMeta:
-    """The data file of a row. Raises `FormatError` for bytes that are no such row."""
+    """The data file that a row describes. Raises `FormatError` for bytes that are not such a row."""
     try:
         header, *slots = _SLOTS.unpack_from(data)
         if header & _NEVER_NULL:
-            raise FormatError(f"The row of a data file has NULL where there is none (bits {header:#x}).")
+            raise FormatError(f"The row of a data file has NULL in a NOT NULL field (bits {header:#x}).")
         return DataFileMeta(
             file_name=_text(data, slots[0]),
             file_size=slots[1],
@@ -203,7 +203,7 @@ def _signed(slot: int, bits: int) -> int:
 def _piece(data: bytes, slot: int) -> bytes:
     length, offset = slot & _LOW_WORD, slot >> 32
     if offset < 0 or offset + length > len(data):
-        raise FormatError(f"{length} bytes at offset {offset} are outside of a row of {len(data)} bytes.")
+        raise FormatError(f"{length} bytes at offset {offset} are outside a row of {len(data)} bytes.")
     return data[offset : offset + length]
 
 
@@ -212,7 +212,7 @@ def _bytes(data: bytes, slot: int) -> bytes:
         return _piece(data, slot)
     length = slot >> _MARK_SHIFT & 0x7F
     if length > _INLINE:
-        raise FormatError(f"{length} bytes are said to be inside a slot of 8 bytes.")
+        raise FormatError(f"A value of {length} bytes claims to be inside a slot of 8 bytes.")
     return (slot & (1 << 8 * length) - 1).to_bytes(length, "little")
 
 
@@ -225,7 +225,7 @@ def _stats(row: bytes) -> SimpleStats:
         return EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
     if header & 0x700:
-        raise FormatError("The statistics of a data file have NULL where there is none.")
+        raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
     return SimpleStats(
         min_values=_bytes(row, low), max_values=_bytes(row, high), null_counts=_counts(_piece(row, counts))
     )
@@ -253,7 +253,7 @@ def _names(array: bytes) -> tuple[str, ...]:
     if any(array[4:head]):
         raise FormatError("An array of names has NULL elements.")
     slots = struct.unpack_from(f"<{count}q", array, head)
-    # Names that overlap would let a small message claim any amount of memory.
+    # Without this check, overlapping names would let a small message claim any amount of memory.
     if sum(slot & _LOW_WORD for slot in slots if slot >= 0) > len(array):
         raise FormatError(f"An array of {count} names holds more than its {len(array)} bytes.")
     return tuple(_text(array, slot) for slot in slots)
@@ -286,7 +286,8 @@ _INDEX: Final = {11: _index_types(*_GLOBAL), 12: _index_types(*_GLOBAL, "BYTES")
 
 
 def encode_index_file(file: IndexFileMeta) -> bytes:
-    """The row of an index file in message version 11. Raises `InvalidData` for what that cannot hold."""
+    """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot
+    hold."""
     deletions, found, covered = file.deletions, file.global_index, None
     if found is not None:
         if found.source_meta is not None:
@@ -308,7 +309,7 @@ def encode_index_file(file: IndexFileMeta) -> bytes:
 
 
 def decode_index_file(data: bytes, version: int) -> IndexFileMeta:
-    """The index file of a row in a message of that version, 11 or 12. Raises `FormatError`."""
+    """The index file that a row describes, in a message of version 11 or 12. Raises `FormatError`."""
     kind, name, size, rows, deletions, path, covered = decode_row(_INDEX[version], data)
     _require("index file", kind, name, size, rows)
     return IndexFileMeta(
@@ -343,4 +344,4 @@ def _global_index(row: Sequence[Any]) -> GlobalIndexMeta:
 
 def _require(what: str, *values: Any) -> None:
     if any(value is None for value in values):
-        raise FormatError(f"The row of a {what} has NULL where there is none.")
+        raise FormatError(f"The row of a {what} has NULL in a NOT NULL field.")

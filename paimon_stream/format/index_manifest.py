@@ -1,4 +1,4 @@
-"""Index manifests: which index files a snapshot has (format.md §4.6). One file lists them all."""
+"""Index manifests: the index files of a snapshot, all listed in one file (format.md §4.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HASH: Final = "HASH"
 """The type of index files that hold the hashes of a dynamic bucket's keys."""
 
 DELETION_VECTORS: Final = "DELETION_VECTORS"
-"""The type of index files that say which rows of data files are deleted."""
+"""The type of index files that record which rows of data files are deleted."""
 
 VERSION: Final = 1
 
@@ -36,7 +36,7 @@ _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 
 
 def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression: str, level: int) -> bytes:
-    """A whole index manifest; without entries an Avro file without blocks. Raises `InvalidOption`."""
+    """A whole index manifest. Without entries it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
     packed = BytesIO()
     for entry in entries:
@@ -75,14 +75,16 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """The live index files, in order. `path` is for messages.
+    """The live index files, in the order of the file. `path` is for messages.
 
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     try:
         return tuple([_entry(one) for one in read_records(data, path, INDEX_MANIFEST_SCHEMA, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:
-        raise corrupt(path, len(data), f"an entry of it is not an index file: {in_words(wrong)}") from None
+        raise corrupt(
+            path, len(data), f"one of its entries is not an index file: {in_words(wrong)}"
+        ) from None
 
 
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:

@@ -1,6 +1,7 @@
-"""What a journal notes about one attempt at a batch, and its bytes (exactly-once.md §4).
+"""What a journal records about one attempt at a batch, and its bytes (exactly-once.md §4).
 
-The bytes are a checksummed file with JSON in it; `table/journal.py` says where they lie and how long.
+The bytes are a checksummed file with JSON in it. `table/journal.py` defines where these files are and how
+long they are kept.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _KIND: Final = "journal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What one attempt at one batch had prepared.
+    """What one attempt at one batch has prepared.
 
-    `base` is the latest snapshot when the batch was judged, None for an empty table; `previous` is the
-    last batch this stream had published before. Each of `stage_uuids` is part of the name of every
-    manifest and manifest list that this attempt (the first uuid) or an earlier one at the same batch may
-    have written; `abandoned` are the paths of data files that earlier attempts had prepared and this one
-    does not use. `overwrites` says that the batch replaces the whole table. Times are epoch milliseconds.
+    `base` is the latest snapshot at the time the batch was judged, None for an empty table. `previous` is the
+    last batch that this stream had published before. Each of `stage_uuids` is part of the name of every
+    manifest and manifest list that this attempt (the first uuid) or an earlier attempt at the same batch may
+    have written. `abandoned` has the paths of the data files that earlier attempts prepared and this one does
+    not use. `overwrites` means that the batch replaces the whole table. Times are epoch milliseconds.
     """
 
     batch_id: int
@@ -58,7 +59,7 @@ class PreviousBatch:
 
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:
-    """The content of the entry's file. Raises `InvalidData` for messages that cannot be written."""
+    """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
     return encode_checksummed(_KIND, _to_json(entry))
 
 

@@ -1,10 +1,10 @@
-"""Manifests and manifest lists: entries to Avro bytes and back (format.md §4.1–§4.4).
+"""Manifests and manifest lists: encoding entries as Avro and decoding them (format.md §4.1–§4.4).
 
-Files carry exactly the schemas that Java writes. Reading resolves fields by name against the schema in
-the file: unknown fields are skipped, nullable fields that are not there read as None.
+Files carry exactly the schemas that Java writes. When a file is read, fields are found by name in the schema
+of the file: unknown fields are skipped, missing nullable fields read as None.
 
-Writing does not go through fastavro, for one batch of a large table may bring 10,000 entries:
-`format/manifest_records.py` makes the records (`benchmarks/manifest.py`).
+Writing does not use fastavro, because one batch of a large table may bring 10,000 entries.
+`format/manifest_records.py` makes the records (`benchmarks/manifest.py` measures it).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ __all__ = [
 T = TypeVar("T")
 
 ENTRIES_PER_BLOCK: Final = 1000
-"""Entries in one Avro block. Java looks at a manifest's size after every 1000 entries, so a manifest can
-only end where a block does."""
+"""Entries in one Avro block. Java checks the size of a manifest after every 1000 entries, so a manifest can
+end only where a block ends."""
 
 
 _MANIFEST_TEXT: Final = json.dumps(MANIFEST_SCHEMA, separators=(",", ":")).encode()
@@ -62,17 +62,17 @@ _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 
 
 def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroBlock:
-    """One compressed block of these entries, for `manifest_of_blocks`."""
+    """One compressed block of these entries, as `manifest_of_blocks` takes it."""
     return AvroBlock(len(entries), codec.compress(entries_bytes(entries)))
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
-    """A whole manifest made of blocks that `encode_entries` made with the same compressor."""
+    """A whole manifest from blocks that `encode_entries` made with the same compressor."""
     return encode_file(_MANIFEST_TEXT, codec.codec, blocks)
 
 
 def encode_manifest(entries: Sequence[ManifestEntry], *, compression: str, level: int) -> bytes:
-    """A whole manifest. `compression` is the value of `manifest.compression`, `level` that of zstd.
+    """A whole manifest. `compression` is the value of `manifest.compression`, `level` the level of zstd.
 
     Raises `InvalidOption` for a compression that Avro does not know.
     """
@@ -81,7 +81,7 @@ def encode_manifest(entries: Sequence[ManifestEntry], *, compression: str, level
 
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str, level: int) -> bytes:
-    """A whole manifest list; without manifests an Avro file without blocks. Raises `InvalidOption`."""
+    """A whole manifest list. Without manifests it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
     blocks = [
         AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in _chunks(metas)
@@ -112,9 +112,9 @@ def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
 def decode_entries_of(
     data: bytes, path: str, holds: Callable[[bytes], bool], of_interest: Callable[[bytes], bool]
 ) -> list[ManifestEntry]:
-    """The entries of a manifest whose partition `holds`, in order; blocks are read only where their
-    uncompressed bytes are `of_interest`. Of other entries no more is looked at than is needed to find the
-    next. Raises as `decode_manifest`."""
+    """The entries of a manifest whose partition `holds`, in order. A block is decoded only if its
+    uncompressed bytes are `of_interest`. Other entries are read only as far as is needed to find the next
+    one. Raises what `decode_manifest` raises."""
     return _entries(data, path, _rows(data, path, holds, of_interest))
 
 
@@ -123,12 +123,12 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
     try:
         return [_entry(row, shared) for row in rows]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"an entry of it cannot be read: {in_words(wrong)}") from None
+        raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
 
 
 def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, a block at a
-    time. Raises as `decode_manifest`, while rows are taken."""
+    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a
+    time. Raises what `decode_manifest` raises, while the rows are iterated."""
     return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path))
 
 
@@ -151,7 +151,7 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     try:
         return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:
-        raise corrupt(path, len(data), f"an entry of it cannot be read: {in_words(wrong)}") from None
+        raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
 
 
 def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:
@@ -180,7 +180,7 @@ def _stats(
 
 
 def _entry(row: tuple[Any, ...], shared: dict[Any, Any]) -> ManifestEntry:
-    """That of the values at `PATHS`."""
+    """The entry made from the values at `PATHS`."""
     (
         partition, kind, bucket, total_buckets, name, size, rows, min_key, max_key, key_low, key_high,
         key_nulls, low, high, nulls, first, last, schema_id, level, extra, created, deletes, embedded,

@@ -1,8 +1,8 @@
 """The records of manifests and manifest lists as Avro bytes (format.md §4.2, §4.4).
 
-The schemas never change, so a record is joined from ready-made pieces, which is several times faster than a
-generic writer that looks for the branch of every union. What many entries have in common (the partition and
-bucket, the keys, the fields at the end) is encoded once.
+The schemas never change, so a record is joined from ready-made pieces. That is several times faster than a
+generic writer, which searches for the branch of every union. Parts that many entries share (the partition and
+bucket, the keys, the fields at the end) are encoded once.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
     return b"".join(made)
 
 
-@lru_cache(maxsize=1024)  # a commit writes down again what the one before it did
+@lru_cache(maxsize=1024)  # a commit writes again most of what the commit before it wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
     return b"".join(
@@ -111,7 +111,7 @@ def _tail(
     first_row_id: int | None,
     write_columns: Sequence[str] | None,
 ) -> bytes:
-    """What follows the creation time of a file in its entry."""
+    """The fields that follow the creation time of a file in its entry."""
     return b"".join(
         (
             _optional(zigzag, deletes),

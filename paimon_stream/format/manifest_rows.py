@@ -1,12 +1,12 @@
-"""The entries of a manifest as rows of values, out of a block of Avro bytes (format.md §4.4).
+"""The entries of a manifest as rows of values, decoded from a block of Avro bytes (format.md §4.4).
 
-A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
-function reads its fields one after the other (https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
-Fields that are mostly the same from entry to entry are compared with the bytes of the entry before.
+A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one function
+reads its fields in order (https://avro.apache.org/docs/1.11.1/specification/#binary-encoding). Fields that
+rarely change from entry to entry are compared with the bytes of the previous entry.
 
-Invariant: `read_entries` gives what a generic reader gives, or raises one of `ODD` (bytes that do not fit the
-schema, an encoding that is allowed but unusual, another version). Then the caller reads the block with the
-generic reader, which judges it.
+Invariant: `read_entries` returns what a generic reader returns, or raises one of `ODD` (the bytes do not fit
+the schema, use an allowed but unusual encoding, or have another version). The caller then reads the block
+with the generic reader, which judges it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATHS: Final = (
 def read_entries(
     data: bytes, count: int, version: int, wants: Callable[[bytes], bool] | None
 ) -> list[tuple[Any, ...]]:
-    """The values at `PATHS` of the `count` entries of a block; of those only whose partition one `wants`."""
+    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition."""
     at = 0
 
     def number() -> int:
@@ -73,7 +73,7 @@ def read_entries(
     def array(read: Callable[[], Any]) -> list[Any]:
         made: list[Any] = []
         while size := number():
-            if size < 0:  # a block of negative count has a size, too: that is unusual
+            if size < 0:  # after a negative count comes the size of the block in bytes, which is unusual
                 raise ValueError
             made += [read() for _ in range(size)]
         return made
@@ -98,7 +98,7 @@ def read_entries(
     keys: tuple[Any, ...] = ()
     middle: tuple[Any, ...] = ()
     tail: tuple[Any, ...] = ()
-    key_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # of no field
+    key_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # matches no field
     for _ in range(count):
         if number() != version:
             raise ValueError

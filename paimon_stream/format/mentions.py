@@ -1,11 +1,11 @@
-"""Which file names stand in the bytes of a manifest, found without decoding its records.
+"""Finds the file names in the bytes of a manifest without decoding its records.
 
-Avro stores a string as its length and then its bytes as they are, so whatever a manifest refers to stands
-in its blocks in full. Looking only for strings that begin like names in question is many times faster
-than decoding 25 fields of every record.
+Avro stores a string as its length followed by its plain bytes, so every name that a manifest refers to is in
+its blocks in full. Looking only for strings that begin like the wanted names is many times faster than
+decoding 25 fields of every record.
 
-Invariant: every name that begins with one of the prefixes and that a record holds, in whichever field, is
-found. Bytes that merely look like one may be found, too: to those who ask what is still in use that is
+Invariant: every name that begins with one of the prefixes and that a record holds, in any field, is found.
+Bytes that merely look like a name may be found, too. Callers ask which files are still in use, so that does
 no harm.
 """
 
@@ -17,10 +17,10 @@ from typing import Final
 __all__ = ["MAX_PREFIXES", "PREFIX_BYTES", "Mentions"]
 
 PREFIX_BYTES: Final = 5
-"""How much of a name's beginning is compared."""
+"""How many bytes at the beginning of a name are compared."""
 
 MAX_PREFIXES: Final = 16
-"""Above this many different beginnings every position is looked at instead."""
+"""With more different prefixes than this, only the first byte of each name is compared."""
 
 
 class Mentions:
@@ -37,19 +37,20 @@ class Mentions:
         self._prefixes = sorted(prefixes)
 
     def hashes(self, block: bytes) -> list[int]:
-        """The hashes of the names that stand in a decompressed block, and perhaps of others."""
+        """The hashes of the names in a decompressed block, and perhaps of bytes that are not names."""
         found: list[int] = []
         for prefix in self._prefixes:
             start = block.find(prefix, 1)
-            while start > 0:  # by one byte further each time: what looks like a name may overlap one
+            while start > 0:  # only one byte further each time: bytes that look like a name may overlap a
+            name
                 _note(block, start, found)
                 start = block.find(prefix, start + 1)
         return found
 
 
 def _note(block: bytes, start: int, found: list[int]) -> None:
-    """Takes down the string that starts there, if the bytes before it can be its length (zig-zag, seven
-    bits a byte). No file name is longer than two of them say."""
+    """Records the string that starts at `start`, if the bytes before it can be its length (zig-zag, seven
+    bits per byte). Two bytes of length are enough for every file name."""
     last = block[start - 1]
     if last > 0x7F:
         return

@@ -1,6 +1,6 @@
 """The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3).
 
-A row is a multiple of 8 bytes long, so the hash has no tail. Results are signed, as in Java.
+The length of a row is a multiple of 8 bytes, so the hash has no tail. Results are signed, as in Java.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def hash_bytes(row: bytes) -> int:
-    """The hash of one row without arity. Raises `InvalidData` for bytes that are not whole words."""
+    """The hash of one row without arity. Raises `InvalidData` for bytes that are not 4-byte words."""
     if len(row) % 4:
         raise InvalidData(f"A row of {len(row)} bytes cannot be hashed: it is not made of 4-byte words.")
     h = _SEED
@@ -44,7 +44,7 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
     """The hash of every row."""
     words = rows.data.view(np.uint32)
     count = (np.diff(rows.offsets) // 4).astype(np.int64)
-    # Longest first: the rows that have a k-th word are then the first ones, for every k.
+    # Longest first: for every k, the rows that have a k-th word then come first.
     sortable = count.astype(np.uint16) if len(count) and count.max() < 1 << 16 else count
     order = np.argsort(sortable, kind="stable")[::-1]
     count, start = count[order], (rows.offsets[:-1] // 4)[order]
@@ -66,7 +66,7 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
 
 
 def hash_words(words: Sequence[WordColumn], rows: int) -> npt.NDArray[np.int32]:
-    """The hash of every row, where all rows have the same size; given word by word (64 bits each)."""
+    """The hash of every row, given word by word (64 bits each). All rows have the same size."""
     known = _SEED
     h: Hashes | None = None
     for word in words:
@@ -102,7 +102,7 @@ def _finish(h: int, size: int) -> int:
 
 
 def _rounds(h: Hashes, k: Hashes) -> None:
-    """One round for many rows; both arrays are overwritten."""
+    """One round for many rows. Both arrays are overwritten."""
     k *= np.uint32(_C1)
     high = k >> np.uint32(17)
     k <<= np.uint32(15)
@@ -117,7 +117,7 @@ def _rounds(h: Hashes, k: Hashes) -> None:
 
 
 def _finished(h: Hashes) -> Hashes:
-    """The last steps for many rows; the size is mixed in already. The array is overwritten."""
+    """The last steps for many rows, after the size was mixed in. The array is overwritten."""
     for shift, factor in ((16, _FINAL_1), (13, _FINAL_2)):
         h ^= h >> np.uint32(shift)
         h *= np.uint32(factor)

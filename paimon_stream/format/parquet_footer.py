@@ -1,7 +1,8 @@
-"""Parquet's footer as it lies in a file: read, changed and written again without knowing all of it.
+"""Reads, changes and writes the footer of a Parquet file without knowing all of its fields.
 
-Arrow writes and reads Parquet; what it cannot say is changed here: that twelve bytes are an INT96, and the
-reverse (format.md §7.4). A footer is Thrift's compact protocol, kept as numbered fields.
+Arrow writes and reads Parquet. It cannot say that twelve bytes are an INT96, nor the reverse, so this module
+changes that (format.md §7.4). A footer is encoded in Thrift's compact protocol and is kept as numbered
+fields.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def footer_start(size: int, tail: bytes) -> int:
-    """Where the footer of a file of `size` bytes begins, whose last `TAIL` bytes are these. Raises
+    """Where the footer begins in a file of `size` bytes; `tail` is the last `TAIL` bytes of the file. Raises
     `FormatError`."""
     start = size - TAIL - int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or start < 0:
@@ -42,8 +43,8 @@ def footer_start(size: int, tail: bytes) -> int:
 
 
 def declare_twelve_bytes(footer: bytes) -> bytes:
-    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes, which is what they
-    are. Raises `FormatError`."""
+    """The end of a file, from its footer on, with INT96 columns declared as what they are: twelve bytes.
+    Raises `FormatError`."""
 
     def change(_: int, struct: Struct) -> bool:
         if struct.get(_TYPE) != (_I32, _INT96):
@@ -55,8 +56,8 @@ def declare_twelve_bytes(footer: bytes) -> bytes:
 
 
 def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
-    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96; numbers
-    are of the leaves, in file order. Raises `FormatError`."""
+    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96. `columns`
+    are numbers of leaves, in file order. Raises `FormatError`."""
 
     def change(leaf: int, struct: Struct) -> bool:
         if leaf in columns:
@@ -67,8 +68,9 @@ def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
 
 
 def _retyped(footer: bytes, change: Callable[[int, Struct], bool], length: tuple[int, int] | None) -> bytes:
-    """Lets `change` see each leaf of the schema and each column chunk with the leaf's number; it says
-    whether it changed the type. Such a leaf gets that length of its type, or none."""
+    """Passes each leaf of the schema and each column chunk to `change`, with the number of the leaf. `change`
+    returns whether it changed the type. A changed leaf of the schema gets `length` as the length of its type,
+    or no length if that is None."""
     known = _Reader(footer).struct()
     leaves = [element for element in _structs(known, _SCHEMA) if _CHILDREN not in element]
     for i, element in enumerate(leaves):
@@ -94,7 +96,7 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
 
 
 class _Reader(ByteCursor):
-    """Reads Thrift's compact protocol, whatever the structs mean."""
+    """Reads Thrift's compact protocol without knowing what the structs mean."""
 
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"

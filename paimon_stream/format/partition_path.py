@@ -1,7 +1,7 @@
 """The folder of a partition: `dt=19782/region=x` (format.md §1.4).
 
-Other engines find the files of a partition by this text alone, so it has to be theirs to the character,
-down to how Java writes a float.
+Other engines find the files of a partition by this text alone, so it must match theirs to the character,
+including Java's text for a float.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _SECONDS_PER_DAY: Final = 86_400
 
 
 def escape(text: str) -> str:
-    """The text as a part of a path: characters that file systems or URIs take for something else
-    become `%XX`."""
+    """The text as a part of a path: characters that have a meaning in file systems or URIs become `%XX`."""
     return text.translate(_ESCAPED)
 
 
 def unescape(text: str) -> str:
-    """The text that `escape` was given."""
+    """The text before `escape` changed it."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
@@ -50,10 +49,10 @@ def partition_path(
     """The folder of a partition, relative to the table, without a slash at its end; empty without keys.
 
     `values` are in the internal form of `format/binary_row.py`. NULL, empty and blank values become
-    `default_name` (`partition.default-name`); `legacy` is `partition.legacy-name`.
+    `default_name` (`partition.default-name`). `legacy` is the value of `partition.legacy-name`.
 
-    Raises `UnsupportedFeature` for types that cannot be partition keys: nested ones, BINARY, and
-    TIMESTAMP WITH LOCAL TIME ZONE without `legacy`, which Java writes in the time zone of its machine.
+    Raises `UnsupportedFeature` for types that cannot be partition keys: nested types, BINARY, and TIMESTAMP
+    WITH LOCAL TIME ZONE without `legacy`, because Java writes that one in the time zone of its machine.
     """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
@@ -64,14 +63,14 @@ def partition_path(
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text is empty, or white space in Java's eyes: then it shares the folder of NULL."""
+    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of NULL."""
     return all(char in _JAVA_WHITESPACE for char in text)
 
 
 def _check(key: str, type_: DataType, legacy: bool) -> None:
     if type_.is_nested or type_.is_binary:
         raise UnsupportedFeature(
-            f"Partition key {key!r} is {type_}, which has no folder name that other engines would find. "
+            f"Partition key {key!r} is {type_}, and other engines would not find its folder name. "
             "Partition by a column of another type.",
             column=key,
             type=str(type_),
@@ -99,7 +98,7 @@ def _text(type_: DataType, value: Any, legacy: bool) -> str:
             seconds, millis = divmod(value, 1000)
             if type_.precision == 0:
                 return _clock(seconds)
-            # Digits end where only zeros follow, but there is always one.
+            # Trailing zeros are cut, but at least one digit is kept.
             return f"{_clock(seconds)}.{f'{millis:03d}'.rstrip('0')[: type_.precision] or '0'}"
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
@@ -113,8 +112,9 @@ def _plain_decimal(value: Decimal, scale: int) -> str:
 
 
 def _java_float(value: float, single: bool) -> str:
-    """`Float.toString` and `Double.toString`: the shortest digits that read back as the same number, at
-    least one behind the point; with an exponent below 0.001 and from ten million on."""
+    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the same
+    number, with at least one digit after the point. Below 0.001 and from ten million on, the text has an
+    exponent."""
     if math.isnan(value):
         return "NaN"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
@@ -125,7 +125,7 @@ def _java_float(value: float, single: bool) -> str:
     number = np.float32(value) if single else np.float64(value)
     digits, _, exponent_text = np.format_float_scientific(abs(number), unique=True, trim="-").partition("e")
     if len(digits) == 1:
-        # Java takes the best of all numbers with two digits; they differ among the smallest numbers.
+        # Java takes the closest number with two digits; among the smallest numbers that differs.
         digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
     digits, exponent = digits.replace(".", "").rstrip("0") or "0", int(exponent_text)
     if not -3 <= exponent < 7:
@@ -137,7 +137,7 @@ def _java_float(value: float, single: bool) -> str:
 
 
 def _date(days: int) -> str:
-    """The proleptic Gregorian date. Counted from 1 March of year 0, where leap days end the year."""
+    """The proleptic Gregorian date. Days are counted from 1 March of year 0, so leap days end the year."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -155,14 +155,15 @@ def _clock(second_of_day: int) -> str:
 
 
 def _split_timestamp(nanos: int) -> tuple[str, str, str]:
-    """Date, time of day and nine digits of fraction."""
+    """The date, the time of day, and nine digits of fraction."""
     seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
     days, second_of_day = divmod(seconds, _SECONDS_PER_DAY)
     return _date(days), _clock(second_of_day), f"{fraction:09d}"
 
 
 def _local_date_time(nanos: int) -> str:
-    """`LocalDateTime.toString`: no seconds if there are none, else 0, 3, 6 or 9 digits of fraction."""
+    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits of
+    fraction."""
     date, clock, fraction = _split_timestamp(nanos)
     while fraction.endswith("000"):
         fraction = fraction[:-3]

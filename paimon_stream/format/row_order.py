@@ -1,7 +1,7 @@
-"""The order of serialized rows, as Java's generated comparators have it (format.md §7.3).
+"""The order of serialized rows, the same as in Java's generated comparators (format.md §7.3).
 
-Fields are compared in turn: numbers and decimals by value, false before true, texts and binaries by
-unsigned bytes, dates and times by instant, -0.0 before 0.0, NaN behind all numbers, NULL before all values.
+Fields are compared in turn: numbers and decimals by value, false before true, texts and binaries by unsigned
+bytes, dates and times by instant, -0.0 before 0.0, NaN after all numbers, NULL before all values.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from paimon_stream.format.types import DataType, TypeRoot
 __all__ = ["RowOrder", "row_order"]
 
 RowOrder = Callable[[bytes], Any]
-"""Gives for a serialized row something that sorts as the row does."""
+"""Maps a serialized row to a value that sorts as the row does."""
 
 _ROW_OF_ONE: Final = (1).to_bytes(4, "big")
-_NUMBER_AT: Final = 12  # behind the arity and a header of eight bytes
+_NUMBER_AT: Final = 12  # after the arity and a header of eight bytes
 _NUMBERS: Final = {
     TypeRoot.TINYINT: struct.Struct("<b"),
     TypeRoot.SMALLINT: struct.Struct("<h"),
@@ -33,10 +33,9 @@ _FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
-    """The order of serialized rows of these types.
+    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an order.
 
-    What it returns raises `FormatError` for bytes that are no such row. Raises `UnsupportedFeature` for
-    types without an order.
+    The returned function raises `FormatError` for bytes that are not such a row.
     """
     for one in types:
         if one.is_nested:

@@ -1,4 +1,4 @@
-"""The schema file: a value, and its JSON both ways (format.md §2)."""
+"""The schema file: its value, and the conversion to and from JSON (format.md §2)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table's schema. `options` are strings as stored; `time_millis` is epoch
-    milliseconds of its creation."""
+    """One version of a table's schema. `options` are the strings as stored; `time_millis` is the creation
+    time in epoch milliseconds."""
 
     id: int
     fields: tuple[DataField, ...]
@@ -56,7 +56,7 @@ class TableSchema:
 
     @property
     def bucket_keys(self) -> tuple[str, ...]:
-        """The columns rows are bucketed by: `bucket-key` split at commas and *not* trimmed, else the
+        """The columns that rows are bucketed by: `bucket-key`, split at commas and *not* trimmed, else the
         trimmed primary key (format.md §6.2)."""
         given = self.options.get("bucket-key")
         return tuple(given.split(",")) if given else self.trimmed_primary_keys
@@ -82,7 +82,7 @@ def encode_schema(schema: TableSchema) -> bytes:
 def decode_schema(data: bytes, path: str) -> TableSchema:
     """Reads a schema file; `path` is for the message. Unknown keys are ignored.
 
-    Applies what older versions left out: a missing `bucket` means 1 for version 1 and below, a missing
+    Applies the defaults of older versions: a missing `bucket` means 1 for version 1 and below, a missing
     `file.format` means orc for version 2 and below. Raises `CorruptMetadata`, `UnknownVersion`.
     """
     try:
@@ -115,15 +115,15 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
         )
     missing = set(schema.partition_keys + schema.primary_keys) - set(schema.field_names)
     if missing:
-        raise CorruptMetadata(f"{path} names keys that are no columns: {sorted(missing)}.", path=path)
+        raise CorruptMetadata(f"{path} names keys that are not columns: {sorted(missing)}.", path=path)
     return schema
 
 
 def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[DataField, ...], int]:
-    """The same columns with fresh ids as Java numbers them, and the highest id used.
+    """The same columns with fresh ids, numbered as Java numbers them, and the highest id used.
 
-    A column's id comes first, then the ids inside its type, depth first; inside a ROW the type of a
-    member is numbered before the member (format.md §2.3).
+    A column's id comes first, then the ids inside its type, depth first. Inside a ROW the type of a member is
+    numbered before the member itself (format.md §2.3).
     """
     counter = first - 1
 

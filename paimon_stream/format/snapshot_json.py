@@ -1,4 +1,4 @@
-"""The snapshot file: a value, and its JSON both ways (format.md §3)."""
+"""The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 SnapshotId = NewType("SnapshotId", int)
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
-"""The commit identifier of every batch commit; never one of a stream (semantics.md R1.2)."""
+"""The commit identifier of every batch commit; no stream uses it (semantics.md R1.2)."""
 
 VERSION: Final = 3
 _BREAK: Final = ",\n"
-_text: Final = json.JSONEncoder(ensure_ascii=False).encode  # in C, which an encoder that indents is not
+_text: Final = json.JSONEncoder(ensure_ascii=False).encode  # runs in C; an encoder that indents does not
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -44,8 +44,8 @@ class CommitKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One snapshot. Names of lists and manifests are file names in `manifest/`; sizes are bytes, None
-    where the writer left them out; `time_millis` and `watermark` are epoch milliseconds."""
+    """One snapshot. Names of lists and manifests are file names in `manifest/`. Sizes are bytes, None if the
+    writer left them out. `time_millis` and `watermark` are epoch milliseconds."""
 
     id: SnapshotId
     schema_id: int
@@ -73,8 +73,8 @@ class Snapshot:
 
     @property
     def nonce(self) -> str:
-        """What tells this snapshot from any other that had or will have the same id: the name of its
-        delta manifest list, which is unique for snapshots of every engine (exactly-once.md)."""
+        """What distinguishes this snapshot from any other that had or will have the same id: the name of its
+        delta manifest list, which is unique in the snapshots of every engine (exactly-once.md)."""
         return self.delta_manifest_list
 
 
@@ -91,7 +91,8 @@ class SnapshotRef:
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 
 
-# Attribute, JSON key and JSON type in the order Java writes them; True where the key is always there.
+# Attribute, JSON key and JSON type, in the order in which Java writes them; True if the key is always
+# present.
 _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("version", "version", int, True),
     ("uuid", "uuid", str, False),
@@ -121,7 +122,7 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The file's content, UTF-8 JSON laid out as Java lays it out; unset fields are left out."""
+    """The file's content: UTF-8 JSON in Java's layout, without unset fields."""
     lines = []
     for attribute, key, _, always in _FIELDS:
         value = getattr(snapshot, attribute)
@@ -143,7 +144,7 @@ def _object(values: dict[str, Any], indent: str) -> str:
 def decode_snapshot(data: bytes, path: str) -> Snapshot:
     """Reads a snapshot file; `path` is for the message. Unknown keys are ignored.
 
-    Raises `CorruptMetadata` for what is not a whole snapshot, `UnknownVersion` for a version above 3.
+    Raises `CorruptMetadata` if the bytes are not a whole snapshot, `UnknownVersion` for a version above 3.
     """
     try:
         node = json.loads(data)
@@ -154,7 +155,7 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
             path=path,
         ) from None
     if not isinstance(node, dict):
-        raise CorruptMetadata(f"{path} is not a JSON object, so not a snapshot.", path=path)
+        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot.", path=path)
     values: dict[str, Any] = {}
     for attribute, key, kind, always in _FIELDS:
         value = node.get(key)

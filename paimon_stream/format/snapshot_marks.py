@@ -1,5 +1,5 @@
-"""The marks of a stream: the snapshot properties by which a later run knows its own snapshots, and those of
-another query that was given the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
+"""The marks of a stream: snapshot properties by which a later run recognizes its own snapshots, and those of
+another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Sna
 __all__ = ["MARK_PREFIX", "Marks", "own_properties"]
 
 MARK_PREFIX: Final = "paimon-stream."
-"""How the key of every property begins that this package writes into snapshots."""
+"""The prefix of the key of every property that this package writes into snapshots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The marks found on a snapshot; all None on one that another engine wrote."""
+    """The marks found on a snapshot. All are None if another engine wrote it."""
 
     query_id: str | None
     run_id: str | None
@@ -39,7 +39,7 @@ class Marks:
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
-    """The properties that a snapshot's own commit wrote. Java's merge of all manifests copies those of the
-    snapshot before it, which say what another commit did (semantics.md R1.5)."""
+    """The properties that a snapshot's own commit wrote. When Java merges all manifests, it copies the
+    properties of the snapshot before, and those describe another commit (semantics.md R1.5)."""
     merged = snapshot.commit_kind is CommitKind.COMPACT and snapshot.commit_identifier == BATCH_IDENTIFIER
     return {} if merged else snapshot.properties

@@ -1,7 +1,7 @@
-"""Statistics of columns: how bounds are cut short, and the rows that hold them (format.md §4.5).
+"""Statistics of columns: how bounds are truncated, and the rows that hold them (format.md §4.5).
 
-Values are in the internal form of `format/binary_row.py`. Readers leave out files and manifests by these
-bounds, so where a bound could be wrong there must be none.
+Values are in the internal form of `format/binary_row.py`. Readers skip files and manifests by these bounds,
+so a bound that could be wrong must be left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStats:
-    """Smallest and largest value and number of NULLs of one column, None where not known."""
+    """The smallest value, the largest value and the number of NULLs of one column; None if unknown."""
 
     min: Any
     max: Any
@@ -61,7 +61,7 @@ NO_STATS: Final = ColumnStats(min=None, max=None, null_count=None)
 
 
 class StatsKind(Enum):
-    """How much is kept of a column's statistics; the value is the option's word."""
+    """How much of a column's statistics is kept; the value is the word in the option."""
 
     NONE = "none"
     COUNTS = "counts"
@@ -71,13 +71,13 @@ class StatsKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsMode:
-    """A mode of `metadata.stats-mode`; `length` is that of TRUNCATE, in code points."""
+    """A mode of `metadata.stats-mode`; `length` is the length of TRUNCATE, in code points."""
 
     kind: StatsKind
     length: int = 0
 
     def apply(self, stats: ColumnStats) -> ColumnStats:
-        """What this mode keeps of exact statistics. Only strings are cut short."""
+        """The part of exact statistics that this mode keeps. Only strings are truncated."""
         match self.kind:
             case StatsKind.NONE:
                 return NO_STATS
@@ -93,7 +93,7 @@ class StatsMode:
 
 
 def parse_mode(text: str) -> StatsMode:
-    """Reads `none`, `counts`, `full` or `truncate(16)`, in any case. Raises `InvalidOption`."""
+    """Reads `none`, `counts`, `full` or `truncate(16)`, in any letter case. Raises `InvalidOption`."""
     word = text.strip().lower()
     truncate = _TRUNCATE.fullmatch(word)
     if truncate and int(truncate[1]) > 0:
@@ -116,8 +116,8 @@ def truncate_lower(value: str, length: int) -> str:
 def truncate_upper(value: str, length: int) -> str | None:
     """An upper bound of at most `length` code points; None if there is none.
 
-    The last code point that can be raised is raised, and what follows it is cut. Surrogates are skipped,
-    where Java writes a bound that is too small.
+    The last code point that can be increased is increased, and everything after it is cut. Surrogates are
+    skipped; Java does not skip them and writes a bound that is too small.
     """
     if len(value) <= length:
         return value
@@ -133,9 +133,9 @@ def truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """The statistics as they are stored, and the names of the columns they cover (None for all).
+    """The statistics as they are stored, and the names of the columns that they cover (None for all).
 
-    With `dense`, columns of which nothing is known are left out (`metadata.stats-dense-store`).
+    With `dense`, columns without any statistics are left out (`metadata.stats-dense-store`).
     """
     pairs = list(zip(fields, column_stats, strict=True))
     names: tuple[str, ...] | None = None
@@ -156,10 +156,10 @@ def _simple_stats(types: Sequence[DataType], stats: Sequence[ColumnStats]) -> Si
 def decode_stats(
     fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
 ) -> dict[str, ColumnStats]:
-    """What is known of each column, by name; columns that the statistics do not cover are absent.
+    """The statistics of each column, by name. Columns that the statistics do not cover are absent.
 
-    `fields` are those of the schema the file was written with, `columns` the `value_stats_cols` of the
-    file. Raises `FormatError`.
+    `fields` are the fields of the schema that the file was written with, `columns` the `value_stats_cols` of
+    the file. Raises `FormatError`.
     """
     covered = list(fields)
     if columns is not None:
@@ -189,7 +189,7 @@ def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
 
 
 def _order(type_: DataType, value: Any) -> Any:
-    """Something that sorts as Java sorts the values: strings by bytes, -0.0 before 0.0, NaN last."""
+    """A value that sorts as in Java: strings by bytes, -0.0 before 0.0, NaN last."""
     if type_.is_string:
         return value.encode()
     if type_.root in _FLOATING:
@@ -199,18 +199,18 @@ def _order(type_: DataType, value: Any) -> Any:
 
 @dataclass(slots=True)
 class PartitionStatsBuilder:
-    """Collects the exact statistics of the partitions in one manifest; `types` are those of the
-    partition keys."""
+    """Collects the exact statistics of the partitions in one manifest. `types` are the types of the partition
+    keys."""
 
     types: Sequence[DataType]
     _entries: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, partition: bytes, count: int = 1) -> None:
-        """Counts so many entries of that partition, a serialized row."""
+        """Counts `count` more entries of this partition, which is a serialized row."""
         self._entries[partition] = self._entries.get(partition, 0) + count
 
     def build(self) -> SimpleStats:
-        """The statistics of all entries added. Raises `FormatError` for a partition that is no row."""
+        """The statistics of all added entries. Raises `FormatError` for a partition that is not a row."""
         rows = [(deserialize(self.types, one), count) for one, count in self._entries.items()]
         columns = []
         for i, type_ in enumerate(self.types):
@@ -233,24 +233,25 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """What a manifest's partition statistics say of each partition column; None where they say nothing.
+    """The statistics of each partition column in a manifest; None if the manifest has no partition
+    statistics.
 
-    Raises `FormatError` for bytes that are no rows.
+    Raises `FormatError` for bytes that are not rows.
     """
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 
 def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
-    """Whether a manifest with these partition statistics can have entries of that partition.
+    """Whether a manifest with these partition statistics can have entries of this partition.
 
-    True wherever the statistics do not say. Raises `FormatError` for bytes that are no rows.
+    True if the statistics do not tell. Raises `FormatError` for bytes that are not rows.
     """
     bounds = partition_bounds(types, stats)
     return bounds is None or all(map(may_hold, types, bounds, deserialize(types, partition)))
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
-    """Whether a column with these statistics can have that value; True wherever they do not say."""
+    """Whether a column with these statistics can have this value; True if the statistics do not tell."""
     if value is None:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:

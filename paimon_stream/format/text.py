@@ -1,4 +1,4 @@
-"""Whether text is UTF-8. Spark, Arrow and Java Paimon take other bytes for text, too; readers then fail."""
+"""Whether text is UTF-8. Spark, Arrow and Java Paimon accept other bytes as text, but readers then fail."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _UTF8: Final = (
 
 
 def count_not_utf8(column: pa.Array) -> int:
-    """How many values of a column of text or bytes are not UTF-8. Arrow checks each value when it casts bytes
-    to text. Values are counted only where that fails: it costs much more."""
+    """The number of values that are not UTF-8 in a column of text or bytes. Arrow checks each value when it
+    casts bytes to text. The values are counted only if that cast fails, because counting costs much more."""
     raw = column.cast(pa.binary())
     try:
         raw.cast(pa.string())

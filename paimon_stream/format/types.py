@@ -1,6 +1,6 @@
-"""Paimon's data types: their text and JSON forms, and what they are in Arrow (format.md §2.4, §2.5).
+"""Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
 
-Every type of the format can be read here; which of them can be *written* is the writer's decision
+Every type of the format can be read here. The writer decides which types can be *written*
 (`write/conform.py`).
 """
 
@@ -68,9 +68,9 @@ _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, the precision of
-    DECIMAL, TIME and the timestamps; `element` is the element of ARRAY and MULTISET and the value of
-    MAP; `fields` are those of ROW."""
+    """One type. `precision` is the length of CHAR, VARCHAR, BINARY and VARBINARY, and the precision of
+    DECIMAL, TIME and the timestamps. `element` is the element of ARRAY and MULTISET, and the value of MAP.
+    `fields` are the members of ROW."""
 
     root: TypeRoot
     nullable: bool = True
@@ -105,7 +105,7 @@ class DataType:
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def to_json(self) -> Any:
-        """The form a schema file holds: a string for an atomic type, an object for a nested one."""
+        """The form in a schema file: a string for an atomic type, an object for a nested one."""
         suffix = "" if self.nullable else " NOT NULL"
         if not self.is_nested:
             return self._text() + suffix
@@ -130,7 +130,7 @@ class DataType:
         return f"{name}({self.precision})" if self.root in _WITH_PRECISION else name
 
     def __str__(self) -> str:
-        """SQL text, as users write it."""
+        """The SQL text, as users write it."""
         suffix = "" if self.nullable else " NOT NULL"
         match self.root:
             case TypeRoot.ARRAY | TypeRoot.MULTISET:
@@ -155,7 +155,7 @@ class DataField:
     default_value: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The form a schema file holds."""
+        """The form in a schema file."""
         node: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
         if self.description is not None:
             node["description"] = self.description
@@ -190,10 +190,10 @@ _DEFAULT_PRECISION: Final = {
 
 
 def parse_type(node: Any) -> DataType:
-    """Reads a type from a schema file (string or object), or from SQL text a user wrote.
+    """Reads a type from a schema file (string or object) or from a user's SQL text.
 
-    Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else
-    that is not a type.
+    Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
+    a type.
     """
     if isinstance(node, str):
         nested = re.fullmatch(
@@ -266,7 +266,7 @@ def _parse_atomic(text: str) -> DataType:
     if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
         raise CorruptMetadata(f"Not a decimal type: {text!r}.")
     if root in _WITH_PRECISION and made.precision > 9:
-        raise CorruptMetadata(f"Precision is 0 to 9, not {made.precision}: {text!r}.")
+        raise CorruptMetadata(f"A precision is 0 to 9, not {made.precision}: {text!r}.")
     return made
 
 
@@ -290,7 +290,7 @@ def _parse_sql_nested(keyword: str, inner: str, null: str | None) -> DataType:
 
 
 def _split_top_level(text: str) -> list[str]:
-    """Splits at the commas that are inside no bracket."""
+    """Splits at the commas that are outside all brackets."""
     depth, parts = 0, [""]
     for char in text:
         depth += (char in "<(") - (char in ">)")
@@ -302,7 +302,7 @@ def _split_top_level(text: str) -> list[str]:
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
-    """What the type is in memory: the Arrow type of its columns (format.md §2.5)."""
+    """The type in memory: the Arrow type of its columns (format.md §2.5)."""
     match type_.root:
         case TypeRoot.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)

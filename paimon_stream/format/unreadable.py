@@ -1,4 +1,4 @@
-"""What is wrong with content that could not be read, in words for a person."""
+"""Describes in words what is wrong with content that could not be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["in_words"]
 
 
 def in_words(error: Exception) -> str:
-    """The reason that an error of Python's own gives, as the end of a sentence.
+    """The reason given by one of Python's own errors, as the end of a sentence.
 
     >>> in_words(KeyError("nextSnapshot"))
     "it has no 'nextSnapshot'"

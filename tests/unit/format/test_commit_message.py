@@ -123,7 +123,7 @@ def test_what_the_format_cannot_hold_is_refused(message: CommitMessage) -> None:
 def test_a_data_file_row_with_null_for_a_name_is_refused() -> None:
     data = bytearray(encode_data_file(FILE))
     data[1] |= 1
-    with pytest.raises(FormatError, match="NULL where there is none"):
+    with pytest.raises(FormatError, match="NULL in a NOT NULL field"):
         decode_data_file(bytes(data))
 
 
