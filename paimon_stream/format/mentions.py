@@ -41,8 +41,7 @@ class Mentions:
         found: list[int] = []
         for prefix in self._prefixes:
             start = block.find(prefix, 1)
-            while start > 0:  # only one byte further each time: bytes that look like a name may overlap a
-            name
+            while start > 0:  # step by one byte, because bytes that look like a name may overlap a name
                 _note(block, start, found)
                 start = block.find(prefix, start + 1)
         return found
