@@ -294,7 +294,8 @@ def _judge_known(
         -1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id
     )
     if own.commit_identifier < known:
-        if previous is None or not _judge_previous(snapshots, previous, refuse):
+        lost = previous if previous is not None and previous.batch_id == known else None
+        if lost is None or not _judge_previous(snapshots, lost, refuse):
             refuse.table_rolled_back(
                 f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
                 f"{own.commit_identifier}"
@@ -327,6 +328,11 @@ def _judge_entry(
     refuse: ReplayErrors,
 ) -> Verdict:
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
+    if entry.previous is not None:
+        kept = snapshots.find(entry.previous.snapshot.id)
+        if kept is not None and kept.nonce != entry.previous.snapshot.nonce:
+            refuse.commit_lost(entry.previous, kept)
+            return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")

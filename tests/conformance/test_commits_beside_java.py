@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CommitUnknown, TableRolledBack
+from paimon_stream.errors import CommitLost, CommitUnknown, TableRolledBack
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
@@ -175,7 +175,10 @@ def test_a_rollback_by_java_under_a_prepared_commit_is_refused_and_the_next_one_
     assert [one["commitUser"] for one in java.snapshots(path)] == ["me", "me", "java", "java"]
     assert java.remove_orphans(path, dry_run=True) != []  # the data files, for nobody has aborted yet
     assert beside.abort(prepared) > 0
-    writer.commit(10, messages(java, path, rows(10)))
+    following = messages(java, path, rows(10))
+    with pytest.raises(CommitLost, match=r"snapshot 4, .* 'java'"):  # two of its own commits are gone
+        writer.commit(10, following)
+    ours(path).commit(10, following)
     expected = [row for n in (0, 1, 7, 8, 10) for row in rows(n)]
     assert sorted(map(str, java.read(path))) == sorted(map(str, expected))
     assert len(java.snapshots(path)) == 5

@@ -168,6 +168,11 @@ class Bench:
             self._metas[snapshot.nonce] = self.manifests.base_and_delta(snapshot)
         return self._metas[snapshot.nonce]
 
+    def names_of(self, snapshot: Snapshot) -> list[str]:
+        """The names of the live files of a snapshot, those listed twice twice."""
+        entries = live_files(self.manifests, self.metas_of(snapshot), self.table.partition_types)
+        return sorted(entry.file.file_name for entry in entries)
+
     def live_names(self) -> list[str]:
         return sorted(entry.file.file_name for entry in self.live())
 

@@ -46,6 +46,7 @@ class Stream:
     written: int = 0
     writer: StreamWriter | None = None
     overwrites: bool = False
+    done_millis: int | None = None
 
     @staticmethod
     def cut() -> None:
@@ -76,7 +77,11 @@ class Stream:
         if self.writer is None:
             self.start()
         assert self.writer is not None
-        batch = Batch(batch_id=self.next_batch, offsets_hash=f"{self.query_id}-{self.next_batch}")
+        batch = Batch(
+            batch_id=self.next_batch,
+            offsets_hash=f"{self.query_id}-{self.next_batch}",
+            previous_done_millis=self.done_millis,
+        )
         verdict = self.writer.judge(batch)
         if isinstance(verdict, AlreadyCommitted):
             report = self.writer.already(batch, verdict)
@@ -88,6 +93,7 @@ class Stream:
             messages = (self.bench.message(name, rows=rows, dt=dt),) if rows else ()
             report = self.writer.commit(batch, verdict, messages)
         self.next_batch += 1
+        self.done_millis = self.bench.clock.now_millis()
         return report
 
     def batches(self, count: int) -> None:

@@ -465,6 +465,25 @@ def test_a_lost_commit_is_seen_by_what_the_entry_says_of_the_batch_before(world:
         world.judge(3)
 
 
+def test_a_lost_commit_is_seen_where_no_other_snapshot_of_the_stream_is_left(world: World) -> None:
+    world.publish(2, "java", 6)
+    world.publish(3, "java", 7, nonce="other")
+    previous = PreviousBatch(batch_id=2, snapshot=SnapshotRef(id=3, nonce="delta-3"))
+    world.entry = entry(3, SnapshotRef(id=2, nonce="delta-2"), previous=previous)
+    with pytest.raises(CommitLost, match="snapshot 3, in which batch 2"):
+        world.judge(3)
+
+
+def test_a_rollback_is_told_from_what_the_batch_before_was_committed_on(world: World) -> None:
+    own = world.mine(3, 5)
+    previous = PreviousBatch(batch_id=5, snapshot=SnapshotRef.of(own))
+    world.entry = entry(8, SnapshotRef.of(own), previous=previous)
+    world.last_entry = entry(7)
+    with pytest.raises(TableRolledBack, match="batch 7 was committed") as caught:
+        world.judge(8)
+    assert "no rollback" not in str(caught.value)
+
+
 def test_batches_that_a_stale_hint_led_beside_the_line_are_no_rollback(world: World) -> None:
     for number in range(11, 14):
         world.mine(number, number - 11)
