@@ -4,8 +4,8 @@ or copies its snapshot over ours, and whoever drops the table and creates it aga
 and killed.
 
 What must hold: a batch that Spark noted as done is in the table once, or its stream stops and says why; a
-stream stops only where something happened to its batches. Each defect that broke this once is planted here,
-and found. A failing seed is in the test's name.
+stream stops only where something happened to its batches. Defects that broke this once are planted here, and
+found. A failing seed is in the test's name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from paimon_stream.errors import (
     TableReplaced,
     TableRolledBack,
 )
-from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance import rollback
 from paimon_stream.maintenance.rollback import rollback_to
@@ -37,9 +36,6 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream import ledger
-from paimon_stream.stream.ledger import Evidence
-from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import LATEST_HINT, manifest_path
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table
@@ -86,9 +82,10 @@ class Writer:
 @dataclass
 class World:
     """The table, its actors, and what is true of it: `beside` are ids of snapshots that are no part of the
-    table's line, `gone` the files that something took away, `events` counts what was done to the table, `drops`
-    how often it was dropped; `often` is an actor that acts more than others;
-    `excused` says that a writer died or was stopped where its snapshot may stand on what was taken away."""
+    table's line, `gone` the files that something took away. `events` counts what was done to the table,
+    `drops` how often it was dropped. `excused` says that a writer died or was stopped where its snapshot may
+    stand on what was taken away. `often` is an actor that acts more than others.
+    """
 
     seed: int
     options: dict[str, str] = field(default_factory=dict)
@@ -276,9 +273,9 @@ class World:
         except (PaimonStreamError, Killed) as failed:
             stream.writer = None
             self.log.append(f"{stream.user} {batch}: {type(failed).__name__}")
-            self.failed(writer, failed, during=self.events != events)
             if self.drops != drops and isinstance(failed, Killed):
                 self.drop()  # once more: what it published last may lie in the new table, without its files
+            self.failed(writer, failed, during=self.events != events)
             return
         self.log.append(f"{stream.user} {batch}: done")
         assert not owed, f"{stream.user} went on with batch {batch} without a word of {writer.owes}"
@@ -289,9 +286,7 @@ class World:
             writer.lost -= lost
             if not writer.lost and self.drops == drops:
                 writer.settled()
-            writer.told |= (
-                self.events != events
-            )  # what happened before it was judged it may have taken for expiry
+            writer.told |= self.events != events  # it may have taken what happened for an expiry
             self.gone -= {name for name in live if name.startswith(f"{stream.user}-{batch}-")}
             writer.kept.add(batch)
         elif self.drops != drops:
@@ -417,20 +412,6 @@ def a_lost_commit_is_followed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "_require_in_lineage", lambda *given: None)
 
 
-def an_old_entry_asks_again(patch: pytest.MonkeyPatch) -> None:
-    def judge_table(
-        evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors
-    ) -> bool:
-        known = (evidence.registered, *entries)
-        if all(one is None or one.schema_digest == evidence.schema_digest for one in known):
-            return True
-        refuse.table_replaced("an entry is of another table")
-        return False
-
-    patch.setattr(ledger, "_judge_table", judge_table)
-    patch.setattr(Journal, "remove_other_tables", lambda self, digest: None)
-
-
 def a_staging_is_too_old_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(committer, "_SHORTEST_STAGED_MILLIS", 0)
 
@@ -441,7 +422,6 @@ PLANTS: dict[Callable[[pytest.MonkeyPatch], None], str | None] = {
     what_lies_below_is_never_a_rollback: None,
     what_lies_below_is_always_a_rollback: None,
     a_lost_commit_is_followed: "copy_over",
-    an_old_entry_asks_again: "drop",
     a_staging_is_too_old_at_once: None,
 }
 
