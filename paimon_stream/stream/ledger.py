@@ -389,15 +389,11 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) 
 def _require_in_lineage(
     snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> None:
-    kept = snapshots.find(own.snapshot.id)
-    if kept is not None:
-        if kept.nonce != own.snapshot.nonce:
-            refuse.commit_lost(own, kept)
-        return
-    newest = 0 if latest is None else latest.id
-    if newest > own.snapshot.id:
-        return  # expired
-    refuse.table_rolled_back(
-        f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
-        + (f"snapshot {newest} is the newest of all that are there" if newest else "no snapshot is there")
-    )
+    kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
+    if kept is not None and kept.nonce != own.snapshot.nonce:
+        refuse.commit_lost(own, kept)
+    elif kept is None and newest <= own.snapshot.id:  # else it has expired
+        refuse.table_rolled_back(
+            f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
+            + (f"snapshot {newest} is the newest of all that are there" if newest else "no snapshot is there")
+        )
