@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,16 @@ from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overw
 from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, CorruptMetadata, IncompatibleSchema, NotFound, naming
+from paimon_stream.errors import (
+    AlreadyExists,
+    ConfigError,
+    CorruptMetadata,
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+    naming,
+)
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -32,6 +42,7 @@ from paimon_stream.options import (
     OPERATION_COLUMN,
     OPERATION_MAPPING,
     PARTITION_DEFAULT_NAME,
+    check_mapping,
     check_sink_options,
 )
 from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
@@ -39,6 +50,7 @@ from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.unsupported_options import warn_of_work_left
+from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -107,6 +119,7 @@ class PaimonTable:
         """
         storage = open_storage(location, storage_options or {})
         with naming(storage.location):
+            check_mapping(options, "options")
             created = create_table(
                 storage,
                 _fields_of(schema),
@@ -116,6 +129,7 @@ class PaimonTable:
                 comment=comment,
             )
         if created is not None:
+            _warn_if_unwritable(created)
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
@@ -191,11 +205,11 @@ class PaimonTable:
         Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData` for a partition
         that the table cannot have, `CorruptMetadata`, `StorageError`.
         """
-        snapshot = find_snapshot(self._table, snapshot_id, None)
+        table, specs = self._table, None
+        with naming(self.location):
+            snapshot = find_snapshot(table, snapshot_id, None)
         if snapshot is None:
             return ()
-        table = self._table
-        specs = None
         if partition is not None:
             default_name = table.options.value(PARTITION_DEFAULT_NAME)
             fields = table.schema.partition_fields
@@ -245,7 +259,10 @@ class PaimonTable:
         `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another type and for
         deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
-        scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
+        with naming(self.location):
+            scan = plan_scan(
+                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
+            )
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
     def to_batches(
@@ -262,7 +279,14 @@ class PaimonTable:
 
         Errors of the arguments are raised at once, those of data files when their turn comes.
         """
-        scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
+        with naming(self.location):
+            if not isinstance(batch_rows, int) or batch_rows < 1:
+                raise InvalidOption(
+                    f"batch_rows is {batch_rows!r}. Give a whole number of at least 1.", option="batch_rows"
+                )
+            scan = plan_scan(
+                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
+            )
         return read_batches(scan, batch_rows)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -462,10 +486,7 @@ class PaimonTable:
 def _fields_of(schema: Any) -> tuple[DataField, ...]:
     """The columns a user describes, with positions as ids."""
     if isinstance(schema, pa.Schema):
-        return tuple(
-            DataField(id=position, name=column.name, type=from_arrow(column.type, column.nullable))
-            for position, column in enumerate(schema)
-        )
+        return tuple(_field_of_arrow(position, column) for position, column in enumerate(schema))
     if type(schema).__module__.partition(".")[0] == "pyspark":
         types = require("paimon_stream.spark.types", "spark", "A schema of Spark")
         fields: tuple[DataField, ...] = types.to_data_fields(schema)
@@ -479,8 +500,28 @@ def _fields_of(schema: Any) -> tuple[DataField, ...]:
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
 
 
+def _warn_if_unwritable(table: Table) -> None:
+    """A table that was created and cannot be written here is for other engines, or a mistake."""
+    try:
+        check_writable(table)
+    except ConfigError as why:
+        warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=3)
+
+
 def _is_pair(one: Any) -> bool:
     return isinstance(one, (list, tuple)) and len(one) == 2 and all(isinstance(part, str) for part in one)
+
+
+def _field_of_arrow(position: int, column: pa.Field) -> DataField:
+    try:
+        type_ = from_arrow(column.type, column.nullable)
+    except UnsupportedFeature as wrong:
+        raise UnsupportedFeature(
+            f"Column {column.name!r}: {wrong.message} Cast the column to another type.",
+            column=column.name,
+            **wrong.context,
+        ) from None
+    return DataField(id=position, name=column.name, type=type_)
 
 
 def _field_of(position: int, name: str, text: str) -> DataField:

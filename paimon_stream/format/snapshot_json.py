@@ -141,6 +141,9 @@ def _object(values: dict[str, Any], indent: str) -> str:
     return f"{{\n{_BREAK.join(lines)}\n{indent[2:]}}}"
 
 
+_CURE: Final = "Restore the file, or roll the table back to an older snapshot."
+
+
 def decode_snapshot(data: bytes, path: str) -> Snapshot:
     """Reads a snapshot file; `path` is for the message. Unknown keys are ignored.
 
@@ -150,23 +153,24 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         node = json.loads(data)
     except ValueError as broken:
         raise CorruptMetadata(
-            f"{path} is not a snapshot ({len(data)} bytes): {in_words(broken)}. Restore the file, or roll "
-            "the table back to an older snapshot.",
+            f"{path} is not a snapshot ({len(data)} bytes): {in_words(broken)}. {_CURE}",
             path=path,
         ) from None
     if not isinstance(node, dict):
-        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot.", path=path)
+        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {_CURE}", path=path)
     values: dict[str, Any] = {}
     for attribute, key, kind, always in _FIELDS:
         value = node.get(key)
         if value is None:
             if always and key not in _OPTIONAL_ON_READ:
-                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot.", path=path)
+                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot. {_CURE}", path=path)
             if always:
                 values[attribute] = _OPTIONAL_ON_READ[key]
             continue
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise CorruptMetadata(f"{path}: {key!r} is {value!r}, not of type {kind.__name__}.", path=path)
+            raise CorruptMetadata(
+                f"{path}: {key!r} is {value!r}, not of type {kind.__name__}. {_CURE}", path=path
+            )
         values[attribute] = value
     if values["version"] > VERSION:
         raise UnknownVersion(

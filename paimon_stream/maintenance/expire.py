@@ -118,9 +118,9 @@ class Retention:
 def _given(value: int | None, name: str, options: Options, option: Option[int], table: str) -> int:
     if value is None:
         return options.value(option)
-    if value < 1:
+    if not isinstance(value, int) or value < 1:
         raise InvalidOption(
-            f"{table}: {name} is {value}; it must be at least 1. Nothing was deleted.",
+            f"{table}: {name} is {value!r}; it must be a whole number of at least 1. Nothing was deleted.",
             option=name,
             value=value,
             table=table,

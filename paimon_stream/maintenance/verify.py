@@ -74,9 +74,12 @@ def verify(
     used, running = storage or table.storage, runtime or system()
     found = Findings()
     tell = progress or silent
-    if sample < 0:
+    if not isinstance(sample, int) or sample < 0:
         raise InvalidOption(
-            f"sample is {sample}. Give a number of data files; 0 reads none.", option="sample", value=sample
+            f"{table.location}: sample is {sample!r}. Give a whole number of data files; 0 reads none.",
+            option="sample",
+            value=sample,
+            table=table.location,
         )
     roots = read_roots(used, found)
     ids = [root.snapshot.id for root in roots if not root.is_tag]

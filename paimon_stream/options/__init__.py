@@ -5,6 +5,7 @@ own writes. Sink options start with `paimon-stream.`. `Options` is what everythi
 `docs/options.md` is rendered from the declarations.
 """
 
+from paimon_stream.options.checks import check_mapping as check_mapping
 from paimon_stream.options.checks import check_sink_options as check_sink_options
 from paimon_stream.options.checks import check_table_options as check_table_options
 from paimon_stream.options.declared import sink_options as sink_options

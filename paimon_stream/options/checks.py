@@ -12,7 +12,10 @@ from paimon_stream.options.declared import sink_options, table_options
 from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.options.values import Options, lowered
 
-__all__ = ["check_sink_options", "check_table_options"]
+__all__ = ["check_mapping", "check_sink_options", "check_table_options"]
+
+_CALLER: Final = 5
+"""Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
 
 # Keys of Paimon that this package passes through because they concern readers or other writers, by
 # prefix. Anything outside these and the declared ones is unknown: one warning, never silence.
@@ -37,6 +40,16 @@ _FOREIGN_KEYS: Final = {
     "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
     "target-file-row-num", "comment", "created-at",
 }  # fmt: skip
+
+
+def check_mapping(given: object, argument: str) -> None:
+    """Raises `InvalidOption` for options that are no mapping; None means that there are none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidOption(
+            f"{argument} is {given!r}. Give a dict of names and values, such as {{'bucket': '4'}}.",
+            option=argument,
+            value=repr(given),
+        )
 
 
 def check_sink_options(given: Mapping[str, str]) -> None:
@@ -81,11 +94,11 @@ def check_table_options(given: Mapping[str, str]) -> None:
                 continue
             warnings.warn(
                 f"Option {key!r} is read as {aliases[key].key!r}; Paimon itself only knows that name.",
-                stacklevel=3,
+                stacklevel=_CALLER,
             )
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):
             others = {**known, **dict.fromkeys(_FOREIGN_KEYS)}
-            warnings.warn(_unknown(key, others) + " It is kept, and has no effect here.", stacklevel=3)
+            warnings.warn(_unknown(key, others) + " It is kept, and has no effect here.", stacklevel=_CALLER)
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:

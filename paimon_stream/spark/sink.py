@@ -11,6 +11,7 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
+from paimon_stream.options import check_mapping
 from paimon_stream.runtime import system
 from paimon_stream.spark.settings import OnCommit, SinkSettings
 from paimon_stream.stream.writer import BeforeCommit
@@ -67,6 +68,8 @@ class PaimonSink:
                 "<warehouse>/<db>.db/<table>.",
                 option="location",
             )
+        check_mapping(options, "options")
+        check_mapping(storage_options, "storage_options")
         settings = SinkSettings(
             location=str(location),
             token=system().ids.uuid(),

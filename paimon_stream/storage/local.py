@@ -52,7 +52,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.EEXIST: (AlreadyExists, "it exists already. Remove it, or write under another name"),
     errno.ENOTDIR: (
         AlreadyExists,
-        "a file stands where a folder is needed. Remove that file, or use another location",
+        "{file} is a file, where a folder is needed. Remove that file, or use another location",
     ),
     errno.EACCES: (PermissionDenied, "permission denied. Allow this process to read and write the folder"),
     errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
@@ -215,7 +215,7 @@ class LocalStorage:
             if not os.path.isdir(full):
                 if _is_missing(full):
                     return  # a read-only file system says that it is read-only before it looks for the file
-                raise _translated(failed, full, "delete") from failed
+                raise _translated(failed, full, "delete") from None
             with contextlib.suppress(OSError):
                 os.rmdir(full)
 
@@ -245,7 +245,7 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as failed:
-            raise _translated(failed, full, "list") from failed
+            raise _translated(failed, full, "list") from None
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
@@ -264,14 +264,14 @@ class LocalStorage:
         if isinstance(refused, FileExistsError):
             return PutResult.EXISTS
         if refused.errno not in _NO_LINKS:
-            raise _translated(refused, full, "create") from refused
+            raise _translated(refused, full, "create") from None
         if self.unsafe_single_writer:
             return _put_exclusively(full, data)
         raise NotAtomic(
             f"Cannot create {full} atomically: this file system has no hard links. Use a location that has "
             "them, or, if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true.",
             path=full,
-        ) from refused
+        ) from None
 
 
 class _CheckedFile(io.FileIO):
@@ -398,7 +398,7 @@ def _put_exclusively(full: str, data: bytes) -> PutResult:
     except OSError as failed:
         with contextlib.suppress(OSError):
             os.unlink(full)
-        raise _translated(failed, full, "create") from failed
+        raise _translated(failed, full, "create") from None
     _sync_folder_of(full)
     return PutResult.CREATED
 
@@ -457,17 +457,17 @@ def _sync_folder_of(full: str) -> None:
             f"Created {full}, but its folder could not be synced ({failed.strerror}); it may be lost if the "
             "machine stops now. Check the disk.",
             path=full,
-        ) from failed
+        ) from None
 
 
 @contextlib.contextmanager
 def _reading(full: str) -> Iterator[None]:
     try:
         yield
-    except (IsADirectoryError, NotADirectoryError) as failed:
-        raise NotFound(f"There is no file {full}. Check the table's location.", path=full) from failed
+    except (IsADirectoryError, NotADirectoryError):
+        raise NotFound(f"There is no file {full}. Check the table's location.", path=full) from None
     except OSError as failed:
-        raise _translated(failed, full, "read") from failed
+        raise _translated(failed, full, "read") from None
 
 
 @contextlib.contextmanager
@@ -475,7 +475,7 @@ def _writing(full: str) -> Iterator[None]:
     try:
         yield
     except OSError as failed:
-        raise _translated(failed, full, "write") from failed
+        raise _translated(failed, full, "write") from None
 
 
 def _translated(failed: OSError, full: str, verb: str) -> StorageError:
@@ -483,4 +483,12 @@ def _translated(failed: OSError, full: str, verb: str) -> StorageError:
         failed.errno or 0,
         (Unavailable, f"{failed.strerror or failed}. Check the disk or mount and try again"),
     )
-    return kind(f"Cannot {verb} {full}: {why}.", path=full)
+    return kind(f"Cannot {verb} {full}: {why.replace('{file}', _file_above(full))}.", path=full)
+
+
+def _file_above(full: str) -> str:
+    """The nearest file among the folders of a path."""
+    above = os.path.dirname(full)
+    while not os.path.exists(above) and above not in ("", "/"):
+        above = os.path.dirname(above)
+    return above

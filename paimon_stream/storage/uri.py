@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options
+from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options, check_mapping
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
@@ -30,7 +30,6 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
     >>> open_storage("file:///data/db.db/orders").location
     '/data/db.db/orders'
     """
-    options = dict(storage_options or {})
     if isinstance(location, PathLike):
         location = fspath(location)
     if not isinstance(location, str):
@@ -39,6 +38,13 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
         )
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {_SUPPORTED}.", location=location)
+    if location.startswith("~"):
+        raise InvalidOption(
+            f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full.",
+            location=location,
+        )
+    check_mapping(storage_options, "storage_options")
+    options = dict(storage_options or {})
     found = _SCHEME.match(location)
     scheme = found[1].lower() if found else ""
     if scheme in ("", "file"):

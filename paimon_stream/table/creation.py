@@ -163,6 +163,8 @@ def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: 
     """The keys given as an argument, or as the option, which is taken out."""
     if isinstance(given, str):
         raise IncompatibleSchema(f"{argument} is the text {given!r}. Give a list of names: [{given!r}].")
+    if not isinstance(given, Sequence):
+        raise IncompatibleSchema(f"{argument} is {given!r}. Give a list of names, or leave it out.")
     text = options.pop(option, None)
     named = tuple(name.strip() for name in text.split(",")) if text else ()
     if named and given and named != tuple(given):

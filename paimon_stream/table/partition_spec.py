@@ -109,6 +109,12 @@ def parse_partition(
     Raises `IncompatibleSchema` for a name that is no partition column, `InvalidData` for a value that does
     not fit its column.
     """
+    if not isinstance(given, str | Mapping):
+        raise IncompatibleSchema(
+            f"{table}: A partition is {given!r}. Give it as {{'dt': value}}, or as text like "
+            "'dt=2024-02-29/region=x'.",
+            table=table,
+        )
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
     columns = {one.name: one for one in fields}
     unknown = [name for name in spec if name not in columns]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.table.layout import SCHEMA_FOLDER, id_in_name, schema_path
+from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
 
 __all__ = ["SchemaStore", "no_such_table"]
 
@@ -24,6 +24,11 @@ def no_such_table(storage: Storage) -> NotFound:
         found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
         more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
         cure = f"It is a folder of tables: {found}{more}. Give the folder of one table."
+    elif storage.list_names(SNAPSHOT_FOLDER):
+        cure = (
+            "But it holds snapshots, so it was a table: its schema files were deleted. Restore them from a "
+            "backup; do not create a table here."
+        )
     else:
         cure = (
             f"Create the table with PaimonTable.create({location!r}, schema=...), or correct the location; "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
 from paimon_stream.format.schema_json import TableSchema
@@ -99,13 +98,6 @@ def create_table(
     schemas = SchemaStore(storage)
     if schemas.latest_id() is not None or not schemas.create(schema):
         return None
-    if schema.primary_keys and not table.options.is_set(BUCKET):
-        warnings.warn(
-            f"{storage.location} has a primary key and no option 'bucket', so the bucket of a key is found "
-            f"by an index (dynamic buckets), and this release cannot write the table. Give {_FIXED_BUCKETS} "
-            "for a fixed number of buckets, or bucket = -1 if other engines write it.",
-            stacklevel=3,
-        )
     return table
 
 
@@ -152,14 +144,15 @@ def check_committable(table: Table) -> None:
 
 def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition demands, before anything is
-    written: `UnsupportedFeature` for its kind, a column or an option,
-    `InvalidOption` for options that contradict the schema (semantics.md §6.1). What merging rows of a key
-    asks for is `stream/writable.py`'s to judge, which asks this first."""
-    _check_kind(table)
-    _check_options(table)
-    for one in table.schema.partition_fields:
-        _check_partition_column(table, one)
-    check_buckets(table.schema, table.options)
+    written: `UnsupportedFeature` for its kind, a column or an option, `InvalidOption` for options that
+    contradict the schema (semantics.md §6.1). What merging rows of a key asks for is `stream/writable.py`'s
+    to judge, which asks this first."""
+    with naming(table.location):
+        _check_kind(table)
+        _check_options(table)
+        for one in table.schema.partition_fields:
+            _check_partition_column(table, one)
+        check_buckets(table.schema, table.options)
 
 
 def _check_type(table: Table) -> None:

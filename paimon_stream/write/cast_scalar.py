@@ -91,7 +91,7 @@ def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
     values = column.view(pa.int64())
     changed = _count(pc.not_equal(pc.multiply(pc.divide(values, step), step), values))
     if changed:
-        raise _other_type(column, type_, place, changed)
+        raise _loss(column, type_, place, changed)
 
 
 def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
@@ -155,13 +155,18 @@ def _cast(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) 
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
-        raise _other_type(column, type_, place, _count_changed(column, target)) from None
+        raise _loss(column, type_, place, _count_changed(column, target)) from None
 
 
-def _other_type(column: pa.Array, type_: DataType, place: Place, count: int) -> IncompatibleSchema:
+def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> IncompatibleSchema:
+    return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
+
+
+def _other_type(
+    column: pa.Array, type_: DataType, place: Place, count: int, trouble: str = ""
+) -> IncompatibleSchema:
     return IncompatibleSchema(
-        f"{place} is {type_}, but the rows have {column.type} there, and not every value can be stored "
-        "without loss. Cast the column first.",
+        f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
         **place.context(count),
         type=str(column.type),
     )

@@ -92,7 +92,7 @@ class ColumnPlan:
             raise self._misfit(f"lack {_listed(missing)}. Select every column of the table", missing[0])
         extra = [name for name in names if name not in wanted]
         if extra:
-            raise self._misfit(f"have {_listed(extra)}, which the table has not. Drop it", extra[0])
+            raise self._misfit(f"have {_listed(extra)}, which the table does not have. Drop it", extra[0])
         return [names.index(name) for name in wanted]
 
     def _misfit(self, what: str, column: str) -> IncompatibleSchema:

@@ -419,7 +419,7 @@ def test_a_read_only_file_system_is_permission_denied(storage: LocalStorage) -> 
 def test_a_file_where_a_folder_is_needed_is_named(storage: LocalStorage) -> None:
     storage.write("f", b"")
     for call in (storage.write, storage.put_if_absent):
-        with pytest.raises(AlreadyExists, match="a file stands where a folder is needed"):
+        with pytest.raises(AlreadyExists, match="is a file, where a folder is needed"):
             call("f/a", b"")
     with pytest.raises(AlreadyExists):
         storage.open_output("f/a").__enter__()

@@ -366,7 +366,7 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     obstacle = job.table / "day=blocked"
     obstacle.write_text("not a folder")
     error = failing(job, from_batch(1, swap, job.sink()))
-    assert_tells(error, errors.AlreadyExists, "Batch 1", obstacle, "a file stands where a folder is needed")
+    assert_tells(error, errors.AlreadyExists, "Batch 1", obstacle, "is a file, where a folder is needed")
     assert java_ids(java, job) == ids_of(0)
     obstacle.unlink()
     job.run(from_batch(1, swap, job.sink()))

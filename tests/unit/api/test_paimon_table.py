@@ -14,6 +14,7 @@ import paimon_stream.api.table
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import (
     AlreadyExists,
+    ConfigError,
     CorruptMetadata,
     IncompatibleSchema,
     InvalidOption,
@@ -163,6 +164,13 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
         ({"schema": "id BIGINT"}, IncompatibleSchema, "A schema is"),
         ({"primary_keys": ["nope"]}, IncompatibleSchema, "The primary key names 'nope', which is no column"),
         ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
+        ({"primary_keys": None}, IncompatibleSchema, "primary_keys is None. Give a list of names"),
+        ({"options": ["bucket"]}, InvalidOption, r"options is \['bucket'\]. Give a dict"),
+        (
+            {"schema": pa.schema([("a", pa.duration("s"))])},
+            UnsupportedFeature,
+            r"Column 'a': Arrow type duration",
+        ),
     ],
 )
 def test_errors_of_a_creation_name_the_table(
@@ -179,7 +187,9 @@ def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_whe
     tmp_path: Path,
 ) -> None:
     location = str(tmp_path / "t")
-    with pytest.warns(UserWarning, match=r'no option .bucket.*options=\{"bucket": "4"\}') as caught:
+    with pytest.warns(
+        UserWarning, match=r'was created, but .* cannot write it.*options=\{"bucket": "4"\}'
+    ) as caught:
         made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"])
     assert len(caught) == 1 and caught[0].filename == __file__
     with pytest.raises(UnsupportedFeature, match=r'options=\{"bucket": "4"\}'):
@@ -187,8 +197,76 @@ def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_whe
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PaimonTable.create(location, schema=PAIRS, primary_keys=["id"], if_not_exists=True)
-        asked = {"bucket": "-1"}
-        PaimonTable.create(str(tmp_path / "u"), schema=PAIRS, primary_keys=["id"], options=asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"options": {"file.compression": "winrar"}}, "'winrar' is no compression"),
+        ({"schema": [("id", "INT"), ("b", "BYTES")], "partition_keys": ["b"]}, "Partition key 'b'"),
+        ({"primary_keys": ["id"], "options": {"bucket": 1, "merge-engine": "aggregation",
+          "fields.dt.aggregate-function": "average"}}, "aggregate function 'average'"),
+    ],
+)  # fmt: skip
+def test_what_this_release_cannot_write_is_said_when_it_is_created(
+    tmp_path: Path, given: dict[str, Any], text: str
+) -> None:
+    location = str(tmp_path / "t")
+    with pytest.warns(
+        UserWarning, match=rf"The table was created, but this release cannot write it\. .*{text}"
+    ) as caught:
+        made = PaimonTable.create(location, **{"schema": PAIRS, **given})
+    assert caught[0].filename == __file__
+    assert location in str(caught[0].message)
+    with pytest.raises(ConfigError, match=text):
+        made.append(pa.table({"id": [1], "dt": ["a"]}))
+
+
+def test_an_unknown_option_is_warned_of_at_the_users_own_line(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="Unknown option 'buckets'") as caught:
+        PaimonTable.create(str(tmp_path / "t"), schema=PAIRS, options={"buckets": "3"})
+    assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda t: t.to_arrow("1"), InvalidOption, "A snapshot id is a whole number, not '1'"),
+        (lambda t: t.to_arrow(1, tag="x"), IncompatibleSchema, "Both a snapshot id and a tag"),
+        (lambda t: t.to_arrow(partition=["dt"]), IncompatibleSchema, r"A partition is \['dt'\]"),
+        (lambda t: t.to_arrow(partition={"zz": 1}), IncompatibleSchema, "'zz' is no partition column"),
+        (lambda t: t.files(partition="zz"), IncompatibleSchema, "'zz' names no partition"),
+        (lambda t: t.files("x"), InvalidOption, "A snapshot id is a whole number, not 'x'"),
+        (lambda t: t.to_batches(batch_rows=0), InvalidOption, "batch_rows is 0"),
+        (lambda t: t.to_batches(batch_rows="x"), InvalidOption, "batch_rows is 'x'"),
+        (lambda t: t.verify(sample=1.5), InvalidOption, "sample is 1.5"),
+    ],
+)  # fmt: skip
+def test_arguments_of_wrong_types_are_refused_with_the_table_and_their_name(
+    tmp_path: Path, call: Any, kind: type[PaimonStreamError], text: str
+) -> None:
+    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS, partition_keys=["dt"])
+    with pytest.raises(kind, match=text) as raised:
+        call(made)
+    assert str(raised.value).startswith(f"{made.location}: ")
+
+
+def test_a_folder_that_was_a_table_is_not_offered_for_a_new_one(tmp_path: Path) -> None:
+    made = PaimonTable.create(str(tmp_path / "t"), schema=PAIRS)
+    made.append(pa.table({"id": [1], "dt": ["a"]}))
+    (tmp_path / "t" / "schema" / "schema-0").unlink()
+    with pytest.raises(NotFound, match=r"it holds snapshots, so it was a table.*do not create a table here"):
+        PaimonTable.load(str(tmp_path / "t"))
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for location in (tmp_path / "file", tmp_path / "file" / "db.db" / "t"):
+        with pytest.raises(
+            AlreadyExists, match=f"{tmp_path}/file is a file, where a folder is needed"
+        ) as raised:
+            PaimonTable.create(str(location), schema=PAIRS)
+        assert raised.value.__suppress_context__
 
 
 def test_loading_a_warehouse_or_a_database_names_its_tables(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> No
 
 
 @pytest.mark.parametrize(
-    "location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:"]
+    "location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:", "~/t"]
 )
 def test_malformed_locations_are_refused(location: str) -> None:
     with pytest.raises(InvalidOption):

@@ -46,7 +46,7 @@ def test_the_file_schema_carries_ids_and_not_null() -> None:
     ("names", "column", "word"),
     [
         (["a"], "b", "lack"),
-        (["a", "b", "c"], "c", "has not"),
+        (["a", "b", "c"], "c", "does not have"),
         (["a", "b", "a"], "a", "more than once"),
         (["a", "B"], "b", "lack"),
     ],
