@@ -85,7 +85,7 @@ def test_a_file_cut_at_any_byte_is_corrupt_and_names_its_path(compression: str) 
         (made("zstd") + zigzag(2) + zigzag(40), "cut off"),
         (made("zstd")[:-1] + b"?", "damaged"),
         (b"Obj\x01" + zigzag(0) + bytes(16), "no schema"),
-        (b"Obj\x01" + b"\xff" * 30, "no number"),
+        (b"Obj\x01" + b"\xff" * 30, "is too long"),
         (encode_file(SCHEMA, "zstandard", [AvroBlock(5, b"not zstd")]), "does not decompress"),
         (encode_file(SCHEMA, "snappy", [AvroBlock(5, b"\xff\xff\xff\xff\x0f1234")]), "snappy cannot reach"),
         (encode_file(SCHEMA, "snappy", [AvroBlock(5, WRONG_CHECKSUM)]), "checksum"),

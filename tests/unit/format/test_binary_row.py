@@ -50,7 +50,7 @@ def test_a_value_that_its_type_cannot_hold_is_refused(text: str, value: Any) -> 
 
 
 def test_a_row_needs_a_value_for_every_column() -> None:
-    with pytest.raises(InvalidData, match="2 columns was given 1"):
+    with pytest.raises(InvalidData, match="2 columns got 1"):
         encode_row([parse_type("INT")] * 2, [1])
 
 
@@ -90,7 +90,7 @@ def test_another_arity_is_refused() -> None:
     data = serialize([parse_type("INT")], [1])
     with pytest.raises(FormatError, match="has 1 columns, expected are 2"):
         deserialize([parse_type("INT")] * 2, data)
-    with pytest.raises(FormatError, match="too few"):
+    with pytest.raises(FormatError, match="too short"):
         deserialize([], data[:3])
 
 
