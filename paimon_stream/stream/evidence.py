@@ -22,7 +22,7 @@ from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import Evidence, Fresh, Reuse, Verdict, judge_first
+from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.live import live_files
@@ -32,7 +32,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Batch", "FirstJudgement", "gather", "judge"]
+__all__ = ["Batch", "FirstJudgement", "gather", "journal_since", "judge"]
 
 _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 """Older prepared files may be taken by an orphan cleaner (default age 1 day) before they are public."""
@@ -130,6 +130,18 @@ def judge(
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
             return FirstJudgement(verdict=again, written_again=why_not)
     return FirstJudgement(verdict=verdict)
+
+
+def journal_since(table: Table, evidence: Evidence, verdict: Verdict) -> int | None:
+    """From which batch on a missing journal entry proves that nothing came to commit; None while the journal
+    is off."""
+    if not table.options.value(JOURNAL):
+        return None
+    registered = evidence.registered
+    same_table = registered is not None and registered.schema_digest == evidence.schema_digest
+    if registered is not None and same_table and registered.journal_since is not None:
+        return registered.journal_since
+    return evidence.batch_id + isinstance(verdict, AlreadyCommitted)
 
 
 def _why_not_reusable(

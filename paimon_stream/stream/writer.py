@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
+from paimon_stream.commit.request import Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import (
     CommitConflict,
@@ -30,33 +28,33 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks
-from paimon_stream.options import BUCKET, COMMIT_GUARD, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, JOURNAL
+from paimon_stream.options import COMMIT_GUARD, JOURNAL
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims, duplicate_writer
 from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import Batch, gather, judge
+from paimon_stream.stream.evidence import Batch, gather, journal_since, judge
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import (
     AlreadyCommitted,
-    Evidence,
     Fresh,
     Memory,
     Reuse,
     Verdict,
     judge_next,
 )
+from paimon_stream.stream.prepared import commit_request, journal_entry, replacing_all
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_earlier_batches
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import data_files, remove_files, written_files
+from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore
@@ -138,8 +136,7 @@ class StreamWriter:
         judged = judge(
             self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
         )
-        journal_since = self._journal_since(batch, judged.verdict, evidence)
-        self._claims.register(self._digest, journal_since)
+        self._claims.register(self._digest, journal_since(self.table, evidence, judged.verdict))
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
@@ -150,16 +147,6 @@ class StreamWriter:
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged.verdict
-
-    def _journal_since(self, batch: Batch, verdict: Verdict, evidence: Evidence) -> int | None:
-        """From which batch on a missing journal entry proves that nothing came to commit."""
-        if not self.table.options.value(JOURNAL):
-            return None
-        registered = evidence.registered
-        same_table = registered is not None and registered.schema_digest == self._digest
-        if registered is not None and same_table and registered.journal_since is not None:
-            return registered.journal_since
-        return batch.batch_id + isinstance(verdict, AlreadyCommitted)
 
     def _refresh(self) -> None:
         """The table's newest schema and options; caches live on while the schema stays the same."""
@@ -210,17 +197,6 @@ class StreamWriter:
         dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
         return Fresh(seen=verdict.seen, own=verdict.own, dead=dead)
 
-    @property
-    def _keyed(self) -> bool:
-        return bool(self.table.schema.primary_keys)
-
-    def _numbered(self, verdict: Fresh | Reuse) -> Numbering | None:
-        """Where the numbers of the batch's rows come from. A journal tells of prepared files only what they
-        were judged on, which is no later."""
-        if isinstance(verdict, Reuse) and self._keyed:
-            return Numbering(base=verdict.entry.base)
-        return self._numbering
-
     # -- committing -------------------------------------------------------------------------------
 
     def commit(
@@ -241,7 +217,16 @@ class StreamWriter:
         started = self._runtime.clock.monotonic()
         self._observer.reached(Phase.WRITTEN, batch_id)
         self._ask(before_commit, verdict, messages, batch_id)
-        entry = self._entry(batch, verdict, messages)
+        entry = journal_entry(
+            batch,
+            verdict,
+            messages,
+            identity=self._identity,
+            table=self.table,
+            schema_digest=self._digest,
+            overwrites=self._overwrites,
+            runtime=self._runtime,
+        )
         journalled = self._write_journal(verdict, entry)
         self._observer.reached(Phase.JOURNALED, batch_id)
         journal_millis = (self._runtime.clock.monotonic() - started) * 1000
@@ -312,35 +297,6 @@ class StreamWriter:
                 batch=batch_id,
             ) from veto
 
-    def _entry(
-        self, batch: Batch, verdict: Fresh | Reuse, messages: tuple[CommitMessage, ...]
-    ) -> JournalEntry:
-        """This attempt as the journal notes it, with what it inherits from dead ones."""
-        identity, table = self._identity, self.table
-        dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
-        abandoned = () if dead is None else dead.abandoned
-        if isinstance(verdict, Fresh) and dead is not None:
-            abandoned += written_files(table.layout, dead.messages)
-        reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
-        return JournalEntry(
-            batch_id=batch.batch_id,
-            messages=messages,
-            stage_uuids=(self._runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
-            abandoned=abandoned,
-            query_id=identity.query_id,
-            run_id=identity.run_id,
-            checkpoint=identity.checkpoint,
-            query_name=identity.query_name,
-            offsets_hash=batch.offsets_hash,
-            schema_digest=self._digest,
-            schema_id=table.schema.id,
-            total_buckets=table.options.value(BUCKET),
-            base=verdict.entry.base if isinstance(verdict, Reuse) and self._keyed else verdict.seen,
-            previous=verdict.own,
-            prepared_millis=reused_from or self._runtime.clock.now_millis(),
-            overwrites=self._overwrites,
-        )
-
     def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
         """Notes the attempt before it can be published; returns whether it did."""
         if not self.table.options.value(JOURNAL):
@@ -364,34 +320,18 @@ class StreamWriter:
         journalled: bool,
         summary: BatchSummary,
     ) -> Published | Nothing:
-        options = self.table.options
-        request = CommitRequest(
-            user=self._identity.user,
-            identifier=batch.batch_id,
-            messages=entry.messages,
-            watermark=batch.watermark,
-            properties={
-                **summary.properties(),
-                **self._identity.properties(batch.batch_id, batch.offsets_hash),
-            },
-            renumber=True,
-            numbering=self._numbered(verdict),
-            checked=isinstance(verdict, Reuse),
-            seen=verdict.seen,
-            stage_uuid=entry.stage_uuids[0],
+        request = commit_request(
+            batch,
+            verdict,
+            entry,
+            identity=self._identity,
+            table=self.table,
+            numbering=self._numbering,
+            summary=summary,
             fence=self._claims.holds,
-            force_snapshot=options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT),
         )
         if self._overwrites:
-            planned = plan_overwrite(self.table, self._manifests(), entry.messages, partition={})
-            request = replace(
-                request,
-                messages=planned.messages,
-                source=planned.source,
-                kind=CommitKind.OVERWRITE,
-                renumber=False,
-                force_snapshot=planned.always,
-            )
+            request = replacing_all(request, self.table, self._manifests())
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)

@@ -1,0 +1,113 @@
+"""A batch whose files are written: what the journal notes of it, and what is asked of the committer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from paimon_stream.commit.overwrite import plan_overwrite
+from paimon_stream.commit.request import CommitRequest
+from paimon_stream.commit.sequence import Numbering
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.journal_entry import JournalEntry
+from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT
+from paimon_stream.runtime import Runtime
+from paimon_stream.stream.batch_summary import BatchSummary
+from paimon_stream.stream.evidence import Batch
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import Fresh, Reuse
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import written_files
+from paimon_stream.table.table import Table
+
+__all__ = ["commit_request", "journal_entry", "replacing_all"]
+
+
+def journal_entry(
+    batch: Batch,
+    verdict: Fresh | Reuse,
+    messages: tuple[CommitMessage, ...],
+    *,
+    identity: WriterIdentity,
+    table: Table,
+    schema_digest: str,
+    overwrites: bool,
+    runtime: Runtime,
+) -> JournalEntry:
+    """This attempt as the journal notes it, with what it inherits from dead ones."""
+    dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
+    abandoned = () if dead is None else dead.abandoned
+    if isinstance(verdict, Fresh) and dead is not None:
+        abandoned += written_files(table.layout, dead.messages)
+    reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
+    return JournalEntry(
+        batch_id=batch.batch_id,
+        messages=messages,
+        stage_uuids=(runtime.ids.uuid(), *(() if dead is None else dead.stage_uuids)),
+        abandoned=abandoned,
+        query_id=identity.query_id,
+        run_id=identity.run_id,
+        checkpoint=identity.checkpoint,
+        query_name=identity.query_name,
+        offsets_hash=batch.offsets_hash,
+        schema_digest=schema_digest,
+        schema_id=table.schema.id,
+        total_buckets=table.options.value(BUCKET),
+        base=verdict.entry.base if isinstance(verdict, Reuse) and _keyed(table) else verdict.seen,
+        previous=verdict.own,
+        prepared_millis=reused_from or runtime.clock.now_millis(),
+        overwrites=overwrites,
+    )
+
+
+def commit_request(
+    batch: Batch,
+    verdict: Fresh | Reuse,
+    entry: JournalEntry,
+    *,
+    identity: WriterIdentity,
+    table: Table,
+    numbering: Numbering | None,
+    summary: BatchSummary,
+    fence: Callable[[], bool],
+) -> CommitRequest:
+    """What the committer is asked for: one snapshot with the batch's files and the marks of its stream.
+
+    `numbering` is that of rows that were written now. A journal tells of prepared files only what they were
+    judged on, which is no later.
+    """
+    options = table.options
+    if isinstance(verdict, Reuse) and _keyed(table):
+        numbering = Numbering(base=verdict.entry.base)
+    return CommitRequest(
+        user=identity.user,
+        identifier=batch.batch_id,
+        messages=entry.messages,
+        watermark=batch.watermark,
+        properties={**summary.properties(), **identity.properties(batch.batch_id, batch.offsets_hash)},
+        renumber=True,
+        numbering=numbering,
+        checked=isinstance(verdict, Reuse),
+        seen=verdict.seen,
+        stage_uuid=entry.stage_uuids[0],
+        fence=fence,
+        force_snapshot=options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT),
+    )
+
+
+def replacing_all(request: CommitRequest, table: Table, manifests: ManifestStore) -> CommitRequest:
+    """The request, so that its files replace the whole table."""
+    planned = plan_overwrite(table, manifests, request.messages, partition={})
+    return replace(
+        request,
+        messages=planned.messages,
+        source=planned.source,
+        kind=CommitKind.OVERWRITE,
+        renumber=False,
+        force_snapshot=planned.always,
+    )
+
+
+def _keyed(table: Table) -> bool:
+    return bool(table.schema.primary_keys)
