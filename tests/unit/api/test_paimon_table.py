@@ -202,7 +202,7 @@ def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_whe
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"options": {"file.compression": "winrar"}}, "'winrar' is no compression"),
+        ({"options": {"file.compression": "winrar"}}, "'winrar' is not a compression"),
         ({"schema": [("id", "INT"), ("b", "BYTES")], "partition_keys": ["b"]}, "Partition key 'b'"),
         ({"primary_keys": ["id"], "options": {"bucket": 1, "merge-engine": "aggregation",
           "fields.dt.aggregate-function": "average"}}, "aggregate function 'average'"),
