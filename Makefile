@@ -39,7 +39,7 @@ RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-STREAMING := $(addprefix tests/crash/test_,kills.py official_sink.py) tests/spark
+STREAMING := $(addprefix tests/crash/test_,kills.py kills_of_sums.py official_sink.py) tests/spark
 LOWEST := tests/unit tests/contract tests/property tests/persisted $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
