@@ -30,7 +30,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.unsupported_options import warn_of_work_left
@@ -153,7 +153,8 @@ def _write_files(
     if operations is not None:
         operations.check(table.schema, table.options, table.location)
         batches = _with_operation(batches, operations, table.location)
-    batches = _completed(batches, table.schema, fixed)
+    may_lack = table.options.value(MISSING_COLUMNS) == "null"
+    batches = _completed(batches, table.schema, fixed, missing_are_null=may_lack)
     if table.schema.primary_keys:
         written = write_keyed_task(spec, batches, first_sequence=first, operations=operations)
         return table, written.messages
@@ -188,9 +189,14 @@ def _with_operation(
 
 
 def _completed(
-    batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar]
+    batches: Iterable[pa.RecordBatch],
+    schema: TableSchema,
+    fixed: Mapping[str, pa.Scalar],
+    *,
+    missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """With the columns they lack: fixed ones, and those that may be NULL, as with Spark."""
+    """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, those that
+    may be NULL, as with Spark."""
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -202,6 +208,8 @@ def _completed(
                 continue
             if one.name in fixed:
                 columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
-            elif one.name not in keys and (one.type.nullable or one.default_value is not None):
+            elif one.name not in keys and (
+                one.default_value is not None or (missing_are_null and one.type.nullable)
+            ):
                 columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

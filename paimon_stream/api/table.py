@@ -39,6 +39,7 @@ from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
 from paimon_stream.options import (
     MERGE_SCHEMA,
+    MISSING_COLUMNS,
     OPERATION_COLUMN,
     OPERATION_MAPPING,
     PARTITION_DEFAULT_NAME,
@@ -298,13 +299,16 @@ class PaimonTable:
         merge_schema: str | None = None,
         operation_column: str | None = None,
         operation_mapping: str | None = None,
+        missing_columns: str | None = None,
     ) -> CommitReport:
         """Appends the rows of a DataFrame of Spark's (not a streaming one), or of a `pyarrow.Table`,
         `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
 
-        Columns match by name; those that may be NULL may be left out. This is a batch commit: repeated,
-        the rows are there twice. In a table with a primary key each row replaces the one of its key, or is
-        merged into it; among those given the last one counts. The table's newest schema and options hold.
+        Columns match by name. `missing_columns`, as `paimon-stream.missing-columns`, is `error` unless given:
+        rows without one of the table's columns are refused. With `null` those that may be NULL may be left
+        out. This is a batch commit: repeated, the rows are there twice. In a table with a primary key each
+        row replaces the one of its key, or is merged into it; among those given the last one counts. The
+        table's newest schema and options hold.
         `merge_schema`, for a DataFrame, is `off`, `add` or `widen`, as `paimon-stream.merge-schema`.
         `operation_column`, for a table with a primary key, is a column of the rows, not of the table, that
         says what each row does, as `paimon-stream.operation-column`; `operation_mapping`, such as
@@ -319,6 +323,7 @@ class PaimonTable:
             MERGE_SCHEMA.key: merge_schema,
             OPERATION_COLUMN.key: operation_column,
             OPERATION_MAPPING.key: operation_mapping,
+            MISSING_COLUMNS.key: missing_columns,
         }
         return append_rows(self._newest(options), df)
 
@@ -329,6 +334,7 @@ class PaimonTable:
         dynamic: bool | None = None,
         *,
         merge_schema: str | None = None,
+        missing_columns: str | None = None,
     ) -> CommitReport:
         """Replaces what is in the table by rows such as `append` takes, as one snapshot.
 
@@ -340,11 +346,12 @@ class PaimonTable:
           table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
 
         Earlier snapshots keep what they have until they expire. The new files may have another bucket count.
-        `merge_schema` is as for `append`.
+        `merge_schema` and `missing_columns` are as for `append`.
 
         Raises `InvalidOption` for both, `OutsidePartition` for rows of other partitions, and as `append`.
         """
-        return overwrite_rows(self._newest({MERGE_SCHEMA.key: merge_schema}), df, partition, dynamic)
+        options = {MERGE_SCHEMA.key: merge_schema, MISSING_COLUMNS.key: missing_columns}
+        return overwrite_rows(self._newest(options), df, partition, dynamic)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table, as one snapshot. Raises as `append`."""

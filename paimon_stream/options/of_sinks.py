@@ -8,7 +8,7 @@ from typing import Final
 from paimon_stream.options.option import Option, Scope, boolean, one_of, text
 
 __all__ = [
-    "COMMIT_GUARD", "JOURNAL", "JOURNAL_REUSE", "MERGE_SCHEMA", "ON_CHECKPOINT_RESET",
+    "COMMIT_GUARD", "JOURNAL", "JOURNAL_REUSE", "MERGE_SCHEMA", "MISSING_COLUMNS", "ON_CHECKPOINT_RESET",
     "ON_SEQUENCE_CONFLICT", "ON_TABLE_CHANGE", "ON_UNKNOWN_HISTORY", "OPERATION_COLUMN",
     "OPERATION_MAPPING", "PROTECT_LAST_SNAPSHOT", "SHUFFLE", "SMALL_BATCH", "UNSAFE_SINGLE_WRITER",
 ]  # fmt: skip
@@ -128,6 +128,14 @@ MERGE_SCHEMA = Option(
     "widen and false for off.",
     Scope.SINK,
     aliases=("write.merge-schema",),
+)
+MISSING_COLUMNS = Option(
+    "paimon-stream.missing-columns",
+    one_of("error", "null"),
+    "error",
+    "What becomes of nullable columns of the table that the rows do not have: error (the rows are refused), "
+    "null (they are NULL). A column with a default value gets its default.",
+    Scope.SINK,
 )
 PROTECT_LAST_SNAPSHOT = Option(
     "paimon-stream.protect-last-snapshot",

@@ -1,8 +1,8 @@
 """How the columns of a DataFrame become those of a table.
 
-Columns, and members of structs at any depth, match by name, under `spark.sql.caseSensitive`; what the
-DataFrame lacks is NULL, or the column's default where rows are written (semantics.md R12.2). Types are
-converted by up-casts only.
+Columns, and members of structs at any depth, match by name, under `spark.sql.caseSensitive`. Columns that
+the DataFrame lacks get their default where rows are written, or are NULL where that is allowed
+(semantics.md R12.2). Types are converted by up-casts only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import types as st
 from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA, OPERATION_COLUMN
+from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
 
@@ -61,14 +61,22 @@ class Alignment:
         )
 
 
-def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str) -> Alignment:
+def align(
+    frame: st.StructType,
+    schema: TableSchema,
+    *,
+    case_sensitive: bool,
+    location: str,
+    missing_are_null: bool = False,
+) -> Alignment:
     """How a DataFrame with this schema is written to the table.
 
-    A nullable column that the DataFrame lacks gets its default, else NULL (semantics.md R12.2). Raises
-    `IncompatibleSchema`, with all reasons in one message: a missing NOT NULL or key column, a column the
-    table does not have, an ambiguous name, a type that would lose something.
+    A column that the DataFrame lacks gets its default; with `missing_are_null` a nullable one without a
+    default is NULL (semantics.md R12.2). So is a member of a struct, always. Raises `IncompatibleSchema`,
+    with all reasons in one message: a missing column, a column the table does not have, an ambiguous name, a
+    type that would lose something.
     """
-    judge = _Judge(fold_of(case_sensitive))
+    judge = _Judge(fold_of(case_sensitive), missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     sources = judge.sources(frame, schema.fields, "", keys)
     if judge.problems:
@@ -76,6 +84,8 @@ def align(frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, lo
         cure = f", or set {MERGE_SCHEMA.key} = add to add what the table does not have" if new else ""
         if new and schema.primary_keys:
             cure += f", or {OPERATION_COLUMN.key} if the column says what a row does"
+        if judge.missing and all(path in judge.missing for path in judge.problems):
+            cure = f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
         raise IncompatibleSchema(
             f"{location}: the rows do not fit the table: {'; '.join(judge.problems.values())}. Nothing was "
             f"written.{_last_change(schema)} Select, rename or cast the columns of the DataFrame to those of "
@@ -99,9 +109,11 @@ def _last_change(schema: TableSchema) -> str:
 class _Judge:
     """What is wrong with a DataFrame's columns, by path."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Fold, missing_are_null: bool) -> None:
         self._fold = fold
+        self._missing_are_null = missing_are_null
         self.problems: dict[str, str] = {}
+        self.missing: set[str] = set()
         self.unknown: set[str] = set()
 
     def sources(
@@ -145,7 +157,12 @@ class _Judge:
             self._type(source.dataType, one.type, path)
         elif is_key:
             self.problems.setdefault(path, f"the DataFrame lacks the key column {path!r} ({one.type})")
-        elif not one.type.nullable and one.default_value is None:
+        elif one.default_value is not None:
+            return
+        elif one.type.nullable and not inside and not self._missing_are_null:
+            self.missing.add(path)
+            self.problems.setdefault(path, f"the DataFrame lacks column {path!r} ({one.type})")
+        elif not one.type.nullable:
             self.problems.setdefault(path, f"the DataFrame lacks column {path!r}, which is {one.type}")
 
     def _type(self, source: st.DataType, target: DataType, path: str) -> None:

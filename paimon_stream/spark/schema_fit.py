@@ -15,9 +15,9 @@ from pyspark.sql import types as st
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.options import MERGE_SCHEMA
+from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.align import Fold, align, fold_of, project
+from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
 from paimon_stream.table.schema_change import Merge
@@ -50,9 +50,7 @@ def fit_rows(
     merge = _merge_of(given.schema, table, runtime or system(), _case_sensitive(given))
     if merge is not None:
         table = evolve(merge)
-    alignment = align(
-        given.schema, table.schema, case_sensitive=_case_sensitive(given), location=table.location
-    )
+    alignment = _aligned(given.schema, table, table.schema, _case_sensitive(given))
     if beside is None or operation is None:
         return table, project(frame, alignment)
     carried = named(operation).cast("string").alias(beside.column)
@@ -70,7 +68,7 @@ def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool 
     `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
-    align(columns, schema, case_sensitive=case_sensitive, location=table.location)
+    _aligned(columns, table, schema, case_sensitive)
     return schema
 
 
@@ -82,6 +80,17 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
         beside.check(table.schema, table.options, table.location, fold_of(False))
     columns = st.StructType([st.StructField(one.name, spark_type(one.type)) for one in schema.fields])
     return check_columns(columns, table)
+
+
+def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
+    """How a DataFrame of these columns is written under that schema, by the options of the table."""
+    return align(
+        columns,
+        schema,
+        case_sensitive=case_sensitive,
+        location=table.location,
+        missing_are_null=table.options.value(MISSING_COLUMNS) == "null",
+    )
 
 
 def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
@@ -116,7 +125,7 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
             location=table.location,
             time_millis=runtime.clock.now_millis(),
         )
-        align(columns, merged, case_sensitive=case_sensitive, location=table.location)
+        _aligned(columns, table, merged, case_sensitive)
         return merged
 
     return merge

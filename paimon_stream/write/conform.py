@@ -16,6 +16,7 @@ import pyarrow as pa
 from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, TypeRoot, arrow_type
+from paimon_stream.options import MISSING_COLUMNS
 from paimon_stream.write.cast_nested import cast_nested
 from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 from paimon_stream.write.file_schema import file_schema
@@ -89,7 +90,10 @@ class ColumnPlan:
             raise self._misfit(f"have {_listed(twice)} more than once. Name every column once", twice[0])
         missing = [name for name in wanted if name not in names]
         if missing:
-            raise self._misfit(f"lack {_listed(missing)}. Select every column of the table", missing[0])
+            cure = (
+                f"Select every column of the table, or set {MISSING_COLUMNS.key} = null if they may be NULL"
+            )
+            raise self._misfit(f"lack {_listed(missing)}. {cure}", missing[0])
         extra = [name for name in names if name not in wanted]
         if extra:
             raise self._misfit(f"have {_listed(extra)}, which the table does not have. Drop it", extra[0])

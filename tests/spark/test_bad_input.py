@@ -24,6 +24,9 @@ from paimon_stream.commit.observer import Phase
 from tests.kits.spark_audit import At, assert_tells, failing, ids_of, java_ids
 from tests.kits.spark_jobs import Job
 
+NULL = {"paimon-stream.missing-columns": "null"}
+"""The batches here have two columns of WIDE's six."""
+
 WIDE = [
     ("id", "BIGINT NOT NULL"),
     ("day", "STRING"),
@@ -115,7 +118,7 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     change, column, parts = UNFIT[case]
     job.create(WIDE)
     job.add_files(2)
-    error = failing(job, from_batch(1, change, job.sink()))
+    error = failing(job, from_batch(1, change, job.sink(options=NULL)))
     assert_tells(
         error, errors.IncompatibleSchema, "Batch 1", job.table, column, *parts, "Nothing was written"
     )
@@ -129,7 +132,7 @@ def test_all_reasons_are_in_one_message(job: Job) -> None:
     job.create(WIDE)
     job.add_files(1)
     change = lambda df: df.select(f.lit("x").alias("price"), f.lit(1).alias("colour"))  # noqa: E731
-    error = failing(job, from_batch(0, change, job.sink()))
+    error = failing(job, from_batch(0, change, job.sink(options=NULL)))
     assert_tells(error, errors.IncompatibleSchema, "'price'", "'colour'", "lacks column 'id'")
 
 
@@ -159,7 +162,7 @@ def test_what_is_narrower_fits_and_a_missing_nullable_column_is_null(job: Job, j
         f.lit("1.5").cast("decimal(2,1)").alias("price"),
         f.lit("2024-02-29").cast("date").alias("at"),
     )
-    job.run(from_batch(0, change, job.sink()))
+    job.run(from_batch(0, change, job.sink(options=NULL)))
     rows = java.read(job.table)
     assert sorted(row["id"] for row in rows) == ids_of(0)
     assert {str(row["price"]) for row in rows} == {"1.50"}
@@ -176,11 +179,11 @@ def test_null_in_a_not_null_column_is_counted(job: Job, java: Any, options: dict
     job.create(WIDE, options=options)
     job.add_files(2)
     holes = lambda df: df.withColumn("id", f.when(f.col("id") % 2 == 0, f.col("id")))  # noqa: E731
-    error = failing(job, from_batch(1, holes, job.sink()))
+    error = failing(job, from_batch(1, holes, job.sink(options=NULL)))
     assert_tells(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()")
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
-    job.run(from_batch(1, lambda df: df.where("id is not null"), job.sink()))
+    job.run(from_batch(1, lambda df: df.where("id is not null"), job.sink(options=NULL)))
     assert java_ids(java, job) == ids_of(0, 1)
 
 
@@ -189,7 +192,9 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
     job.create(WIDE)
     job.add_files(2)
     overflowing = f.expr("if(id >= 6, raise_error('out of range'), 1)").cast("decimal(6,2)")
-    error = failing(job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink()))
+    error = failing(
+        job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink(options=NULL))
+    )
     assert "out of range" in str(error)
     assert "paimon_stream.errors" not in str(error)
     assert java_ids(java, job) == ids_of(0)

@@ -23,6 +23,7 @@ from tests.kits.spark_jobs import Job
 
 ADD = {"paimon-stream.merge-schema": "add"}
 WIDEN = {"write.merge-schema": "true"}
+NULL = {"paimon-stream.missing-columns": "null"}
 
 
 def changed_by(job: Job, sink: Any, *shapes: Callable[[DataFrame], DataFrame]) -> Callable[..., None]:
@@ -47,7 +48,7 @@ def test_rows_add_and_widen_columns_of_a_running_stream_and_java_reads_all(job: 
     job.add_files(4)
     write = changed_by(
         job,
-        job.sink(options=WIDEN),
+        job.sink(options=WIDEN | NULL),
         lambda rows: rows.selectExpr("cast(id as int) id", "day"),
         lambda rows: rows.selectExpr("cast(id as int) id", "day", "named_struct('x', 1) as n"),
         lambda rows: rows.selectExpr("cast(id as int) id", "named_struct('y', day, 'X', id) as n"),
@@ -79,7 +80,7 @@ def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(job
         [("drop", "r")],
         [("type", "id", "DECIMAL(20, 0)"), ("unset", "file.format")],
     ]
-    sink = job.sink()
+    sink = job.sink(options=NULL)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         if alterations[batch_id]:
@@ -95,6 +96,28 @@ def test_what_java_alters_under_a_running_query_holds_from_the_next_batch_on(job
     rows = sorted(java.read(job.table), key=lambda row: row["id"])
     assert [row["note"] for row in rows] == [None] * 6 + ["n"] * 12 + [None] * 6
     assert [int(row["id"]) for row in rows] == list(range(24))
+
+
+@pytest.mark.one_spark
+def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for(job: Job) -> None:
+    job.create([("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")])
+    job.add_files(2)
+    text = job.run_failing()
+    for part in (
+        "IncompatibleSchema",
+        "lacks column 'note' (STRING)",
+        "paimon-stream.missing-columns = null",
+    ):
+        assert part in text
+    with pytest.raises(errors.IncompatibleSchema, match="lacks column 'day'"):
+        job.load().append(job.spark.range(1))
+    assert not job.load().snapshots()
+    job.run(job.sink(options=NULL))
+    job.load().append(job.spark.range(90, 91), missing_columns="null")
+    assert sorted((row["id"], row["note"]) for row in job.rows()) == [
+        *((n, None) for n in range(12)),
+        (90, None),
+    ]
 
 
 @pytest.mark.one_spark
@@ -221,7 +244,7 @@ def test_with_case_sensitivity_another_case_is_a_new_column(job: Job) -> None:
     frame = job.spark.createDataFrame([(1,)], "A int")
     assert grown(frame, job.table, **ADD)[0].schema.id == 0
     with case_sensitive(job.spark):
-        table, rows = grown(frame, job.table, **ADD)
+        table, rows = grown(frame, job.table, **ADD, **NULL)
         assert rows.columns == ["a", "A"] and table.schema.field_names == ("a", "A")
 
 
@@ -262,7 +285,8 @@ def test_members_of_structs_match_by_name_at_any_depth_and_what_lacks_is_null(
         "array(named_struct('y', 3), null) l, map(4, named_struct('y', 5)) m "
         "union all select null, null, null"
     )
-    rows = project(frame, align(frame.schema, schema, case_sensitive=False, location="t"))
+    alignment = align(frame.schema, schema, case_sensitive=False, location="t")
+    rows = project(frame, alignment)
     full, empty = rows.collect()
     assert full.asDict(recursive=True) == {
         "r": {"a": 2, "b": {"c": 1, "d": "s"}, "e": None},
@@ -272,7 +296,7 @@ def test_members_of_structs_match_by_name_at_any_depth_and_what_lacks_is_null(
     assert tuple(empty) == (None, None, None)
     bad = spark_session.sql("select named_struct('a', 1, 'z', 2, 'e', true) r")
     with pytest.raises(errors.IncompatibleSchema) as caught:
-        align(bad.schema, schema, case_sensitive=False, location="t")
+        align(bad.schema, schema, case_sensitive=False, location="t", missing_are_null=True)
     assert caught.value.context["columns"] == ("r.z", "r.e")
 
 

@@ -132,7 +132,8 @@ def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_sessi
             ]
         ),
     )
-    made = project(frame, align(frame.schema, schema, case_sensitive=False, location="t"))
+    alignment = align(frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True)
+    made = project(frame, alignment)
     assert made.schema.names == ["a", "B.x`", "c", "d"]
     assert [f.dataType for f in made.schema.fields] == [spark_type(f.type) for f in schema.fields]
     assert made.collect() == [
@@ -149,7 +150,9 @@ def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_sessio
         ((("a", "BIGINT"), ("b", "STRING")), False),
         ((("a", "INT"), ("b", "STRING"), ("c", "INT")), False),
     ):
-        made = project(frame, align(frame.schema, schema_of(*columns), case_sensitive=False, location="t"))
+        schema = schema_of(*columns)
+        alignment = align(frame.schema, schema, case_sensitive=False, location="t", missing_are_null=True)
+        made = project(frame, alignment)
         assert (made is frame) == same
         assert made.columns == [name for name, _ in columns]
 

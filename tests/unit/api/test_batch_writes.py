@@ -109,13 +109,15 @@ def test_without_rows_there_is_no_snapshot() -> None:
     assert table.snapshots() == ()
 
 
-def test_columns_that_may_be_null_may_be_left_out_and_others_not() -> None:
+def test_columns_that_may_be_null_may_be_left_out_where_that_is_asked_for_and_others_not() -> None:
     table = made([("id", "BIGINT NOT NULL"), ("v", "DOUBLE"), ("dt", "STRING")])
-    table.append(pa.table({"dt": ["a"], "id": [1]}))
+    with pytest.raises(IncompatibleSchema, match=r"lack column 'v'.*missing-columns = null"):
+        table.append(pa.table({"dt": ["a"], "id": [1]}))
+    table.append(pa.table({"dt": ["a"], "id": [1]}), missing_columns="null")
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": None, "dt": "a"}]
     with pytest.raises(IncompatibleSchema, match="lack column 'id'"):
         table.append(pa.table({"dt": ["a"]}))
-    with pytest.raises(IncompatibleSchema, match="lack column 'dt'"):
+    with pytest.raises(IncompatibleSchema, match="lack column 'v', 'dt'"):
         table.append(pa.table({"id": [1]}))
     with pytest.raises(IncompatibleSchema, match="not as list"):
         table.append([{"id": 1}])  # type: ignore[arg-type]

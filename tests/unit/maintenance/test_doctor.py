@@ -605,6 +605,7 @@ def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> No
 def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -> None:
     query.run(2)
     query.options["paimon-stream.merge-schema"] = "add"
+    query.options["paimon-stream.missing-columns"] = "null"
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]], highestFieldId=1)
     told = query.ask()

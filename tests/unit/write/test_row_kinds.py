@@ -50,9 +50,9 @@ def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(
 ) -> None:
     table = made()
     first = rows((1, "a", insert), (2, "b", insert), (3, "c", insert), (3, "c", delete))
-    table.append(first, operation_column="op")
+    table.append(first, operation_column="op", missing_columns="null")
     then = rows((1, "a2", update), (2, "b", delete), (4, "d", delete), (5, "e", update))
-    table.append(then.to_reader(), operation_column="op")
+    table.append(then.to_reader(), operation_column="op", missing_columns="null")
     assert found(table) == {1: "a2", 5: "e"}
     assert "op" not in table.schema.field_names
 
@@ -60,10 +60,15 @@ def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(
 def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -> None:
     table = made()
     given = rows((1, "a", "new"), (2, "b", "new"), (1, "a", "gone"))
-    table.append(given, operation_column="op", operation_mapping="new=+I, gone=-D")
+    table.append(given, operation_column="op", operation_mapping="new=+I, gone=-D", missing_columns="null")
     assert found(table) == {2: "b"}
     with pytest.raises(BadRowKind, match=r"in 1 row its value is not one of new, gone; it is 'c'\. Set "):
-        table.append(rows((3, "c", "c")), operation_column="op", operation_mapping="new=+I,gone=-D")
+        table.append(
+            rows((3, "c", "c")),
+            operation_column="op",
+            operation_mapping="new=+I,gone=-D",
+            missing_columns="null",
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_an_operation_column_that_makes_no_sense_changes_nothing(
 ) -> None:
     table = made()
     with pytest.raises(error, match=told):
-        table.append(rows((1, "a", "c")), **asked)
+        table.append(rows((1, "a", "c")), missing_columns="null", **asked)
     assert not _everything(table)
 
 
@@ -89,9 +94,11 @@ def test_only_tables_whose_rows_are_replaced_have_a_use_for_it() -> None:
     location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
     table = PaimonTable.create(location, [("id", "BIGINT"), ("v", "STRING")])
     with pytest.raises(InvalidOption, match="needs a primary key"):
-        table.append(rows((1, "a", "c")), operation_column="op")
+        table.append(rows((1, "a", "c")), operation_column="op", missing_columns="null")
     with pytest.raises(InvalidOption, match="contradicts 'rowkind"):
-        made(**{"rowkind.field": "kind"}).append(rows((1, "a", "c")), operation_column="op")
+        made(**{"rowkind.field": "kind"}).append(
+            rows((1, "a", "c")), operation_column="op", missing_columns="null"
+        )
 
 
 def test_a_stored_column_says_it_and_is_stored() -> None:
@@ -108,7 +115,7 @@ def test_unknown_operations_and_none_are_named_and_counted(stored: bool) -> None
     table = made(**options)
     given = rows((1, "a", "+I"), (2, "b", "x"), (3, "c", None), (4, "d", "x"), name=name)
     with pytest.raises(BadRowKind) as told:
-        table.append(given, operation_column=None if stored else "op")
+        table.append(given, operation_column=None if stored else "op", missing_columns="null")
     assert str(told.value).startswith(
         f"Column {name!r} says what each row for {table.location} does, but in 3 rows"
     )
@@ -137,7 +144,7 @@ def test_deletes_and_old_values_are_left_out_where_the_table_says_so(
     first = [(1, "a", "+I"), (2, "b", "+I"), (3, "c", "+I")]
     then = [(1, "a", "-D"), (2, "b", "-D"), (3, "c", "-U")]
     for part in [first + then] if together else [first, then]:
-        table.append(rows(*part), operation_column="op")
+        table.append(rows(*part), operation_column="op", missing_columns="null")
     assert found(table) == left
 
 
@@ -158,7 +165,7 @@ def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
 ) -> None:
     table = made(**options)
     with pytest.raises(BadRowKind, match=told) as raised:
-        table.append(rows((1, "a", "+I"), (2, "a", kind)), operation_column="op")
+        table.append(rows((1, "a", "+I"), (2, "a", kind)), operation_column="op", missing_columns="null")
     assert raised.value.context["count"] == 1
     assert not _everything(table)
 
@@ -177,8 +184,8 @@ def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
 def test_deletes_that_readers_can_merge_are_taken(options: Mapping[str, str]) -> None:
     table = made(**options)
     for _ in range(2):
-        table.append(rows((1, "a", "+I"), (2, "b", "+I")), operation_column="op")
-        table.append(rows((1, "a", "-D")), operation_column="op")
+        table.append(rows((1, "a", "+I"), (2, "b", "+I")), operation_column="op", missing_columns="null")
+        table.append(rows((1, "a", "-D")), operation_column="op", missing_columns="null")
     assert found(table)[2] == "b"
 
 
