@@ -18,34 +18,39 @@ _START: Final = """\
 
 <!-- Generated: python -m paimon_stream.options_doc > docs/options.md -->
 
-Keys are looked up regardless of case. Sizes are written like `128 mb` (units b, kb, mb, gb, tb, each 1024 of
-the one before; a bare number is bytes), durations like `10 min` (units ms, s, min, h, d; a bare number is
-milliseconds), switches as `true` or `false`.
+Keys are looked up regardless of case.
+
+- A size is written like `128 mb`. Its units are b, kb, mb, gb and tb, each 1024 times the one before. A
+  number without a unit is bytes.
+- A duration is written like `10 min`. Its units are ms, s, min, h and d. A number without a unit is
+  milliseconds.
+- A switch is `true` or `false`.
 """
 
 _SINK: Final = """\
 
 ## Sink options
 
-They belong to one `PaimonSink` and begin with `paimon-stream.`. A sink refuses one that does not exist, and
-names the nearest that does.
+Sink options belong to one `PaimonSink`, and their names begin with `paimon-stream.`. A sink refuses a sink
+option that does not exist, and suggests the nearest name.
 """
 
 _TABLE: Final = """\
 
 ## Table options
 
-They live in the table's schema under Paimon's own names; a sink's `options` may override them for its own
-writes. A value that does not parse is refused. An option that neither this table nor Paimon knows is kept,
-with a warning; those of Paimon that only concern readers or other writers are kept in silence.
+Table options are stored in the table's schema under Paimon's own names. A sink's `options` may override them
+for its own writes. A value that does not parse is refused. An option that is neither listed here nor known to
+Paimon is kept, with a warning. Options of Paimon that concern only readers or other writers are kept without
+a warning.
 """
 
 _ALIASES: Final = """\
 
 ## Other names
 
-These names are understood as well; names of table options with a warning, because Paimon itself does not know
-them.
+These names are accepted, too. Where Paimon itself does not know such a name of a table option, there is a
+warning.
 """
 
 

@@ -1,7 +1,7 @@
 """Every option this package understands, declared once: key, type, default, what it does.
 
-Table options keep Paimon's keys and defaults and live in the table's schema; a sink may override them for its
-own writes. Sink options start with `paimon-stream.`. `Options` is what everything else reads;
+Table options keep Paimon's keys and defaults. They live in the table's schema, and a sink may override them
+for its own writes. Sink options start with `paimon-stream.`. Everything else reads options through `Options`.
 `docs/options.md` is rendered from the declarations.
 """
 

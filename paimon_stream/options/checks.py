@@ -1,4 +1,4 @@
-"""Options as users give them: those that do not parse are refused, unknown ones are named."""
+"""Checks the options that users give: values that do not parse are refused, unknown keys are reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["check_mapping", "check_sink_options", "check_table_options"]
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
 
-# Keys of Paimon that this package passes through because they concern readers or other writers, by
-# prefix. Anything outside these and the declared ones is unknown: one warning, never silence.
+# Prefixes of Paimon's keys that this package passes through, because they concern readers or other
+# writers. A key that is neither among these nor declared is unknown and gets a warning.
 _FOREIGN_PREFIXES: Final = (
     "fields.", "file-index.", "parquet.", "orc.", "avro.", "changelog", "compaction.", "consumer",
     "deletion-vector", "dynamic-bucket.", "full-compaction.", "local-merge", "lookup", "metastore.",
@@ -53,8 +53,8 @@ def check_mapping(given: object, argument: str) -> None:
 
 
 def check_sink_options(given: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for sink options that do not exist, with the nearest that does, or do not
-    parse; warns once for table options that nobody knows."""
+    """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that does) or
+    do not parse. Checks the other options as `check_table_options` does."""
     known = {option.key: option for option in sink_options()}
     aliases = {alias: option for option in sink_options() for alias in option.aliases}
     for key, value in lowered(given).items():
@@ -72,8 +72,8 @@ def check_sink_options(given: Mapping[str, str]) -> None:
 
 
 def check_table_options(given: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for declared table options that do not parse; warns of unknown ones, and
-    of the aliases that Paimon itself does not know."""
+    """Raises `InvalidOption` for sink options and for declared table options that do not parse. Warns of
+    unknown options, and of aliases that Paimon itself does not know."""
     known = {option.key: option for option in table_options()}
     aliases = {alias: option for option in table_options() for alias in option.aliases}
     ours = {option.key for option in sink_options()}
@@ -93,7 +93,7 @@ def check_table_options(given: Mapping[str, str]) -> None:
             if key in _PAIMON_ALIASES:
                 continue
             warnings.warn(
-                f"Option {key!r} is read as {aliases[key].key!r}; Paimon itself only knows that name.",
+                f"Option {key!r} is read as {aliases[key].key!r}. Paimon itself knows only the latter.",
                 stacklevel=_CALLER,
             )
         elif key not in _FOREIGN_KEYS and not key.startswith(_FOREIGN_PREFIXES):

@@ -1,4 +1,4 @@
-"""All options that are declared."""
+"""Lists all declared options."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
 
 def _merge_mode(value: str) -> str:
-    """`off`, `add` or `widen`, or `true` or `false` as Paimon's own option has it."""
+    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen` and
+    `off`."""
     word = value.strip().lower()
     return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
 
@@ -36,96 +37,101 @@ ON_CHECKPOINT_RESET = Option(
     "paimon-stream.on-checkpoint-reset",
     _DECIDE,
     "fail",
-    "What to do when a new checkpoint continues where another one wrote, or a checkpoint was rewound.",
+    "What to do when a new checkpoint continues a stream that another checkpoint wrote, or when a checkpoint "
+    "was rewound.",
     Scope.SINK,
 )
 ON_UNKNOWN_HISTORY = Option(
     "paimon-stream.on-unknown-history",
     _DECIDE,
     "fail",
-    "What to do when the snapshots that would tell whether a batch was committed are gone.",
+    "What to do when it is unknown whether a batch was committed, because the snapshots that would show it "
+    "no longer exist.",
     Scope.SINK,
 )
 ON_TABLE_CHANGE = Option(
     "paimon-stream.on-table-change",
     _DECIDE,
     "fail",
-    "What to do when the table was replaced or rolled back under the stream.",
+    "What to do when the table was replaced or rolled back after the stream had written to it.",
     Scope.SINK,
 )
 JOURNAL = Option(
     "paimon-stream.journal",
     boolean,
     "true",
-    "Note prepared files before each commit, so that a restart can reuse or remove them.",
+    "Record the prepared files before each commit, so that a restart can reuse or remove them.",
     Scope.SINK,
 )
 JOURNAL_REUSE = Option(
     "paimon-stream.journal.reuse",
     boolean,
     "true",
-    "Commit the files a killed run prepared, instead of writing them again.",
+    "After a restart, commit the files that a killed run prepared instead of writing them again.",
     Scope.SINK,
 )
 SHUFFLE = Option(
     "paimon-stream.shuffle",
     one_of("auto", "bucket", "none"),
     "auto",
-    "How rows come to the tasks that write them: bucket gathers each bucket in one task (fewer, larger "
-    "files, for the price of a shuffle), none leaves them where they are. auto gathers rows of tables with "
-    "primary keys; of others only where the batch before left at least four files, and small ones, for each "
-    "partition and bucket it had.",
+    "How rows reach the tasks that write them. bucket gathers each bucket in one task, which costs a shuffle "
+    "and makes fewer, larger files. none leaves rows where they are. auto gathers the rows of tables with "
+    "primary keys. It gathers the rows of other tables only if the previous batch left at least four small "
+    "files per partition and bucket.",
     Scope.SINK,
 )
 SMALL_BATCH = Option(
     "paimon-stream.small-batch",
     one_of("auto", "off"),
     "auto",
-    "Where the last batches were small (16 MB at most and 65,536 rows; 262,144 of a table with partitions, "
-    "buckets or a primary key, where tasks would write more files), the driver writes the next one, which "
-    "costs no Python worker; a larger one goes to the tasks as ever, and no more than 128 MB of rows come to "
-    "the driver. Not for queries with state, nor on Spark Connect. off: tasks write all.",
+    "auto: if the last batches were small, the driver writes the next one, which needs no Python worker. "
+    "Small means at most 16 MB and 65,536 rows, or 262,144 rows for a table with partitions, buckets or a "
+    "primary key, where tasks would write more files. If the next batch turns out to be larger, the tasks "
+    "write it; at most 128 MB of rows reach the driver. The driver never writes for queries with state or on "
+    "Spark Connect. off: the tasks write every batch.",
     Scope.SINK,
 )
 ON_SEQUENCE_CONFLICT = Option(
     "paimon-stream.on-sequence-conflict",
     one_of("rewrite", "fail", "ignore"),
     "rewrite",
-    "What to do when another writer has added rows to a bucket of a table with a primary key under the "
-    "sequence numbers that this batch has used: rewrite (the batch is written again above them), fail, or "
-    "ignore (which of two rows of a key stays is then left to chance). Not asked with sequence.field.",
+    "What to do when another writer has added rows to a bucket of a table with a primary key, with the "
+    "sequence numbers that this batch uses. rewrite: write the batch again with higher numbers. fail: stop "
+    "the stream. ignore: commit anyway; it is then undefined which of two rows with the same key wins. Has "
+    "no effect if sequence.field is set.",
     Scope.SINK,
 )
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column",
     text,
     None,
-    "A column of the rows, not of the table, that says what each row does to its key; see "
-    "paimon-stream.operation-mapping.",
+    "A column of the incoming rows that says what each row does to its key. The table does not have this "
+    "column. See paimon-stream.operation-mapping.",
     Scope.SINK,
 )
 OPERATION_MAPPING = Option(
     "paimon-stream.operation-mapping",
     _operation_mapping,
     None,
-    "What the values of the operation column mean: c=+I,u=+U,d=-D. By default +I, -U, +U, -D; I, U, D; "
-    "Debezium's c, u, d, r; insert, update, delete, also in capitals.",
+    "What the values of the operation column mean, for example c=+I,u=+U,d=-D. By default these values are "
+    "known: +I, -U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper "
+    "case.",
     Scope.SINK,
 )
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard",
     one_of("probe", "trust"),
     "probe",
-    "Prove at the start that the storage creates files atomically, or trust that it does.",
+    "probe: test at the start whether the storage creates files atomically. trust: assume that it does.",
     Scope.SINK,
 )
 MERGE_SCHEMA = Option(
     "paimon-stream.merge-schema",
     _merge_mode,
     "off",
-    "What becomes of columns that the table does not have: off (an error), add (they are added to the table, "
-    "nullable), widen (and columns of a wider type widen the table's). `write.merge-schema` takes true for "
-    "widen and false for off.",
+    "What to do with columns that the table does not have. off: raise an error. add: add them to the table "
+    "as nullable columns. widen: like add, and also widen a column of the table if the rows have a wider "
+    "type. `write.merge-schema` accepts true for widen and false for off.",
     Scope.SINK,
     aliases=("write.merge-schema",),
 )
@@ -133,22 +139,22 @@ MISSING_COLUMNS = Option(
     "paimon-stream.missing-columns",
     one_of("error", "null"),
     "error",
-    "What becomes of nullable columns of the table that the rows do not have: error (the rows are refused), "
-    "null (they are NULL). A column with a default value gets its default.",
+    "What to do if the rows lack a nullable column of the table. error: refuse the rows. null: write NULL. A "
+    "column with a default value gets its default in both cases.",
     Scope.SINK,
 )
 PROTECT_LAST_SNAPSHOT = Option(
     "paimon-stream.protect-last-snapshot",
     one_of("none", "consumer"),
     "none",
-    "With 'consumer', a consumer file keeps all engines from expiring the stream's last snapshot, and all "
-    "after it, until the stream goes on.",
+    "consumer: a consumer file keeps all engines from expiring the stream's last snapshot, and every later "
+    "one, until the stream continues. none: no such file is written.",
     Scope.SINK,
 )
 UNSAFE_SINGLE_WRITER = Option(
     "paimon-stream.unsafe-single-writer",
     boolean,
     "false",
-    "Publish on a storage that cannot create files atomically; safe with one writer only.",
+    "Allow commits on a storage that cannot create files atomically. Safe only with a single writer.",
     Scope.SINK,
 )

@@ -1,4 +1,4 @@
-"""The options of tables, under Paimon's own keys and with its defaults; a sink may override them."""
+"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes."""
 
 from __future__ import annotations
 
@@ -40,27 +40,33 @@ __all__ = [
     "ZSTD_LEVEL",
 ]  # fmt: skip
 
-BUCKET = Option("bucket", integer, "-1", "Number of buckets; -1 for none.")
-BUCKET_KEY = Option("bucket-key", text, None, "Columns rows are bucketed by, comma separated.")
+BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
+BUCKET_KEY = Option("bucket-key", text, None, "Columns that decide a row's bucket, separated by commas.")
 BUCKET_FUNCTION = Option(
-    "bucket-function.type", one_of("default", "mod", "hive"), "default", "How a key becomes a bucket."
+    "bucket-function.type",
+    one_of("default", "mod", "hive"),
+    "default",
+    "How a bucket is computed from its key.",
 )
 FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
 FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
-ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd, data files and manifests.")
+ZSTD_LEVEL = Option(
+    "file.compression.zstd-level", integer, "1", "Level of zstd for data files and manifests."
+)
 FILE_BLOCK_SIZE = Option(
-    "file.block-size", size, None, "Largest size of a Parquet row group or an ORC stripe."
+    "file.block-size", size, None, "Maximum size of a Parquet row group or an ORC stripe."
 )
 ORC_LTZ_LEGACY = Option(
     "orc.timestamp-ltz.legacy.type",
     boolean,
     "true",
-    "Java moves timestamps with local time zone in ORC files by its own zone; must be false to write them.",
+    "true: Java shifts timestamps with local time zone in ORC files by its own time zone. Must be false for "
+    "this package to write such columns.",
 )
 FILE_SUFFIX_COMPRESSION = Option(
-    "file.suffix.include.compression", boolean, "false", "Name the compression in data file names."
+    "file.suffix.include.compression", boolean, "false", "Add the compression to data file names."
 )
-DATA_FILE_PREFIX = Option("data-file.prefix", text, "data-", "How data file names begin.")
+DATA_FILE_PREFIX = Option("data-file.prefix", text, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option(
     "data-file.path-directory", text, None, "Folder between the table and the partitions."
 )
@@ -68,31 +74,31 @@ FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level",
     levels,
     "",
-    "Formats of single levels of tables with primary keys: 0:avro,5:parquet.",
+    "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",
 )
 FILE_COMPRESSION_PER_LEVEL = Option(
-    "file.compression.per.level", levels, "", "Compressions of single levels of tables with primary keys."
+    "file.compression.per.level", levels, "", "File compressions by level, for tables with primary keys."
 )
 STATS_MODE_PER_LEVEL = Option(
-    "metadata.stats-mode.per.level", levels, "", "Statistics of single levels of tables with primary keys."
+    "metadata.stats-mode.per.level", levels, "", "Statistics modes by level, for tables with primary keys."
 )
 THIN_MODE = Option(
-    "data-file.thin-mode", boolean, "false", "Files of tables with primary keys hold their keys once only."
+    "data-file.thin-mode", boolean, "false", "Files of tables with primary keys store each key only once."
 )
 CHANGELOG_PRODUCER = Option(
     "changelog-producer",
     one_of("none", "input", "lookup", "full-compaction"),
     "none",
-    "Whether changelog files are written: input writes the changes as they come; lookup and full-compaction "
-    "leave it to the job that compacts.",
+    "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
+    "full-compaction: the job that compacts the table.",
 )
-CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", text, "changelog-", "How changelog file names begin.")
+CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", text, "changelog-", "Prefix of changelog file names.")
 CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
 CHANGELOG_FILE_COMPRESSION = Option(
     "changelog-file.compression", text, None, "Compression of changelog files."
 )
 CHANGELOG_FILE_STATS = Option(
-    "changelog-file.stats-mode", text, None, "Statistics kept of changelog files' columns."
+    "changelog-file.stats-mode", text, None, "Statistics kept for each column of changelog files."
 )
 ROWKIND_FIELD = Option(
     "rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D."
@@ -102,18 +108,27 @@ TARGET_FILE_SIZE = Option(
     "target-file-size",
     size,
     None,
-    "A data file is closed at this size; 256 mb in append tables, 128 mb in tables with primary keys.",
+    "A data file is closed when it reaches this size. If not set: 256 mb for append tables, 128 mb for "
+    "tables with primary keys.",
 )
-STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept of each column.")
-STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Leave out columns without statistics.")
+STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept for each column.")
+STATS_DENSE = Option(
+    "metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics."
+)
 STATS_FIRST_N = Option(
-    "metadata.stats-keep-first-n-columns", integer, "-1", "Keep statistics of that many columns only."
+    "metadata.stats-keep-first-n-columns",
+    integer,
+    "-1",
+    "Keep statistics only for this number of columns, counted from the first. -1: for all columns.",
 )
 PARTITION_DEFAULT_NAME = Option(
-    "partition.default-name", text, "__DEFAULT_PARTITION__", "Folder of null and blank partition values."
+    "partition.default-name",
+    text,
+    "__DEFAULT_PARTITION__",
+    "Folder name for null and blank partition values.",
 )
 PARTITION_LEGACY_NAME = Option(
-    "partition.legacy-name", boolean, "true", "Render dates and times in folders as Paimon 0.x did."
+    "partition.legacy-name", boolean, "true", "Write dates and times in folder names as Paimon 0.x did."
 )
 MANIFEST_COMPRESSION = Option("manifest.compression", text, "zstd", "Avro codec of manifests.")
 MANIFEST_FORMAT = Option("manifest.format", one_of("avro"), "avro", "Format of manifests.")
@@ -121,208 +136,226 @@ MANIFEST_TARGET_SIZE = Option(
     "manifest.target-file-size",
     size,
     "8 mb",
-    "A manifest is closed at this size, and smaller ones are merged up to it.",
+    "A manifest is closed when it reaches this size. Smaller manifests are merged until they reach it.",
     aliases=("manifest-target-size",),
 )
 MANIFEST_MERGE_MIN_COUNT = Option(
     "manifest.merge-min-count",
     positive,
     "30",
-    "So many small manifests are merged into one.",
+    "The number of small manifests at which they are merged.",
     aliases=("manifest-merge-min-count",),
 )
 MANIFEST_FULL_COMPACTION_SIZE = Option(
     "manifest.full-compaction-threshold-size",
     size,
     "16 mb",
-    "All changed manifests are rewritten once they reach this size together.",
+    "All changed manifests are rewritten when their total size reaches this.",
     aliases=("manifest-full-compaction-size",),
 )
 MANIFEST_DROP_DELETE_STATS = Option(
-    "manifest.delete-file-drop-stats", boolean, "false", "Keep no statistics of deleted files."
+    "manifest.delete-file-drop-stats", boolean, "false", "Store no statistics for deleted files."
 )
-COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "How generated commit users begin.")
+COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
     "commit.timeout",
     duration,
     "10 min",
-    "Retries of a commit end after this long. (Java has no limit.)",
+    "A commit is retried for at most this time. (Java has no limit.)",
     aliases=("commit-timeout",),
 )
 COMMIT_MAX_RETRIES = Option(
-    "commit.max-retries", integer, "10", "Retries of a commit.", aliases=("commit-max-retries",)
+    "commit.max-retries", integer, "10", "Maximum retries of a commit.", aliases=("commit-max-retries",)
 )
-COMMIT_MIN_RETRY_WAIT = Option("commit.min-retry-wait", duration, "10 ms", "First wait between retries.")
+COMMIT_MIN_RETRY_WAIT = Option("commit.min-retry-wait", duration, "10 ms", "Shortest wait between retries.")
 COMMIT_MAX_RETRY_WAIT = Option("commit.max-retry-wait", duration, "10 s", "Longest wait between retries.")
 IGNORE_EMPTY_COMMIT = Option(
-    "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows makes no snapshot."
+    "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows creates no snapshot."
 )
 FORCE_CREATE_SNAPSHOT = Option(
-    "commit.force-create-snapshot", boolean, "false", "Make a snapshot of a batch without rows, too."
+    "commit.force-create-snapshot", boolean, "false", "A batch without rows creates a snapshot, too."
 )
 DYNAMIC_OVERWRITE = Option(
     "dynamic-partition-overwrite",
     boolean,
     "true",
-    "An overwrite that names no partition replaces the partitions that get rows, not the whole table.",
+    "An overwrite that names no partition replaces only the partitions that get rows. false: it replaces the "
+    "whole table.",
 )
 OVERWRITE_UPGRADE = Option(
     "overwrite-upgrade",
     boolean,
     "true",
-    "Files with which an overwrite replaces a bucket of a table with a primary key come to its top level, if "
-    "they share no key, so that readers need not merge them.",
+    "When an overwrite replaces a bucket of a table with a primary key and the new files share no key, they "
+    "are placed at the bucket's top level, so that readers need not merge them.",
 )
 NUM_LEVELS = Option(
     "num-levels",
     positive,
     None,
-    "Levels of a bucket of a table with a primary key; if it is not set, one more than "
-    "num-sorted-run.compaction-trigger.",
+    "Number of levels in a bucket of a table with a primary key. If not set: "
+    "num-sorted-run.compaction-trigger plus 1.",
 )
 STRICT_MODE = Option(
     "commit.strict-mode.last-safe-snapshot",
     integer,
     None,
-    "Fail if another user compacted or overwrote after this snapshot; -1 for the latest at the first commit.",
+    "A commit fails if another user compacted or overwrote the table after this snapshot. -1: after the "
+    "snapshot that is the newest at the first commit.",
 )
 DISCARD_DUPLICATES = Option(
     "commit.discard-duplicate-files",
     boolean,
     "false",
-    "An append leaves out files that are in the table already, instead of failing; it is then checked as a "
-    "replay is.",
+    "An append skips files that are already in the table instead of failing. It then runs the same checks as "
+    "a replay.",
 )
 SNAPSHOT_TIME_RETAINED = Option(
     "snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long."
 )
 SNAPSHOT_NUM_RETAINED_MIN = Option(
-    "snapshot.num-retained.min", positive, "10", "At least so many snapshots are kept."
+    "snapshot.num-retained.min", positive, "10", "At least this number of snapshots is kept."
 )
 SNAPSHOT_NUM_RETAINED_MAX = Option(
-    "snapshot.num-retained.max", positive, "2147483647", "At most so many snapshots are kept, however young."
+    "snapshot.num-retained.max",
+    positive,
+    "2147483647",
+    "At most this number of snapshots is kept, however young they are.",
 )
 SNAPSHOT_EXPIRE_LIMIT = Option(
-    "snapshot.expire.limit", positive, "50", "At most so many snapshots expire at once."
+    "snapshot.expire.limit", positive, "50", "At most this number of snapshots expires at once."
 )
 SNAPSHOT_EXPIRE_MODE = Option(
     "snapshot.expire.execution-mode",
     one_of("sync", "async"),
     "sync",
-    "Whether a batch waits for the expiry after its commit, for 10 seconds at most, or not at all.",
+    "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait.",
 )
 CLEAN_EMPTY_DIRECTORIES = Option(
     "snapshot.clean-empty-directories",
     boolean,
     "false",
-    "Expiry deletes bucket and partition folders that it has emptied.",
+    "Expiry also deletes the bucket and partition folders that it has emptied.",
     aliases=("snapshot.expire.clean-empty-directories",),
 )
 CHANGELOG_NUM_RETAINED_MIN = Option(
-    "changelog.num-retained.min", positive, None, "Paimon's; more than that of snapshots: they do not expire."
+    "changelog.num-retained.min",
+    positive,
+    None,
+    "If larger than snapshot.num-retained.min, this package expires no snapshots and leaves that to Paimon.",
 )
 CHANGELOG_NUM_RETAINED_MAX = Option(
-    "changelog.num-retained.max", positive, None, "Paimon's; more than that of snapshots: they do not expire."
+    "changelog.num-retained.max",
+    positive,
+    None,
+    "If larger than snapshot.num-retained.max, this package expires no snapshots and leaves that to Paimon.",
 )
 CHANGELOG_TIME_RETAINED = Option(
-    "changelog.time-retained", duration, None, "Paimon's; longer than that of snapshots: they do not expire."
+    "changelog.time-retained",
+    duration,
+    None,
+    "If longer than snapshot.time-retained, this package expires no snapshots and leaves that to Paimon.",
 )
 CONSUMER_CHANGELOG_ONLY = Option(
-    "consumer.changelog-only", boolean, "false", "Consumers hold back changelog only, not snapshots."
+    "consumer.changelog-only", boolean, "false", "Consumers keep only changelog from expiring, not snapshots."
 )
 TAG_TIME_RETAINED = Option(
-    "tag.default-time-retained", duration, None, "How long a new tag is kept; for ever, if not set."
+    "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."
 )
 FILE_OPERATION_THREADS = Option(
     "file-operation.thread-num",
     positive,
     "8",
-    "So many threads delete files when many are deleted.",
+    "Number of threads that delete files when many are to be deleted.",
     aliases=("delete-file.thread-num",),
 )
 INDEX_IN_DATA_DIR = Option(
-    "index-file-in-data-file-dir", boolean, "false", "Index files lie beside the data files."
+    "index-file-in-data-file-dir", boolean, "false", "Index files are stored beside the data files."
 )
 CONFLICT_DETECTION = Option(
     "conflict-detection-mode",
     one_of("none", "value", "row_incremental"),
     "value",
-    "Which conflict checks a commit makes. value: all that apply, on files read anew for each commit; "
-    "row_incremental: the same, but from one commit to the next only what was committed between is read; "
-    "none: appends are checked for their bucket count only. What takes files away is always checked.",
+    "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files "
+    "anew. row_incremental: the same checks, but each commit reads only what was committed since the one "
+    "before. none: appends are checked only for their bucket count. Commits that remove files are always "
+    "checked.",
 )
 SEQUENCE_INIT_MODE = Option(
     "write.sequence-number-init-mode",
     one_of("scan", "snapshot"),
     "scan",
-    "With snapshot, each snapshot of a table with a primary key tells the largest sequence number, for "
-    "writers that begin.",
+    "snapshot: each snapshot of a table with a primary key stores the largest sequence number, so that new "
+    "writers need not look for it. scan: it does not.",
 )
 STOP_TRIGGER = Option(
     "num-sorted-run.stop-trigger",
     positive,
     None,
-    "With more files of level 0 than that in a bucket, three more than num-sorted-run.compaction-trigger if "
-    "it is not set, a stream warns that nobody compacts.",
+    "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
+    "num-sorted-run.compaction-trigger plus 3.",
 )
 COMPACTION_TRIGGER = Option(
     "num-sorted-run.compaction-trigger",
     positive,
     "5",
-    "So many sorted runs in a bucket make Java compact it; see num-sorted-run.stop-trigger.",
+    "Java compacts a bucket that has this number of sorted runs. See num-sorted-run.stop-trigger.",
 )
-WRITE_ONLY = Option("write-only", boolean, "false", "Other jobs compact and expire.")
+WRITE_ONLY = Option("write-only", boolean, "false", "Writers leave compaction and expiry to other jobs.")
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Readers keep the order of files in a bucket."
 )
 
-# What this release refuses, or leaves to others
+# What this release refuses or leaves to others
 
-TABLE_TYPE = Option("type", word, "table", "What the table is; only ordinary tables are read and written.")
-BRANCH = Option("branch", word, "main", "The branch that is read and written; only main is.")
+TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
+BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
 EXTERNAL_PATHS = Option(
-    "data-file.external-paths", text, "", "Data files lie outside of the table: such tables are refused."
+    "data-file.external-paths", text, "", "Data files lie outside the table. Such tables are refused."
 )
 DELETION_VECTORS = Option(
     "deletion-vectors.enabled",
     boolean,
     "false",
-    "Deleted rows are marked instead of being rewritten. Append tables that have them are refused; tables "
-    "with primary keys are written where another job compacts (write-only).",
+    "Deleted rows are marked, and their files are not rewritten. Append tables with this option are refused. "
+    "Tables with primary keys are written only if another job compacts them (write-only).",
 )
 DELETION_VECTORS_MERGE_ON_READ = Option(
-    "deletion-vectors.merge-on-read", boolean, "false", "Readers merge files of level 0 in spite of vectors."
+    "deletion-vectors.merge-on-read",
+    boolean,
+    "false",
+    "Readers merge the files of level 0 although the table has deletion vectors.",
 )
-ROW_TRACKING = Option("row-tracking.enabled", boolean, "false", "Rows have ids: such tables are refused.")
+ROW_TRACKING = Option("row-tracking.enabled", boolean, "false", "Rows have ids. Such tables are refused.")
 DATA_EVOLUTION = Option(
-    "data-evolution.enabled", boolean, "false", "Columns in files of their own: such tables are refused."
+    "data-evolution.enabled", boolean, "false", "Columns have files of their own. Such tables are refused."
 )
 PK_CLUSTERING_OVERRIDE = Option(
-    "pk-clustering-override", boolean, "false", "Files are not sorted by their key: such tables are refused."
+    "pk-clustering-override", boolean, "false", "Files are not sorted by key. Such tables are refused."
 )
 SNAPSHOT_ORDERING = Option(
-    "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot: such tables are not read."
+    "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot. Such tables are not read."
 )
 COMMIT_CALLBACKS = Option(
-    "commit.callbacks", text, "", "Java classes, which are not called; a warning says so."
+    "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
 )
 ICEBERG_STORAGE = Option(
-    "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written; a warning says so."
+    "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
 )
 EXPLICIT_CAST = Option(
     "write.merge-schema.explicit-cast",
     boolean,
     "false",
-    "Columns are only widened, never cast to less; a warning says so.",
+    "Columns are only widened, never cast to a narrower type, and a warning says so.",
 )
 TAG_AUTOMATIC_CREATION = Option(
     "tag.automatic-creation",
     one_of("none", "process-time", "watermark", "batch"),
     "none",
-    "No tag is made by a commit; a warning says so.",
+    "No commit creates a tag, and a warning says so.",
 )
 PARTITION_EXPIRATION_TIME = Option(
-    "partition.expiration-time", duration, None, "No partition expires by a commit; a warning says so."
+    "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
 )
 
 # How rows of one key are merged
@@ -331,13 +364,13 @@ MERGE_ENGINE = Option(
     "merge-engine",
     one_of("deduplicate", "partial-update", "aggregation", "first-row"),
     "deduplicate",
-    "What becomes of rows of one key.",
+    "How rows with the same key are merged.",
 )
 SEQUENCE_FIELD = Option(
     "sequence.field",
     text,
     "",
-    "Columns that order rows of one key, comma separated; their order of arrival else.",
+    "Columns that order the rows of one key, separated by commas. If not set: their order of arrival.",
 )
 SEQUENCE_SORT_ORDER = Option(
     "sequence.field.sort-order",
@@ -349,24 +382,27 @@ IGNORE_DELETE = Option(
     "ignore-delete",
     boolean,
     "false",
-    "-D rows change nothing.",
+    "Ignore -D rows.",
     aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
 )
 DEFAULT_AGGREGATE_FUNCTION = Option(
-    "fields.default-aggregate-function", text, None, "The aggregate function of columns without their own."
+    "fields.default-aggregate-function", text, None, "The default aggregate function of columns."
 )
 AGGREGATION_REMOVE_ON_DELETE = Option(
     "aggregation.remove-record-on-delete",
     boolean,
     "false",
-    "A -D row deletes the row in spite of aggregates.",
+    "A -D row deletes the whole row instead of retracting values.",
 )
 PARTIAL_UPDATE_REMOVE_ON_DELETE = Option(
-    "partial-update.remove-record-on-delete", boolean, "false", "A -D row deletes the row, not single values."
+    "partial-update.remove-record-on-delete",
+    boolean,
+    "false",
+    "A -D row deletes the whole row, not single values.",
 )
 PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "partial-update.remove-record-on-sequence-group",
     text,
     "",
-    "Columns, comma separated, whose sequence groups delete the row by a -D row.",
+    "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
 )

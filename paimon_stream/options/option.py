@@ -37,7 +37,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
-    """One option. `default` is written as users write it, None where there is none."""
+    """One option. `default` is written as users write it; None means no default."""
 
     key: str
     parse: Callable[[str], T]
@@ -105,7 +105,7 @@ def positive(text: str) -> int:
 
 
 def text(value: str) -> str:
-    """Any text, as it is."""
+    """Any text, unchanged."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""The options in force, as everything else reads them."""
+"""The options in force. Everything else reads options from here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Options(Mapping[str, str]):
-    """The options in force: a table's, overridden by those given for one writer.
+    """The options in force: a table's options, overridden by those of one writer.
 
-    Keys are looked up regardless of case. Reading a declared option gives its typed value:
-    `options[TARGET_FILE_SIZE.key]` is the text, `options.value(TARGET_FILE_SIZE)` the bytes. `location` is
-    the table's, for messages.
+    Keys are looked up regardless of case. `options[TARGET_FILE_SIZE.key]` is the text of an option, and
+    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's location, for
+    messages.
     """
 
     __slots__ = ("_location", "_raw")
@@ -30,11 +30,11 @@ class Options(Mapping[str, str]):
         self._raw = {**lowered(table), **lowered(overrides or {})}
 
     def value(self, option: Option[T]) -> T:
-        """The typed value, or the default. Raises `InvalidOption` for a text that does not parse, and
-        for an option without a default that is not set (ask `is_set` first)."""
+        """The typed value, or the default. Raises `InvalidOption` if the text does not parse, or if the
+        option is not set and has no default (call `is_set` first)."""
         raw = self._text(option)
         if raw is None:
-            raise self._invalid(f"Option {option.key!r} is needed and not set.", option=option.key)
+            raise self._invalid(f"Option {option.key!r} is needed, but it is not set.", option=option.key)
         try:
             return option.parse(raw)
         except ValueError as why:

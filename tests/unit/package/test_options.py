@@ -124,7 +124,7 @@ def test_an_alias_is_read_where_the_key_is_missing() -> None:
 def test_a_missing_option_has_its_default_or_is_an_error() -> None:
     assert Options({}).value(declared.COMMIT_TIMEOUT) == 600_000
     assert not Options({}).is_set(declared.COMMIT_TIMEOUT)
-    with pytest.raises(InvalidOption, match="'bucket-key' is needed and not set"):
+    with pytest.raises(InvalidOption, match="'bucket-key' is needed, but it is not set"):
         Options({}).value(declared.BUCKET_KEY)
 
 
