@@ -1,1 +1,2 @@
-"""Reading rows: which files, how each becomes batches of the wanted columns, and merging rows of one key."""
+"""Reading rows: choosing the files, turning each into batches of the wanted columns, merging rows of one
+key."""

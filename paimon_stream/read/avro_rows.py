@@ -1,8 +1,8 @@
-"""Avro data files, some blocks at a time (format.md §7.6).
+"""Avro data files, a few blocks at a time (format.md §7.6).
 
-Arrow does not read Avro, so here rows pass through Python, a column at a time once they are decoded. Names
-of types and fields in the file may be such as Avro forbids; for reading only their order matters, so the
-decoder sees names of ours.
+Arrow does not read Avro, so rows are decoded in Python and then converted column by column. A file may use
+names of types and fields that Avro forbids. Only their order matters for reading, so the decoder gets
+generated names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _INT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
-    """The columns that the file has of `fields`, its own schema's, by name, in their Arrow types.
+    """The columns of `fields` that the file has, by name, in their Arrow types. `fields` belong to the schema
+    that the file was written with.
 
     Raises `FormatError`.
     """
@@ -58,20 +59,20 @@ def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: i
 
 
 def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Iterator[list[Any]]:
-    """The records of the blocks, about so many at a time."""
+    """The records of the blocks, about `batch_rows` at a time."""
     held: list[Any] = []
     for block in blocks:
         if not block.records:
             continue
-        # A block is what Avro writes for an array of its records, but for the count before and the end after.
+        # A block is an Avro array of its records without the count before them and the end mark after them.
         data = b"".join((zigzag(block.records), block.data, zigzag(0)))
         stream = io.BytesIO(data)
         try:
             held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
         except _BROKEN as why:
-            raise FormatError(f"a block of it does not fit its schema: {in_words(why)}") from None
+            raise FormatError(f"one of its blocks does not fit its schema: {in_words(why)}") from None
         if stream.tell() != len(data):
-            raise FormatError("a block of it does not fit its schema")
+            raise FormatError("one of its blocks does not fit its schema")
         while len(held) >= batch_rows:
             yield held[:batch_rows]
             held = held[batch_rows:]
@@ -80,21 +81,21 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
 
 
 def _anonymous(text: str) -> tuple[list[str], Any]:
-    """The column names, and the parsed schema of an array of records with fields named f0, f1, …; logical
-    types are left out, so that values come as they are stored."""
+    """The column names, and the parsed schema of an array of records whose fields are named f0, f1, ….
+    Logical types are left out, so values come as they are stored."""
     try:
         node = json.loads(text)
         if node["type"] != "record":
-            raise FormatError("its schema is no record")
+            raise FormatError("its schema is not a record")
         names = [str(one["name"]) for one in node["fields"]]
         record = _Renaming().of(node)
         return names, fastavro.parse_schema({"type": "array", "items": record})
     except _BROKEN as why:
-        raise FormatError(f"its schema is not one of Avro: {in_words(why)}") from None
+        raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
 
 
 class _Renaming:
-    """Gives every named type a name of its own, and finds it again where it is used by name."""
+    """Gives every named type a generated name, and replaces its name wherever it is used."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -133,7 +134,7 @@ class _Renaming:
 
 
 def _array(values: list[Any], type_: DataType) -> pa.Array:
-    """Values as Avro stores them, in the type's Arrow type."""
+    """Values as Avro stores them, as an array of the type's Arrow type."""
     wanted = arrow_type(type_)
     try:
         match type_.root:
@@ -160,11 +161,11 @@ def _array(values: list[Any], type_: DataType) -> pa.Array:
                 return _texts(values, wanted)
         return pa.array(values, wanted)
     except (*_BROKEN, pa.ArrowException) as why:
-        raise FormatError(f"a column of it is not {type_}: {in_words(why)}") from None
+        raise FormatError(f"one of its columns is not {type_}: {in_words(why)}") from None
 
 
 def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
-    """Text with the bytes that the file has, which need not be UTF-8."""
+    """Text with exactly the bytes of the file, which may not be UTF-8."""
     try:
         return pa.array(values, wanted)
     except UnicodeEncodeError:
@@ -173,7 +174,7 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
-    """A map with text keys is an Avro map, any other an array of records of key and value."""
+    """A map with text keys is an Avro map; any other map is an array of records of key and value."""
     pairs = [_pairs(one) for one in values]
     flat = list(chain.from_iterable(pairs))
     key, value = type_.key or type_.element, type_.element if type_.key else _INT
@@ -204,7 +205,7 @@ def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
 
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
-    """Unscaled numbers, the highest byte first and as short as may be, as Arrow's 128 bits."""
+    """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit decimals."""
     raw = b"".join(
         bytes(_DECIMAL_BYTES)
         if one is None

@@ -1,8 +1,9 @@
-"""Values of a column as its type was, as values of the type it has now.
+"""Converts values of a column from the type it had to the type it has now.
 
-A table's columns may have changed their types since a file was written. Values are then converted as Java
-converts them when it reads (tried on 1.4.2), its losses included: integers wrap around, decimals that do not
-fit become NULL, strings are cut. What depends on a time zone, or on how Java prints a number, is refused.
+The types of a table's columns may have changed since a file was written. Values are then converted as Java
+converts them when it reads (tried on 1.4.2), with the same losses: integers wrap around, decimals that do not
+fit become NULL, strings are cut. Conversions that depend on a time zone, or on how Java prints a number, are
+refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ANY_INTEGER: Final = pa.decimal128(20, 0)
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether `cast` knows the way between two types that are not nested."""
+    """Whether `cast` can convert between these two types, which are not nested."""
     old, new = source.root, target.root
     if old is new:
         return True
@@ -47,7 +48,7 @@ def can_cast(source: DataType, target: DataType) -> bool:
 
 
 def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """The array, of `source`'s Arrow type, in `target`'s. Only for types that `can_cast` allows."""
+    """Converts an array from `source`'s Arrow type to `target`'s. Only for types that `can_cast` allows."""
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
         return array
@@ -84,7 +85,8 @@ def _binary(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
-    """Java drops the digits behind milliseconds downwards and those before them towards zero."""
+    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by rounding towards
+    zero."""
     if source.root is TypeRoot.DATE:
         return array.cast(pa.timestamp("s")).cast(wanted)
     if target.root is TypeRoot.DATE:
@@ -101,7 +103,7 @@ def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataTy
 
 
 def floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Timestamps in another unit; digits that it does not have are dropped downwards."""
+    """Timestamps in another unit. Digits that the unit cannot hold are rounded down."""
     scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
     step = scale[array.type.unit] // scale[wanted.unit]
     if step <= 1:
@@ -110,7 +112,7 @@ def floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _numbers(array: pa.Array, change: Any, dtype: Any) -> pa.Array:
-    """The 64-bit values behind the array, changed by numpy; NULLs stay NULL."""
+    """Applies `change` (a numpy function) to the 64-bit values of the array; NULLs stay NULL."""
     values = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return pa.array(change(values).astype(dtype), mask=mask)
@@ -121,8 +123,8 @@ def _toward_zero(values: Any, step: int) -> Any:
 
 
 def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """As Java's casts: towards zero, NaN is 0, what is out of an INT's or BIGINT's range is its end; smaller
-    integers are cut out of an INT."""
+    """Converts like Java's casts: towards zero, NaN becomes 0, values outside the range of INT or BIGINT
+    become the nearest limit; smaller integers take the low bits of an INT."""
     wide = pa.int64() if wanted == pa.int64() else pa.int32()
     limits = np.iinfo(np.int64 if wanted == pa.int64() else np.int32)
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
@@ -151,7 +153,7 @@ def _decimal(array: pa.Array, source: DataType, target: DataType, wanted: pa.Dat
 
 
 def _low_bits(whole: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The low bits of a decimal without fraction, which is what Java keeps of one that is too large."""
+    """The low bits of a decimal without fraction. Java keeps these of a decimal that is too large."""
     words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
     low = words[whole.offset : whole.offset + len(whole), 0]
     mask = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None

@@ -1,9 +1,10 @@
-"""Columns as a file has them, as columns of the table: by field id, through nested types, in today's types.
+"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's
+types.
 
-A file has the names and types of the schema it was written under. Each of today's columns, and each
-member of a ROW, is found there by its id: it may have had another name, another place, another type, or
-not have been there, and is NULL then. Java does the same; a column's default value is for rows written
-without it, not for rows of old (tried on 1.4.2).
+A file has the names and types of the schema that it was written with. Each of today's columns, and each
+member of a ROW, is found in the file by its id, because its name, position or type may have changed. A column
+that the file does not have is NULL. Java does the same: a column's default value applies to rows written
+without the column, not to rows that are older than the column (tried on 1.4.2).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from paimon_stream.read.casts import can_cast, cast, floor_to
 __all__ = ["Chunk", "Leaf", "check_evolution", "convert", "normalize", "nothing_but_rows"]
 
 Leaf = Callable[[pa.Array, DataType], pa.Array]
-"""Turns the array a file format gives for a type that is not nested into that type's Arrow type."""
+"""Turns an array that a file format gives for a type that is not nested into the type's Arrow type."""
 
 
 class Chunk(NamedTuple):
-    """Some rows as a file has them: how many, the columns found, and what makes values of those."""
+    """Some rows of a file: their number, the columns found, and the function that turns those into values."""
 
     rows: int
     columns: Mapping[str, pa.Array]
@@ -38,13 +39,13 @@ _INT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
-    """Chunks of at most so many rows without any column."""
+    """Chunks of at most `batch_rows` rows without any column."""
     for start in range(0, rows, batch_rows):
         yield Chunk(min(batch_rows, rows - start), MappingProxyType({}), normalize)
 
 
 def check_evolution(column: str, source: DataType, target: DataType) -> None:
-    """Raises `UnsupportedFeature` where values of `source` cannot be read as `target`. `column` is for the
+    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the
     message."""
     if source.is_nested != target.is_nested or (source.is_nested and source.root is not target.root):
         raise _no_way(column, source, target)
@@ -78,11 +79,11 @@ def _member(type_: DataType, id_: int) -> DataField | None:
 
 
 def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
-    """The array, whatever Arrow type the file format gives for `source`, in `target`'s Arrow type. `column`
-    is its name, for messages.
+    """The array in `target`'s Arrow type. Its Arrow type may be any that the file format gives for `source`.
+    `column` is its name, for messages.
 
-    Raises `FormatError` for an array that is no `source`, `InvalidData` for text that is not UTF-8, which
-    Java writes (tried on 1.4.2).
+    Raises `FormatError` for an array that does not hold `source`, `InvalidData` for text that is not UTF-8,
+    which Java writes (tried on 1.4.2).
     """
     if not target.is_nested:
         values = leaf(array, source)
@@ -162,7 +163,7 @@ def _entry(type_: DataType) -> tuple[DataType, DataType]:
 
 
 def _with_children(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
-    """The same lists over other elements; offsets and NULLs are shared, not copied."""
+    """The same lists over other elements. Offsets and NULLs are shared, not copied."""
     return pa.Array.from_buffers(
         wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [child]
     )
@@ -173,7 +174,7 @@ def _misfit(array: pa.Array, type_: DataType) -> FormatError:
 
 
 def normalize(array: pa.Array, type_: DataType) -> pa.Array:
-    """The `Leaf` for Arrow arrays of any width, unit and encoding that hold values of `type_`.
+    """The `Leaf` for Arrow arrays that hold values of `type_` in any width, unit and encoding.
 
     Raises `FormatError` for arrays that hold something else.
     """

@@ -1,9 +1,9 @@
-"""Parquet's INT96 timestamps, exactly.
+"""Parquet's INT96 timestamps, read exactly.
 
-Arrow turns INT96 into 64 bits, and what does not fit comes out as another date: it cannot be told any more
-whether a moment was in 1716 or in 2300, for Java writes moments before 1970 as a day and *negative*
-nanoseconds. So a file with such columns is shown to Arrow with a footer that calls them twelve bytes, which
-is what they are, and the bytes are read here: eight of nanoseconds, four of the Julian day (format.md §7.4).
+Arrow turns INT96 into 64 bits, and a value that does not fit becomes another date. Afterwards nobody can tell
+whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
+nanoseconds. So Arrow is shown a footer that declares such columns as twelve bytes, which they are, and the
+bytes are decoded here: eight bytes of nanoseconds, four of the Julian day (format.md §7.4).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 
 
 def as_timestamps(array: pa.Array, unit: str) -> pa.Array:
-    """INT96 values, given as twelve bytes each, in that unit, without time zone; digits that it lacks are
-    dropped. Raises `OverflowError` where nanoseconds cannot hold a value."""
+    """INT96 values, given as twelve bytes each, as timestamps in this unit, without time zone. Digits that
+    the unit cannot hold are dropped. Raises `OverflowError` for a value that nanoseconds cannot hold."""
     raw = array.buffers()[1]
     if raw is None:
         return pa.nulls(len(array), pa.timestamp(unit))
@@ -49,7 +49,7 @@ def as_timestamps(array: pa.Array, unit: str) -> pa.Array:
 
 
 def as_twelve_bytes(source: Any) -> io.RawIOBase:
-    """The Parquet file, its INT96 columns declared as twelve bytes. Raises `FormatError`."""
+    """The Parquet file with its INT96 columns declared as twelve bytes. Raises `FormatError`."""
     size = source.size()
     source.seek(size - TAIL)
     start = footer_start(size, source.read(TAIL))
@@ -58,7 +58,7 @@ def as_twelve_bytes(source: Any) -> io.RawIOBase:
 
 
 class _Patched(io.RawIOBase):
-    """A file with another end."""
+    """A file whose end is replaced."""
 
     def __init__(self, source: Any, start: int, end: bytes) -> None:
         self._source = source

@@ -1,8 +1,8 @@
-"""Which files of a bucket of a primary-key table are merged with which, and in what order.
+"""Which files of a primary-key bucket are merged with each other, and in what order.
 
-A *section* is files whose key ranges overlap, directly or through others; no key is in two sections, and a
-section of one file has each key once, so it is read without merging. In a section, files that follow on one
-another make a *run*: as few sorted inputs as there can be.
+A *section* is a set of files whose key ranges overlap, directly or through others. No key is in two sections.
+A section of one file has each key once, so it is read without merging. Within a section, files whose ranges
+follow one another form a *run*, so that there are as few sorted inputs as possible.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from paimon_stream.format.types import DataType
 __all__ = ["Key", "Section", "buckets", "key_at", "sections"]
 
 Key = tuple[Any, ...]
-"""A key whose order among others is that of its rows."""
+"""A key in a form that compares as its rows do."""
 
 _NAN: Final = (1, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Files that are merged together: runs of files in key order. `ages` has each file's place in the order
-    of commits, the oldest first."""
+    """Files that are merged together, as runs of files in key order. `ages` gives each file's position in the
+    order of commits, the oldest first."""
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
 
     @property
     def single(self) -> ManifestEntry | None:
-        """The section's only file, None if it has several."""
+        """The section's only file; None if it has several."""
         return self.runs[0][0] if len(self.ages) == 1 else None
 
 
 def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """The files of each bucket, buckets in the order of their first file."""
+    """The files of each bucket. Buckets are in the order of their first files."""
     found: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in files:
         found.setdefault((entry.partition, entry.bucket), []).append(entry)
@@ -51,8 +51,8 @@ def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:
-    """The sections of one bucket, in key order. Files are given in the order of commits; `types` are those of
-    the key. Raises `FormatError` for keys that are none."""
+    """The sections of one bucket, in key order. `files` are in the order of commits; `types` are the types of
+    the key. Raises `FormatError` for keys that cannot be decoded."""
     ages = {id(entry): age for age, entry in enumerate(sorted(files, key=lambda one: -one.file.level))}
     ranges = sorted(
         ((_key(types, one.file.min_key), _key(types, one.file.max_key), ages[id(one)], one) for one in files),
@@ -73,7 +73,8 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 
 
 def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:
-    """Each file goes behind the run that ends first, if it begins after that, else it begins a run."""
+    """Builds the runs: a file is added to the run that ends first if it begins after that end, else it starts
+    a new run."""
     ticket = count()
     runs: list[tuple[Key, int, list[ManifestEntry]]] = []
     for least, most, _, entry in ranges:
@@ -98,7 +99,7 @@ def _comparable(value: Any) -> Any:
 
 
 def key_at(columns: Sequence[pa.Array]) -> Callable[[int], Key]:
-    """Gives the key in any row of these columns, in the form in which keys compare."""
+    """Returns a function that gives the key in a row of these columns, in the form in which keys compare."""
     return lambda row: tuple(_scalar(column[row]) for column in columns)
 
 

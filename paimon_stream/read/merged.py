@@ -1,8 +1,7 @@
-"""Merge on read: the sorted files of a section, some rows of each at a time.
+"""Merge on read: the sorted files of a section are merged a few rows of each at a time.
 
-From every run a piece is held. The smallest of the pieces' last keys is a bound up to which no run can have
-more rows, so all rows up to it are merged and given out. What is in memory is a piece of every run, however
-large the files are.
+One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all
+rows up to that key are merged and returned. Memory holds one piece of every run, however large the files are.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from paimon_stream.read.keyed import Key, Section, key_at
 __all__ = ["PIECE_BYTES", "PIECE_ROWS", "merged_batches"]
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
-"""Rows read of a run at a time: at least, at most, and of all runs together."""
+"""Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs together."""
 
 PIECE_BYTES: Final = 2**23
-"""Of all runs together at a time, as files have them, compressed: rows may be wide."""
+"""Bytes read from all runs together at a time, compressed as in the files, because rows may be wide."""
 
 _FEWEST_ROWS: Final = 64
 
 ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
-"""Gives the rows of a file in batches of at most so many."""
+"""Returns the rows of a file in batches; the number is the most rows of a batch."""
 
 
 def merged_batches(
@@ -39,8 +38,8 @@ def merged_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section that are not deleted, one per key, sorted by key.
 
-    `read` gives the columns that `spec.needed` names, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises
-    `FormatError` for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
+    `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
+    for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
     """
     least, most, together = piece_rows
     rows = max(least, min(most, together // len(section.runs)))
@@ -57,7 +56,7 @@ def merged_batches(
 
 
 class _Run:
-    """One run: its files one after the other, as pieces with the age of their file."""
+    """One run: the pieces of its files, one file after the other, each with the age of its file."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class _Run:
         self.last_key: Key = ()
 
     def fill(self) -> bool:
-        """Reads on if nothing is held; False at the end."""
+        """Reads more if nothing is held. Returns False at the end."""
         while not self._held and not self.ended:
             found = next(self._source, None)
             if found is None:
@@ -104,7 +103,7 @@ class _Run:
         self.last_key = key(batch.num_rows - 1)
 
     def take(self, bound: Key | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Removes and gives the rows up to the bound, all that is held without one."""
+        """Removes and returns the held rows up to the bound, or all held rows if there is no bound."""
         while self._held:
             age, batch = self._held.popleft()
             cut = batch.num_rows
@@ -121,5 +120,5 @@ class _Run:
 
 
 def _rows_in(entry: ManifestEntry, size: int) -> int:
-    """How many rows of a file, as wide as they are on average, are so many bytes there."""
+    """How many rows of average width make up `size` bytes of this file."""
     return max(_FEWEST_ROWS, size * max(1, entry.file.row_count) // max(1, entry.file.file_size))

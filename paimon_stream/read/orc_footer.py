@@ -1,7 +1,8 @@
-"""What an ORC file says of itself: types, stripes, statistics, streams, the writer's time zone.
+"""The metadata of an ORC file: types, stripes, statistics, streams, the writer's time zone.
 
-Arrow reads ORC, but shows none of this, and has only nanoseconds for timestamps, which end in 2262. What
-is here is just enough to tell where timestamps lie (ORC specification v1, https://orc.apache.org/specification).
+Arrow reads ORC but does not expose this metadata. It reads timestamps only as nanoseconds, which end in 2262.
+This module reads just enough to find where timestamps are stored (ORC specification v1,
+https://orc.apache.org/specification).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CHUNK_HEADER: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcType:
-    """A type: its kind, the columns below it, and their names if it is a struct."""
+    """A type: its kind, its child columns, and their names if it is a struct."""
 
     kind: int
     children: tuple[int, ...]
@@ -37,7 +38,7 @@ class OrcType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcStripe:
-    """Where a stripe is, in bytes, and how many rows it has."""
+    """The position of a stripe, in bytes, and its number of rows."""
 
     offset: int
     index_length: int
@@ -48,7 +49,7 @@ class OrcStripe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A stream of a stripe: what it holds, of which column, and where in the file."""
+    """A stream of a stripe: its kind, its column, and its position in the file."""
 
     kind: int
     column: int
@@ -67,8 +68,8 @@ class StripeFooter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcFooter:
-    """The types by column number (0 is the row itself), the stripes, and for each timestamp column with
-    statistics its least and greatest value in milliseconds."""
+    """The types by column number (0 is the row itself), the stripes, and the smallest and largest value of
+    each timestamp column with statistics, in milliseconds."""
 
     types: tuple[OrcType, ...]
     stripes: tuple[OrcStripe, ...]
@@ -77,7 +78,7 @@ class OrcFooter:
 
     @classmethod
     def read(cls, source: Any) -> OrcFooter:
-        """Reads the tail of a file. Raises `FormatError` for what is no ORC file."""
+        """Reads the tail of a file. Raises `FormatError` if the file is not an ORC file."""
         size = source.size()
         tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
         if len(tail) < 2 or tail[-1] + 1 > len(tail):
@@ -104,7 +105,7 @@ class OrcFooter:
         )
 
     def columns(self) -> dict[str, int]:
-        """The numbers of the columns of a row, by name."""
+        """The numbers of the row's columns, by name."""
         return dict(zip(self.types[0].names, self.types[0].children, strict=False))
 
     def is_timestamp(self, column: int) -> bool:
@@ -112,7 +113,7 @@ class OrcFooter:
         return self.types[column].kind in (TIMESTAMP, TIMESTAMP_INSTANT)
 
     def below(self, column: int) -> Iterator[int]:
-        """A column and all below it."""
+        """The column and all columns below it."""
         yield column
         for child in self.types[column].children:
             yield from self.below(child) if child > column else ()
@@ -153,7 +154,7 @@ def _statistics(footer: Message) -> Iterator[tuple[int, tuple[int, int]]]:
         if not of_timestamps:
             continue
         ends = Message(of_timestamps)
-        # In the writer's zone (1, 2) or in UTC (3, 4): at most a day apart, which the caller allows for.
+        # In UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most; the caller allows it.
         for low, high in ((3, 4), (1, 2)):
             if ends.has(low) and ends.has(high):
                 yield column, (unzigzag(ends.number(low)), unzigzag(ends.number(high)))
@@ -171,7 +172,8 @@ def _read_at(source: Any, offset: int, length: int) -> bytes:
 
 
 def plain_bytes(data: bytes, codec: str) -> bytes:
-    """The chunks of a stream or footer, each with a header of its length and whether it is compressed."""
+    """Joins the chunks of a stream or footer. Each has a header with its length and whether it is
+    compressed."""
     if codec == "none":
         return data
     parts, at = [], 0
@@ -206,7 +208,7 @@ def _decompress(chunk: bytes, codec: str) -> bytes:
 
 
 class Numbers(ByteCursor):
-    """Numbers of seven bits a byte, one after another."""
+    """Numbers stored one after another as seven bits per byte."""
 
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"
@@ -224,7 +226,8 @@ class Numbers(ByteCursor):
 
 
 class Message(ByteCursor):
-    """The fields of a protobuf message by number, as they stand. Raises `FormatError` for what is none."""
+    """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not
+    one."""
 
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"
@@ -247,22 +250,22 @@ class Message(ByteCursor):
         raise FormatError(self.damaged)
 
     def has(self, field: int) -> bool:
-        """Whether the field is there."""
+        """Whether the message has the field."""
         return field in self._fields
 
     def number(self, field: int) -> int:
-        """The last value of a number, 0 if there is none."""
+        """The last value of a number field; 0 if there is none."""
         found = self._fields.get(field, [0])[-1]
         if not isinstance(found, int):
             raise FormatError(self.damaged)
         return found
 
     def data(self, field: int) -> bytes:
-        """The last value of a text or message, empty if there is none."""
+        """The last value of a text or message field; empty if there is none."""
         return self.all(field)[-1] if field in self._fields else b""
 
     def all(self, field: int) -> Sequence[bytes]:
-        """The values of a repeated text or message."""
+        """The values of a repeated text or message field."""
         found = self._fields.get(field, [])
         made = [one for one in found if isinstance(one, bytes)]
         if len(made) != len(found):
@@ -270,7 +273,7 @@ class Message(ByteCursor):
         return made
 
     def numbers(self, field: int) -> list[int]:
-        """The values of a repeated number, packed or not."""
+        """The values of a repeated number field, packed or not."""
         made: list[int] = []
         for one in self._fields.get(field, []):
             if isinstance(one, int):

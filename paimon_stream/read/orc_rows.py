@@ -20,18 +20,19 @@ from paimon_stream.read.zones import is_utc, wall_clock
 __all__ = ["read_orc"]
 
 _DAY_MILLIS: Final = 86_400_000
-# What Arrow's nanoseconds can hold, in milliseconds, less two days for time zones.
+# The range of Arrow's nanoseconds in milliseconds, less two days for time zones.
 _FIRST_MILLIS: Final = -(2**63) // 1_000_000 + 2 * _DAY_MILLIS
 _LAST_MILLIS: Final = (2**63 - 1) // 1_000_000 - 2 * _DAY_MILLIS
 _MICROS: Final = 6
 
 
 def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bool) -> Iterator[Chunk]:
-    """The columns that the file has of `fields`, its own schema's, by name. One stripe is in memory.
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was
+    written with. One stripe is in memory at a time.
 
-    `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of the file's schema: Java then stored the wall clock of
-    UTC as if it were that of its own zone, which the stripe names; here it becomes the true instant again.
-    Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file.
+    `legacy_ltz` is `orc.timestamp-ltz.legacy.type` of that schema. With it, Java stored the wall clock of UTC
+    as if it were the wall clock of its own zone, which the stripe names; here it becomes the true instant
+    again. Raises `FormatError`, `UnsupportedFeature`, and whatever Arrow raises on a broken file.
     """
     footer = OrcFooter.read(source)
     columns = {one.name: footer.columns()[one.name] for one in fields if one.name in footer.columns()}
@@ -41,7 +42,7 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
     if nested:
         raise _out_of_range(nested[0], types[nested[0]], path)
     by_arrow = [name for name in columns if name not in by_hand]
-    # Arrow takes a name with a dot for a member of a struct; then all columns are read.
+    # Arrow takes a name with a dot for a member of a struct. In that case all columns are read.
     chosen = None if not by_hand and any("." in name for name in by_arrow) else by_arrow
     has_timestamps = any(map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values()))))
     source.seek(0)
@@ -61,7 +62,7 @@ def read_orc(source: Any, path: str, fields: Sequence[DataField], legacy_ltz: bo
 
 
 def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
-    """Whether a timestamp in the column, or below it, may be out of the range of nanoseconds."""
+    """Whether a timestamp in the column, or below it, may be outside the range of nanoseconds."""
     for below in footer.below(column):
         if footer.is_timestamp(below):
             least, most = footer.millis.get(below, (0, 0))

@@ -1,7 +1,7 @@
-"""The timestamps of an ORC stripe, whatever the year.
+"""The timestamps of an ORC stripe, for all years.
 
-Arrow has nanoseconds only for ORC's timestamps, so it refuses a file with one in the year 9999. Here a
-column of them is decoded by hand, into milliseconds or microseconds: run lengths in Python, values in numpy.
+Arrow reads ORC's timestamps only as nanoseconds, so it refuses a file with a timestamp in the year 9999. This
+module decodes a timestamp column into microseconds or nanoseconds: run lengths in Python, values in numpy.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def read_timestamps(
     nanoseconds: bool,
 ) -> pa.Array:
     """A timestamp column directly below the row, in microseconds or nanoseconds, with time zone UTC if it is
-    an instant. Digits below microseconds are dropped where those are wanted.
+    an instant. In microseconds, digits below them are dropped.
 
-    Raises `FormatError`, `OverflowError` where nanoseconds cannot hold a value, and `UnsupportedFeature` for
-    the encoding of Hive 0.11.
+    Raises `FormatError`, `OverflowError` for a value that nanoseconds cannot hold, and `UnsupportedFeature`
+    for the encoding of Hive 0.11.
     """
     if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
@@ -63,7 +63,7 @@ def read_timestamps(
     instant = footer.types[column].kind == TIMESTAMP_INSTANT
     zone = "UTC" if instant else stripe_footer.time_zone
     seconds = seconds + (_EPOCH_2015 if is_utc(zone) else _base(zone))
-    # The writer cuts seconds towards zero, so one is missing before 1970 where there is a fraction.
+    # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too large.
     seconds = np.where((seconds < 0) & (nanos >= _MILLION), seconds - 1, seconds)
     if not is_utc(zone):
         seconds = seconds + offsets(seconds, zone)
@@ -79,20 +79,20 @@ def read_timestamps(
 
 
 def _base(zone: str) -> int:
-    """2015-01-01T00:00 in the writer's zone, from which seconds count, in epoch seconds."""
+    """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
     local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
     return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
 
 
 def _nanos(values: Longs) -> Longs:
-    """Nanoseconds of a second; the low three bits say how many zeros were cut off, less one."""
+    """Nanoseconds of a second. The low three bits are the number of zeros that were cut off, minus one."""
     zeros = values & 7
     power = np.where(zeros == 0, 1, 10 ** (zeros + 1))
     return (values >> 3) * power
 
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
-    """Bits behind byte run lengths."""
+    """Decodes bits from byte run lengths."""
     parts, at, need = [], 0, (count + 7) // 8
     have = 0
     while have < need:
@@ -114,7 +114,7 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
 
 
 def decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
-    """ORC's integer run lengths, version 2. Raises `FormatError`."""
+    """Decodes ORC's integer run lengths, version 2. Raises `FormatError`."""
     made = np.empty(count, np.int64)
     runs = _Runs(data, signed)
     filled = 0
@@ -160,7 +160,7 @@ class _Runs(ByteCursor):
         return ((head & 1) << 8 | self._take(1)[0]) + 1
 
     def _packed(self, width: int, count: int) -> npt.NDArray[np.uint64]:
-        """Numbers of so many bits each, the highest first."""
+        """`count` numbers of `width` bits each, the highest bit first."""
         raw = np.frombuffer(self._take((width * count + 7) // 8), np.uint8)
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
         made = np.zeros(count, np.uint64)
@@ -209,5 +209,5 @@ def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
 
 
 def _wrapped(number: int) -> int:
-    """The number as 64 bits hold it."""
+    """The number wrapped to 64 bits."""
     return (number + 2**63) % 2**64 - 2**63

@@ -19,12 +19,13 @@ _INT96: Final = "INT96"
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
-    """The columns that the file has of `fields`, its own schema's, by name. One row group is in memory.
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was
+    written with. One row group is in memory at a time.
 
-    Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside of what Arrow has nanoseconds for,
+    Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside the range of Arrow's nanoseconds,
     and whatever Arrow raises on a broken file.
     """
-    file = pq.ParquetFile(source, pre_buffer=False)  # else a whole file is held
+    file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold the whole file
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
         file = pq.ParquetFile(as_twelve_bytes(source), pre_buffer=False)

@@ -1,6 +1,6 @@
-"""The rows of a scan: one file after the other, each as batches of the columns wanted.
+"""The rows of a scan: one file after the other, each as batches of the wanted columns.
 
-Never more is in memory than what the file format needs to give rows: a row group, a stripe, some blocks.
+Memory holds only what the file format needs to return rows: a row group, a stripe, a few blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from paimon_stream.table.schema import SchemaStore
 __all__ = ["BATCH_ROWS", "arrow_schema", "read_batches"]
 
 BATCH_ROWS: Final = 65_536
-"""Rows of a batch, at most."""
+"""The most rows of a batch."""
 
 _SEQUENCE: Final = DataField(
     id=2_147_483_646, name=SEQUENCE, type=DataType(root=TypeRoot.BIGINT, nullable=False)
@@ -47,7 +47,7 @@ _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
-# What Arrow raises on files that are broken, and on some of them its bindings.
+# What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
 _BROKEN: Final = (pa.ArrowException, ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError)
 
 
@@ -57,12 +57,12 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan in batches of at most so many: file by file, or of a table with a primary key bucket
-    by bucket, one row per key, without those deleted.
+    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file. Tables with
+    a primary key are read bucket by bucket: one row per key, without deleted rows.
 
-    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a file that
-    is gone, `FormatError` for one that is broken, `UnsupportedFeature` for one of another format or with
-    columns that cannot be converted, `CorruptMetadata`, `StorageError`.
+    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a missing
+    file, `FormatError` for a broken file, `UnsupportedFeature` for a file in another format or with columns
+    that cannot be converted, `CorruptMetadata`, `StorageError`.
     """
     if scan.merge is None:
         reader = _Reader(scan, scan.columns)
@@ -121,7 +121,7 @@ class _Merging:
 
 
 class _Reader:
-    """Reads columns of the files of one scan."""
+    """Reads columns from the files of one scan."""
 
     def __init__(self, scan: Scan, columns: Sequence[DataField]) -> None:
         self._scan = scan
@@ -132,8 +132,8 @@ class _Reader:
         self._partition_keys = scan.table.schema.partition_keys
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file in batches of at most so many. Partition columns are taken from the manifest,
-        as Java takes them."""
+        """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
+        as in Java."""
         path = self._path(entry)
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
@@ -152,7 +152,7 @@ class _Reader:
             )
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
-        """The columns to read from a file of that schema, by id."""
+        """The columns to read from a file of that schema, by field id."""
         wanted = {one.id: one for one in self._columns if one.name not in partition}
         sources = {one.id: one for one in (*written.fields, _SEQUENCE, _KIND) if one.id in wanted}
         for id_, one in sources.items():
@@ -170,7 +170,7 @@ class _Reader:
     def _relative(self, entry: ManifestEntry) -> str:
         if entry.file.external_path is not None:
             raise UnsupportedFeature(
-                f"File {entry.file.external_path} of {self._scan.table.location} lies outside of the table, "
+                f"File {entry.file.external_path} of {self._scan.table.location} lies outside the table, "
                 "where this release does not read. Read the table with an engine that does.",
                 table=self._scan.table.location,
                 path=entry.file.external_path,
@@ -185,7 +185,7 @@ class _Reader:
         fields: Sequence[DataField],
         batch_rows: int,
     ) -> Iterator[Chunk]:
-        """The file's own columns, batch by batch."""
+        """The file's own columns, one chunk at a time."""
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
@@ -223,13 +223,13 @@ class _Reader:
 
 
 def _format(name: str) -> str:
-    """The format by the file's name, never by the table's options (format.md §1.2)."""
+    """The format according to the file's name, never according to the table's options (format.md §1.2)."""
     parts = name.lower().split(".")
     return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
 
 
 def _constant(value: Any, type_: DataType, rows: int) -> pa.Array:
-    """A column of one value, given in the internal form of `format/binary_row.py`."""
+    """A column that repeats one value. The value is in the internal form of `format/binary_row.py`."""
     wanted = arrow_type(type_)
     if value is None:
         return pa.nulls(rows, wanted)
@@ -245,7 +245,7 @@ def _constant(value: Any, type_: DataType, rows: int) -> pa.Array:
 
 @contextmanager
 def _reading(path: str, scan: Scan) -> Iterator[None]:
-    """Whatever is wrong with a file becomes an error of ours that names it."""
+    """Turns whatever goes wrong with a file into an error of this package that names the file."""
     try:
         yield
     except NotFound:

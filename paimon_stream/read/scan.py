@@ -1,5 +1,5 @@
-"""Which snapshot, columns and files a read is about; and what this release does not read, said before it
-begins."""
+"""Decides which snapshot, columns and files a read covers, and refuses what this release does not read before
+the read begins."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = ["Scan", "find_snapshot", "plan_scan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A read that is settled: the schema in force, the columns wanted, the live files in reading order, and
-    the snapshot they are of (None: the table is empty). `merge` says how rows of one key are merged, None for
-    append tables."""
+    """A planned read: the schema in force, the wanted columns, the live files in reading order, and their
+    snapshot (None: the table is empty). `merge` defines how rows of one key are merged; None for append
+    tables."""
 
     table: Table
     schema: TableSchema
@@ -58,10 +58,10 @@ def plan_scan(
     columns: Sequence[str] | None = None,
     partition: Mapping[str, Any] | str | None = None,
 ) -> Scan:
-    """Settles a read. With a snapshot or tag named, columns are those of its schema, as Java has it.
+    """Plans a read. If a snapshot or tag is given, the columns are those of its schema, as in Java.
 
-    Raises `UnsupportedFeature` for tables and options this release does not read, `NotFound` for a snapshot
-    or tag there is not, `IncompatibleSchema` for columns, `InvalidData` for partition values,
+    Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a
+    snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
     `CorruptMetadata`, `StorageError`.
     """
     _check_readable(table)
@@ -82,8 +82,8 @@ def plan_scan(
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
-    """The snapshot of that id or tag, the newest if neither is given. Raises `NotFound`, `InvalidOption`
-    for an id that is no number."""
+    """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
+    for an id that is not a whole number, `IncompatibleSchema` if both are given."""
     store = SnapshotStore(table.storage)
     if tag is not None:
         if snapshot_id is not None:
@@ -103,7 +103,7 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         ids = store.ids()
         there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
         raise NotFound(
-            f"{table.location} has no snapshot {snapshot_id}: it has expired, was rolled back, or never was. "
+            f"{table.location} has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. "
             f"{there}.",
             table=table.location,
             snapshot=snapshot_id,
@@ -118,7 +118,7 @@ def _tagged(table: Table, tag: str) -> Snapshot:
         return decode_snapshot(table.storage.read(path), full)
     except NotFound:
         raise NotFound(
-            f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never was. Look at "
+            f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never existed. Look at "
             "PaimonTable.tags().",
             table=table.location,
             tag=tag,
@@ -158,8 +158,8 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
 def _files(
     table: Table, snapshot: Snapshot, spec: PartitionSpec | None, merge: MergeSpec | None
 ) -> list[ManifestEntry]:
-    """The live files, in the order rows are given: that of the manifests, and in fixed buckets of append
-    tables that of their sequence numbers (`bucket-append-ordered`)."""
+    """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
+    buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
     manifests = ManifestStore(table.storage, table.options)
     _check_no_deletions(table, snapshot, manifests)
     row = None if spec is None else spec.row
@@ -178,8 +178,9 @@ def _files(
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
-    """The files of a table with a primary key that readers look at: not those of the postpone bucket, and
-    with first-row and deletion vectors none that no compaction has taken up (semantics.md §6.6)."""
+    """The files of a table with a primary key that readers see. Files of the postpone bucket are left out.
+    With first-row and with deletion vectors, so are files that no compaction has processed (semantics.md
+    §6.6)."""
     options = table.options
     by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
     lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
@@ -203,7 +204,8 @@ def _check_readable(table: Table) -> None:
 
 
 def _check_no_deletions(table: Table, snapshot: Snapshot, manifests: ManifestStore) -> None:
-    """Deletion vectors say which rows of a file are gone; without them deleted rows would come back."""
+    """Raises `UnsupportedFeature` if the snapshot has deletion vectors. They mark deleted rows of files;
+    without them those rows would come back."""
     if snapshot.index_manifest is None:
         return
     entries = manifests.index_entries(snapshot.index_manifest)

@@ -1,8 +1,8 @@
-"""Wall clocks of time zones, of any year.
+"""Wall clocks of time zones, for any year.
 
-Arrow knows the offsets of a zone only as far as its file lists them, which is to 2037; from then on it has no
-daylight saving time. Years repeat: each later one has a year before 2037 with the same days on the same
-weekdays, which is all that rules of zones look at.
+Arrow knows the offsets of a zone only up to 2037, as far as the zone's file lists them; after that it has no
+daylight saving time. Years repeat: for each later year there is a year before 2037 with the same days on the
+same weekdays, and the rules of time zones depend on nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Longs = npt.NDArray[np.int64]
 
 
 def is_utc(zone: str) -> bool:
-    """Whether the zone's name means UTC; an unknown zone, "", is taken for it."""
+    """Whether the zone's name means UTC. An unknown zone, "", counts as UTC."""
     return zone in _UTC
 
 
 def wall_clock(moments: pa.Array, zone: str) -> pa.Array:
-    """Timestamps with time zone UTC as the clocks of that zone show them, in the same unit, without a zone.
+    """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone.
 
     Raises `pyarrow.ArrowInvalid` for an unknown zone.
     """
@@ -42,7 +42,7 @@ def wall_clock(moments: pa.Array, zone: str) -> pa.Array:
 
 
 def offsets(seconds: Longs, zone: str) -> Longs:
-    """How far the zone's clocks are ahead of UTC, in seconds, at these epoch seconds."""
+    """How many seconds the zone's clocks are ahead of UTC at these epoch seconds."""
     modelled = np.where(seconds < _FIRST_UNKNOWN, seconds, _modelled(seconds))
     local = pc.local_timestamp(pa.array(modelled).view(pa.timestamp("s", zone)))
     shifted: Longs = local.view(pa.int64()).to_numpy() - modelled
@@ -50,7 +50,7 @@ def offsets(seconds: Longs, zone: str) -> Longs:
 
 
 def _modelled(seconds: Longs) -> Longs:
-    """The same moment of a year that Arrow knows and that has the same calendar."""
+    """The same moment in a year that Arrow knows and that has the same calendar."""
     years = seconds.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64) + 1970
     starts = _year_starts(years)
     models = np.zeros((2, 7), np.int64)
@@ -61,13 +61,13 @@ def _modelled(seconds: Longs) -> Longs:
 
 
 def _year_starts(years: npt.NDArray[np.int64]) -> Longs:
-    """The epoch seconds of 1 January."""
+    """The epoch seconds of 1 January of each year."""
     starts: Longs = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]").astype(np.int64)
     return starts
 
 
 def _kinds(years: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
-    """Whether the year has a leap day, and the weekday it begins with."""
+    """Whether each year has a leap day, and the weekday it begins on."""
     starts = _year_starts(years)
     leap = (_year_starts(years + 1) - starts) // _DAY - 365
     return leap, (starts // _DAY) % 7
