@@ -1,4 +1,4 @@
-"""The rules a new table obeys, and its first schema (format.md §2.2). Pure: no storage is touched."""
+"""The rules for a new table, and its first schema (format.md §2.2). This module touches no storage."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def first_schema(
     comment: str = "",
     time_millis: int = 0,
 ) -> TableSchema:
-    """Schema 0 of a new table: field ids are assigned, primary key columns become NOT NULL, and the options
-    `primary-key` and `partition` move to where they belong.
+    """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the options
+    `primary-key` and `partition` become the keys of the schema.
 
     Raises `IncompatibleSchema` for columns and keys that Paimon would refuse, `InvalidOption` for options.
     """
@@ -51,7 +51,7 @@ def first_schema(
     _check_keys(primary, types, "primary key")
     if primary and not set(primary) - set(partition):
         raise IncompatibleSchema(
-            f"The primary key ({', '.join(primary)}) holds nothing but partition keys, so each partition "
+            f"The primary key ({', '.join(primary)}) has only partition keys, so each partition "
             "could have one row only. Add a column to the primary key.",
             columns=tuple(primary),
         )
@@ -73,8 +73,8 @@ def first_schema(
 
 
 def check_buckets(schema: TableSchema, options: Options) -> None:
-    """Raises `InvalidOption` where `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns
-    or each other (format.md §6.2, §6.3)."""
+    """Raises `InvalidOption` if `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns or
+    each other (format.md §6.2, §6.3)."""
     bucket = options.value(BUCKET)
     keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
     if bucket < POSTPONE or bucket == 0:
@@ -96,8 +96,7 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
         raise _bad_bucket(
             bucket,
             f"the primary key ({', '.join(schema.primary_keys)}) lacks the partition key {outside[0]!r}, so "
-            "that a key would have a row in each partition. Add it to the primary key, or do without it as a "
-            "partition key",
+            "a key could have a row in each partition. Add it to the primary key, or do not partition by it",
         )
     for key in keys if options.is_set(BUCKET_KEY) else ():
         _check_bucket_key(key, schema)
@@ -119,7 +118,7 @@ def _check_bucket_key(key: str, schema: TableSchema) -> None:
         )
     problem = None
     if key in schema.partition_keys:
-        problem = "which is a partition key; a partition has one value of it. Leave it out"
+        problem = "which is a partition key, and a partition has only one value of it. Leave it out"
     elif schema.primary_keys and key not in schema.primary_keys:
         problem = "which is not part of the primary key. Name columns of the primary key only"
     elif schema.field(key).type.is_nested:
@@ -138,7 +137,7 @@ def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], 
         needs = "one bucket key of type INT or BIGINT"
     else:
         fits = not any(one.is_timestamp for one in types)
-        needs = "bucket keys that are no timestamps"
+        needs = "bucket keys that are not timestamps"
     if not fits:
         given = ", ".join(f"{key} {one}" for key, one in zip(keys, types, strict=True))
         raise InvalidOption(
@@ -149,7 +148,7 @@ def _check_function(schema: TableSchema, options: Options, keys: Sequence[str], 
 
 
 def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as a schema holds them: text, and declared keys in Paimon's spelling."""
+    """The options as a schema holds them: values as text, and declared keys in Paimon's spelling."""
     declared = {option.key for option in table_options()}
     stored = {}
     for key, value in options.items():
@@ -160,7 +159,7 @@ def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: str) -> tuple[str, ...]:
-    """The keys given as an argument, or as the option, which is taken out."""
+    """The keys given as an argument or as the option. The option is removed from `options`."""
     if isinstance(given, str):
         raise IncompatibleSchema(f"{argument} is the text {given!r}. Give a list of names: [{given!r}].")
     if not isinstance(given, Sequence):
@@ -195,7 +194,7 @@ def _check_columns(fields: Sequence[DataField]) -> None:
 
 
 def why_no_name(name: str) -> str | None:
-    """Why no column of a table may have that name, as the end of a sentence; None where it may."""
+    """Why no column of a table may have that name, as the end of a sentence; None if it may."""
     if not name.strip():
         return "has no name"
     if name in _RESERVED_NAMES or name.startswith(_KEY_PREFIX):

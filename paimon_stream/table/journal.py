@@ -1,10 +1,10 @@
-"""The journal: what a run had prepared when it went to commit (exactly-once.md §4).
+"""The journal: what a run had prepared when it began to commit (exactly-once.md §4).
 
-One small file per batch in `_paimon_stream/<commit user>/<batch id>`, beside the table, written
-atomically before the commit; the last two stay. A restart finds in it which files a dead run had
-prepared, on which snapshot it had judged, and under which names its metadata was staged. So the
-prepared files can be committed instead of being written again, or be removed once it is certain that
-nobody can publish them any more.
+Each batch has one small file, `_paimon_stream/<commit user>/<batch id>`, beside the table. It is written
+atomically before the commit; the last two are kept. After a restart, it shows which files a dead run had
+prepared, on which snapshot that run had based its judgement, and under which names it staged its metadata. So
+the prepared files can be committed instead of being written again, or removed once it is certain that nobody
+can publish them any more.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Journal:
     def __init__(self, storage: Storage, user: str) -> None:
         self._storage = storage
         self._folder = f"_paimon_stream/{escape_user(user)}"
-        self._kept: tuple[int, ...] | None = None  # the batches with an entry, once they are known
+        self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
 
     @classmethod
     def in_folder(cls, storage: Storage, folder: str) -> Journal:
-        """The journal in that folder, for whoever goes through those of all users."""
+        """The journal in that folder, for callers that read the journals of all users."""
         journal = cls(storage, "")
         journal._folder = folder
         return journal
@@ -47,9 +47,10 @@ class Journal:
         return decode_journal_entry(data, path)
 
     def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, over an earlier attempt's, and keeps only the one before it.
+        """Writes the entry atomically, replaces that of an earlier attempt, and keeps only the one before it.
 
-        Entries of later batches, left where an operator let a rewound checkpoint continue, go too.
+        Entries of later batches are removed, too. They exist if an operator let a rewound checkpoint
+        continue.
         """
         self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         there = self.batches() if self._kept is None else self._kept
@@ -61,12 +62,12 @@ class Journal:
         self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)
 
     def remove(self, batch_id: int) -> None:
-        """Removes one entry; a missing one is fine."""
+        """Removes one entry. It is no error if the entry is missing."""
         self._storage.delete(self._path(batch_id))
 
     def remove_other_tables(self, schema_digest: str) -> None:
-        """Removes the entries of other tables that were at this place: those whose digest of the first schema
-        is another one. What cannot be read stays. Raises `StorageError`."""
+        """Removes the entries of other tables that were at this location: those with another digest of the
+        first schema. Entries that cannot be read stay. Raises `StorageError`."""
         for batch_id in self.batches():
             try:
                 entry = self.read(batch_id)

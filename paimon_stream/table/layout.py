@@ -1,7 +1,7 @@
-"""Where everything of a table lies: paths relative to the table's root (format.md §1).
+"""Where the files of a table are: paths relative to the table's root (format.md §1).
 
-What this package adds to Paimon's layout is one folder, `_paimon_stream`, with a folder for each commit
-user. Java ignores names that begin with `_`, its orphan cleaning included.
+This package adds one folder to Paimon's layout: `_paimon_stream`, with a folder for each commit user. Java,
+including its orphan cleaning, ignores names that begin with `_`.
 """
 
 from __future__ import annotations
@@ -83,21 +83,21 @@ def tag_path(name: str) -> str:
 
 
 def id_in_name(name: str, prefix: str) -> int | None:
-    """The number behind the prefix (`snapshot-12` → 12), None for any other name (format.md §1.1)."""
+    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1)."""
     digits = name[len(prefix) :]
     return int(digits) if name.startswith(prefix) and digits.isascii() and digits.isdigit() else None
 
 
 def bucket_folder_name(bucket: int) -> str:
-    """`bucket-3`; bucket −2 is `bucket-postpone` (format.md §1.1)."""
+    """The folder's name, such as `bucket-3`; for bucket −2 it is `bucket-postpone` (format.md §1.1)."""
     return "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
 
 
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path, different for different users.
+    """The commit user as one safe part of a path. Different users give different parts.
 
-    Everything but ASCII letters, digits, `_` and `-` becomes `%XX` of its UTF-8 bytes, so neither dots nor
-    separators are left. What would be too long for a file name is cut and ends in a hash instead.
+    Everything except ASCII letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes, so no dots or
+    separators are left. A part that would be too long for a file name is cut and ends in a hash.
     """
     if not user:
         return "%"
@@ -114,7 +114,7 @@ def escape_user(user: str) -> str:
 
 
 def user_folder(user: str) -> str:
-    """The folder in which this package keeps what belongs to one commit user."""
+    """The folder in which this package keeps the files of one commit user."""
     return f"{OWN_FOLDER}/{escape_user(user)}"
 
 
@@ -123,7 +123,7 @@ class NameSource:
     """Names for the metadata files of one staging: `manifest-<uuid>-<n>`, `manifest-list-<uuid>-<n>`,
     `index-manifest-<uuid>-<n>`.
 
-    Each kind counts from 0 and never repeats, over all attempts that use the same source.
+    Each kind counts from 0. No name repeats in any of the attempts that use the same source.
     """
 
     uuid: str
@@ -149,7 +149,7 @@ class NameSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the data files of one table lie: how its partition columns and options name folders."""
+    """Where the data files of one table are: how its partition columns and options name folders."""
 
     partition_keys: tuple[str, ...]
     partition_types: tuple[DataType, ...]
@@ -160,7 +160,8 @@ class Layout:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
-        """The layout of a table. Raises `InvalidOption` where `data-file.path-directory` leaves the table."""
+        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the
+        table."""
         read = options if isinstance(options, Options) else Options(options)
         # Java resolves a leading slash from the root of the file system, so it is refused.
         directory = read.value(DATA_FILE_DIRECTORY).rstrip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""
@@ -185,12 +186,12 @@ class Layout:
     def partition_values(self, partition: bytes) -> Sequence[object]:
         """The values of a serialized partition row, in partition key order (see `format/binary_row.py`).
 
-        Raises `FormatError` for bytes that are no such row.
+        Raises `FormatError` for bytes that are not such a row.
         """
         return deserialize(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
-        """The folder of a serialized partition row, `dt=19782/region=x`; empty without partitions."""
+        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions."""
         if not self.partition_keys:
             return ""
         values = self.partition_values(partition)
@@ -204,11 +205,11 @@ class Layout:
         return "/".join(part for part in parts if part)
 
     def data_file(self, partition: bytes, bucket: int, name: str) -> str:
-        """A data file, or a file that lies beside it."""
+        """The path of a data file, or of a file that lies beside it."""
         return f"{self.bucket_folder(partition, bucket)}/{name}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-        """An index file that lies inside the table."""
+        """The path of an index file inside the table."""
         if self.index_beside_data and file.global_index is None:
             return self.data_file(partition, bucket, file.file_name)
         return f"{INDEX_FOLDER}/{file.file_name}"

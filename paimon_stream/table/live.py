@@ -1,4 +1,4 @@
-"""The live files of a table, and what a writer has to know of them (semantics.md §3.4, §3.5)."""
+"""The live files of a table, and what a writer must know about them (semantics.md §3.4, §3.5)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["BucketIndex", "live_files", "merge_entries"]
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
-    """The entries replayed in order, as commit checks and manifest merging need them.
+    """Replays the entries in order, as commit checks and manifest merging need them.
 
-    An ADD and the DELETE behind it cancel out; a DELETE without ADD stays, for its ADD may lie in an
-    earlier manifest. Raises `DeletedFiles` for an ADD of a file that is there already: such a table holds
-    rows twice, and Java refuses it from its next manifest merge on (semantics.md §3.5).
+    An ADD and a later DELETE of the same file cancel out. A DELETE without an ADD stays, because its ADD may
+    be in an earlier manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a
+    table has rows twice, and Java refuses it from its next manifest merge on (semantics.md §3.5).
     """
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
@@ -49,11 +49,12 @@ def live_files(
     types: Sequence[DataType],
     partitions: Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as every reader sees them: those whose file no DELETE names,
-    whatever the order (semantics.md §3.5).
+    """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in
+    whatever order the entries come (semantics.md §3.5).
 
-    `types` are those of the partition columns. With `partitions`, serialized rows, only their files; and
-    only manifests are read whose partition statistics allow one of them. Raises `CorruptMetadata`.
+    `types` are the types of the partition columns. `partitions` (serialized rows) limits the result to their
+    files; then only manifests whose partition statistics allow one of them are read. Raises
+    `CorruptMetadata`.
     """
     wanted = None if partitions is None else frozenset(partitions)
     added: list[ManifestEntry] = []
@@ -76,10 +77,10 @@ def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], partitions: fro
 
 
 class BucketIndex:
-    """For the partitions a writer touches: each bucket's largest sequence number and its files of level 0,
-    and how many buckets.
+    """What is known of the partitions that a writer touches: the largest sequence number and the number of
+    level 0 files of each bucket, and the bucket count of each partition.
 
-    Which snapshot that is true of, its owner says (`commit/table_cache.py`). It grows with the partitions
+    The owner decides which snapshot this describes (`commit/table_cache.py`). It grows with the partitions
     touched, up to a bound, never with the table. Deleted files do not lower a sequence number: gaps are
     normal, repeats are not (format.md §7.2).
     """
@@ -93,11 +94,11 @@ class BucketIndex:
 
     @property
     def partitions(self) -> Collection[bytes]:
-        """The partitions that are known."""
+        """The known partitions."""
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """Those of the partitions that are not known. Forgets all others where they are too many together."""
+        """The given partitions that are not known. Forgets all known ones if both together are too many."""
         missing = [one for one in dict.fromkeys(partitions) if one not in self._sequences]
         if missing and len(self._sequences) + len(missing) > self.MAX_PARTITIONS:
             self.forget()
@@ -105,8 +106,8 @@ class BucketIndex:
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Makes partitions known by their live files. Raises `BucketCountChanged` where one has files for
-        different bucket counts; nothing more is known then."""
+        """Makes partitions known from their live files. Raises `BucketCountChanged` if a partition has files
+        for different bucket counts; then nothing is added."""
         entries = list(live)
         sequences: dict[bytes, dict[int, int]] = {one: {} for one in partitions}
         totals: dict[bytes, int] = {}
@@ -117,32 +118,32 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Takes in the entries of a commit; those of partitions that are not known are passed over. Raises
-        `BucketCountChanged`, and must then be forgotten."""
+        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises
+        `BucketCountChanged`; the caller must then forget everything."""
         known = [entry for entry in entries if entry.partition in self._sequences]
         _absorb(self._sequences, self._totals, known)
         for entry in known:
             self._count_depth(entry)
 
     def max_sequence(self, partition: bytes, bucket: int) -> int:
-        """The largest sequence number of the bucket's files, −1 if it has none. Raises `KeyError` for a
-        partition that is not known."""
+        """The largest sequence number of the bucket's files; −1 if it has none. Raises `KeyError` for an
+        unknown partition."""
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
-        """How many files of level 0 the bucket has: those that no compaction has taken in. 0 for a partition
-        that is not known."""
+        """The number of level 0 files in the bucket: those that no compaction has processed. 0 for an unknown
+        partition."""
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
-        """The bucket count the partition's files were written for, None if it has none. Raises `KeyError` for
-        a partition that is not known."""
+        """The bucket count that the partition's files were written for; None if it has none. Raises
+        `KeyError` for an unknown partition."""
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)
 
     def forget(self) -> None:
-        """Knows nothing any more, as if new."""
+        """Forgets everything."""
         self._sequences.clear()
         self._totals.clear()
         self._depths.clear()

@@ -1,9 +1,9 @@
-"""Joining whole manifests as bytes, nothing decoded.
+"""Joins whole manifests as bytes, without decoding them.
 
-Avro stores records one after the other, so the plain blocks of two files with the same schema can stand
-in one block, and a block that is large enough is copied as it is, compressed. What the manifest list has to
-say of the result follows from what it said of the parts. It is many times as quick as decoding the entries
-and encoding them again, and gives the same records.
+Avro stores records one after the other, so the plain blocks of two files with the same schema can be joined
+into one block, and a compressed block that is large enough is copied unchanged. The manifest list's entry for
+the result follows from its entries for the parts. This is many times faster than decoding the entries and
+encoding them again, and gives the same records.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SCHEMA: Final = read_file(manifest_of_blocks((), _PLAIN), "a manifest without e
 
 
 class ManifestJoiner:
-    """Joins manifests of one table. For manifests without deletes: nothing is looked into, so an ADD and
-    a DELETE would not cancel out."""
+    """Joins manifests of one table. Only for manifests without deletes: they are not decoded, so an ADD and a
+    DELETE would not cancel out."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ManifestJoiner:
         manifests: ManifestStore,
         sink: FileSink | None = None,
     ) -> None:
-        """`sink` takes what is written, the storage if none is given."""
+        """`sink` receives the written files; without one, the storage does."""
         self._storage = storage
         self._sink = storage if sink is None else sink
         self._manifests = manifests
@@ -57,11 +57,11 @@ class ManifestJoiner:
         self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
     def join(self, metas: Iterable[ManifestFileMeta], names: NameSource) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order; a new manifest ends with the first of them
-        at which it reaches `manifest.target-file-size`.
+        """Writes the entries of these manifests again, in order. A new manifest ends with the first joined
+        manifest at which it reaches `manifest.target-file-size`.
 
-        Manifests of another schema (Java's have the same), and those of which their list does not say all,
-        are decoded. Raises `CorruptMetadata`, `StorageError`; what was written has a name from `names`.
+        Manifests with another schema (Java's have the same one), and those that their list describes only in
+        part, are decoded. Raises `CorruptMetadata`, `StorageError`; written files have names from `names`.
         """
         written: list[ManifestFileMeta] = []
         parts: list[ManifestFileMeta] = []
@@ -78,7 +78,8 @@ class ManifestJoiner:
         return tuple(written)
 
     def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, str, Sequence[AvroBlock]]:
-        """What is known of a manifest, and its blocks, compressed by that codec."""
+        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that
+        codec."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             try:
@@ -90,12 +91,13 @@ class ManifestJoiner:
                 stored = sum(block.records for block in blocks)
                 if schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:
                     return meta, codec, blocks
-        # Whatever is out of the ordinary is decoded, or found to be corrupt.
+        # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
         return self._describe(meta, entries), _PLAIN.codec, (encode_entries(entries, _PLAIN),)
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
-        """Whether a list says of this manifest all that must be said of what it is joined into."""
+        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from
+        it."""
         stats, width = meta.partition_stats, len(self._partition_types)
         known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
@@ -141,7 +143,7 @@ class ManifestJoiner:
         )
 
     def _joined_stats(self, parts: Sequence[SimpleStats]) -> SimpleStats:
-        """The bounds of bounds are exact, and null counts add up."""
+        """The statistics of the joined manifest. Bounds of bounds are exact, and null counts add up."""
         rows = (row for part in parts for row in (part.min_values, part.max_values))
         bounds = partition_stats(self._partition_types, rows)
         nulls = zip(*(part.null_counts for part in parts), strict=True)
@@ -153,7 +155,7 @@ class ManifestJoiner:
 
 
 class _Blocks:
-    """Compressed blocks of at least a thousand entries, but for the last one."""
+    """Compressed blocks of at least a thousand entries each, except the last one."""
 
     def __init__(self, compressor: Compressor) -> None:
         self.size = 0
@@ -163,7 +165,7 @@ class _Blocks:
         self._records = 0
 
     def add(self, codec: str, blocks: Iterable[AvroBlock], name: str) -> None:
-        """Takes the blocks of the manifest of that name, compressed by that codec."""
+        """Adds the blocks of a manifest. `codec` is their compression, `name` the manifest's name."""
         same = codec == self._compressor.codec
         for block in blocks:
             if same and not self._records and block.records >= ENTRIES_PER_BLOCK:
@@ -175,7 +177,7 @@ class _Blocks:
                 self._close()
 
     def take(self) -> list[AvroBlock]:
-        """All blocks so far; begins anew."""
+        """Returns all blocks so far and starts again."""
         if self._records:
             self._close()
         taken, self._made, self.size = self._made, [], 0

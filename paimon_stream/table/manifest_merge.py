@@ -1,19 +1,19 @@
-"""Merging small manifests, in every commit, as Java does it (semantics.md §4).
+"""Merges small manifests in every commit, as Java does (semantics.md §4).
 
-Given are the manifests of the latest snapshot, base list before delta list. First a *full* merge is
-tried: once the manifests that are small or hold deletes reach `manifest.full-compaction-threshold-size`
-together, they are rewritten without any delete. Where it declines, a *minor* merge joins neighbours up
-to `manifest.target-file-size`, and the small rest from `manifest.merge-min-count` manifests on.
+The input is the manifests of the latest snapshot, base list before delta list. First a *full* merge is tried:
+once the manifests that are small or have deletes reach `manifest.full-compaction-threshold-size` together,
+they are rewritten without deletes. If it is not due, a *minor* merge joins neighbours up to
+`manifest.target-file-size`, and the small rest if it has at least `manifest.merge-min-count` manifests.
 
-Invariants: the live files are the same before and after; a minor merge keeps the order, on which later
-deletes depend; nothing that was there is changed, only new manifests are written; a manifest that need
-not change is passed on as it is.
+Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes
+depend on it. No existing file is changed; only new manifests are written. A manifest that need not change is
+passed on unchanged.
 
-Manifests without deletes are joined as bytes, which keeps a merge from showing as a spike: a hundred
-thousand entries take a fraction of a second, decoded they would take many.
+Manifests without deletes are joined as bytes, so that a merge does not delay a commit: a hundred thousand
+entries take a fraction of a second, while decoding them would take many seconds.
 
-On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the manifests
-it was made from, if they still lie side by side (as Java 2.0 does, R4.2).
+On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the manifests that
+it was made from, if they are still next to each other (as in Java 2.0, R4.2).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ MayContain = Callable[[SimpleStats, bytes], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When manifests are merged: bytes of a full-grown manifest, bytes of changed manifests that set off
-    a full merge, number of small ones that set off a minor one."""
+    """When manifests are merged: the size of a full manifest in bytes, the bytes of changed manifests that
+    trigger a full merge, and the number of small manifests that triggers a minor merge."""
 
     target_size: int
     full_size: int
@@ -65,7 +65,7 @@ class MergeLimits:
 
     @classmethod
     def of(cls, options: Options) -> MergeLimits:
-        """The limits that the table's options set. Raises `InvalidOption`."""
+        """The limits in the table's options. Raises `InvalidOption`."""
         return cls(
             target_size=options.value(MANIFEST_TARGET_SIZE),
             full_size=options.value(MANIFEST_FULL_COMPACTION_SIZE),
@@ -73,13 +73,13 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge rewrites this manifest in any case: it holds deletes, or is small."""
+        """Whether a full merge always rewrites this manifest, because it has deletes or is small."""
         return meta.num_deleted_files > 0 or meta.file_size < self.target_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What a merge made of the manifests `before`."""
+    """The manifests `before` a merge, and those `after` it."""
 
     before: Metas
     after: Metas
@@ -95,8 +95,8 @@ class Merged:
         return len({m.file_name for m in self.before} - {m.file_name for m in self.after})
 
     def onto(self, present: Metas) -> Metas:
-        """The present manifests, with this merge's result in the place of what it was made from; the
-        present manifests as they are where those no longer lie side by side."""
+        """The present manifests, with those that this merge was made from replaced by its result. If they are
+        no longer next to each other, the present manifests unchanged."""
         if self.after == self.before:
             return present
         names = [meta.file_name for meta in present]
@@ -109,9 +109,10 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAccess:
-    """How manifests are read and written. `write` and `join` roll at the target size, and make no manifest
-    of no entries; `join` copies whole manifests that hold no deletes without looking into them.
-    `may_contain` tells from a manifest's partition statistics whether a partition can be in it."""
+    """How manifests are read and written. `write` and `join` start a new manifest at the target size and make
+    none without entries. `join` copies whole manifests without deletes and does not decode them.
+    `may_contain` decides from a manifest's partition statistics whether it can have entries of a
+    partition."""
 
     read: ReadManifest
     write: WriteManifests
@@ -120,10 +121,10 @@ class ManifestAccess:
 
 
 def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
-    """Merges if it is due, else gives the manifests back as they are.
+    """Merges the manifests if a merge is due, else returns them unchanged.
 
-    Raises what the access raises, and `DeletedFiles` where a file is listed twice among manifests that
-    must be decoded; the caller then removes what was written.
+    Raises what `access` raises, and `DeletedFiles` if a file is listed twice in manifests that must be
+    decoded. The caller then removes what was written.
     """
     after = full_merge(metas, limits, access)
     if after is None:
@@ -132,7 +133,7 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
 
 
 def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
-    """How a minor merge divides the manifests, in order; a group of one is left as it is."""
+    """How a minor merge groups the manifests, in order. A group of one is left unchanged."""
     groups: list[Metas] = []
     open_group: list[ManifestFileMeta] = []
     size = 0
@@ -150,7 +151,7 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
 
 
 def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
-    """Joins neighbours (semantics.md §4.1). A delete whose add is not in its group is kept."""
+    """Joins neighbours (semantics.md §4.1). A delete whose add is not in the same group is kept."""
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
         if len(group) == 1:
@@ -164,7 +165,7 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
 
 
 def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
-    """Rewrites what changed without any delete (semantics.md §4.2); None where it declines."""
+    """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
     deleted = _deleted_files(metas, access.read)
@@ -202,8 +203,8 @@ def _survivors(
     read: ReadManifest,
     kept: list[ManifestFileMeta],
 ) -> Iterator[ManifestEntry]:
-    """The entries to write again, one manifest in memory at a time. A manifest from which nothing is
-    dropped and that need not change goes to `kept`."""
+    """The entries to write again, with one manifest in memory at a time. A manifest that loses no entry and
+    need not change goes to `kept`."""
     for meta in metas:
         entries = read(meta)
         live = [e for e in entries if e.kind is FileKind.ADD and e.identity not in deleted]

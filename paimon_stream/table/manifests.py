@@ -65,18 +65,18 @@ class ManifestStore:
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """All manifests of a snapshot: those of its base list, then those of its delta list.
 
-        The order matters: a DELETE stands behind the ADD it takes back (semantics.md §2.3). Raises as
-        `read_list` does.
+        The order matters: a DELETE comes after the ADD that it cancels (semantics.md §2.3). Raises what
+        `read_list` raises.
         """
         base = self.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         return base + self.delta(snapshot)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's own changes. Raises as `read_list` does."""
+        """The manifests of a snapshot's own changes. Raises what `read_list` raises."""
         return self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's changelog, if it has one. Raises as `read_list` does."""
+        """The manifests of a snapshot's changelog, if it has one. Raises what `read_list` raises."""
         if snapshot.changelog_manifest_list is None:
             return ()
         return self.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
@@ -84,8 +84,8 @@ class ManifestStore:
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
         """The entries of a manifest, in order.
 
-        Raises `CorruptMetadata` if it is missing, cut off, broken, or holds other counts than its list
-        says, `UnknownVersion`.
+        Raises `CorruptMetadata` if the manifest is missing, cut off or broken, or has other counts than its
+        list records, `UnknownVersion`.
         """
         data, path = self._read(meta.file_name, meta.file_size)
         entries = decode_manifest(data, path)
@@ -100,15 +100,15 @@ class ManifestStore:
         return entries
 
     def read_of(self, meta: ManifestFileMeta, partitions: PartitionFilter) -> list[ManifestEntry]:
-        """The entries of a manifest that belong to these partitions, in order; of the others as little is
-        decoded as possible. Raises as `read` does, but counts are not compared."""
+        """The entries of a manifest that belong to these partitions, in order. The others are decoded as
+        little as possible. Raises what `read` raises, but counts are not compared."""
         data, path = self._read(meta.file_name, meta.file_size)
         return decode_entries_of(data, path, partitions.holds, partitions.may_be_in_block)
 
     def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, which its index manifest of that name lists.
+        """The live index files of a snapshot, from the index manifest of that name.
 
-        Raises as `read_list` does.
+        Raises what `read_list` raises.
         """
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
@@ -129,10 +129,10 @@ class ManifestStore:
 
 
 class ManifestWriter:
-    """Writes manifests and manifest lists of one table, under names the caller chooses.
+    """Writes manifests and manifest lists of one table, under names that the caller chooses.
 
-    `schema_id` is the id of the newest schema. Nothing is removed when writing fails: who made the names
-    removes what carries them.
+    `schema_id` is the id of the newest schema. If writing fails, nothing is removed: the owner of the names
+    removes the files that have them.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class ManifestWriter:
         self._target_size = options.value(MANIFEST_TARGET_SIZE)
 
     def write(self, entries: Iterable[ManifestEntry], names: NameSource) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries, in order, into as many manifests as `manifest.target-file-size` asks for; none
-        for no entries. Like Java's, a manifest ends at the first thousand of entries at which the target
-        size is reached; entries are held a thousand at a time. Raises `StorageError`."""
+        """Writes the entries, in order, into as many manifests as `manifest.target-file-size` requires; none
+        if there are no entries. As in Java, a manifest ends after a multiple of 1000 entries, at the first at
+        which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
         left = iter(entries)
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
@@ -166,7 +166,7 @@ class ManifestWriter:
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
-        """Writes a manifest list, also of no manifests; returns its size in bytes. Raises `StorageError`."""
+        """Writes a manifest list, which may be empty; returns its size in bytes. Raises `StorageError`."""
         data = encode_manifest_list(metas, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
         return len(data)
@@ -196,7 +196,8 @@ class ManifestWriter:
 
 
 class _Tally:
-    """What a manifest list says of a manifest, gathered while its entries pass (format.md §4.2)."""
+    """What a manifest list records about a manifest, collected while its entries are written (format.md
+    §4.2)."""
 
     def __init__(self, partition_types: Sequence[DataType]) -> None:
         self.added = 0

@@ -1,4 +1,5 @@
-"""Where the files of commit messages lie, and removing them, for those who own them (the ownership law)."""
+"""The paths of the files in commit messages, and removing these files, for their owners (the ownership
+law)."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """The paths, relative to the table, of all files that the messages would add: data files with what lies
-    beside them, changelog and index files.
+    """The paths, relative to the table, of all files that the messages would add: data files with the files
+    beside them, changelog files and index files.
 
-    A compaction can move a file to another level under its name; such a file is part of the table, and not
-    among them (semantics.md §2.8). Files outside of the table are not either.
+    A compaction can move a file to another level under the same name. Such a file is already part of the
+    table, so it is left out (semantics.md §2.8). Files outside the table are left out, too.
     """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
@@ -33,7 +34,7 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
 
 
 def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """As `data_files`, without what a compaction made."""
+    """Like `data_files`, without the results of compactions."""
     return tuple(
         path
         for message in messages
@@ -59,7 +60,8 @@ def _paths(
 
 
 def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
-    """Deletes the files, going on after a failure; returns how many could be asked for."""
+    """Deletes the files and continues after a failure. Returns the number of delete requests that
+    succeeded."""
     removed = 0
     for path in paths:
         try:

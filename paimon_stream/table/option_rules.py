@@ -1,7 +1,8 @@
-"""Options that no table can have, and options that no single writer can change. Pure: no storage is touched.
+"""Options that no table can have, and options that a single writer cannot change. This module touches no
+storage.
 
-Paimon checks most of these when a table is created and the rest when it is first written; here all are
-refused at creation, before a table exists that nobody can write (format.md §9).
+Paimon checks most of these when a table is created and the rest when it is first written. Here all are
+checked at creation, so that no table comes to exist that nobody can write (format.md §9).
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ IMMUTABLE: Final = frozenset(
         "data-file.path-directory", "force-lookup", "index-file-in-data-file-dir", "merge-engine",
         "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group",
         "partition", "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
-        # And these say where rows are looked for, or what the table is.
+        # These define where rows are looked for, or what the table is.
         "bucket", "branch", "deletion-vectors.enabled", "partition.default-name", "partition.legacy-name",
         "type",
     }
 )  # fmt: skip
-"""Options that hold for all writers of a table, so that none may override them."""
+"""Options that apply to all writers of a table, so no single writer may override them."""
 
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
 
-# Options that are other engines' business, and are declared nowhere else: how their text must look.
+# Options that only other engines use and that are declared nowhere else: how their text is checked.
 _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     "file.format": one_of("parquet", "orc", "avro"),
     **dict.fromkeys(
@@ -76,8 +77,8 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def check_possible(schema: TableSchema, options: Options) -> None:
-    """Raises `InvalidOption` for options that Paimon could not work with: of no known value, naming columns
-    that are not there, or contradicting the keys or each other."""
+    """Raises `InvalidOption` for options that Paimon could not work with: unknown values, names of columns
+    that do not exist, contradictions with the keys or with each other."""
     for key, parse in _PASSED_ON.items():
         if key in options:
             _parse(key, options[key], parse)
@@ -101,7 +102,7 @@ def _check_stats_modes(options: Options) -> None:
                 parse_mode(text)
             except InvalidOption:
                 raise InvalidOption(
-                    f"Option {key!r} is {text!r}: that is no statistics mode. Use none, counts, full or "
+                    f"Option {key!r} is {text!r}: that is not a statistics mode. Use none, counts, full or "
                     "truncate(n) with n of 1 or more.",
                     option=key,
                     value=text,
@@ -109,7 +110,7 @@ def _check_stats_modes(options: Options) -> None:
 
 
 def _check_columns(schema: TableSchema, options: Options) -> None:
-    """Options that name columns name some that are there. Keys have lost their case, values have not."""
+    """Checks that options name columns that exist. Keys of options have lost their case, values have not."""
     lowered = {name.lower() for name in schema.field_names}
     for key, text in options.items():
         parts = key.split(".")
@@ -126,8 +127,8 @@ def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
     missing = [name for name in named if name not in known]
     if missing:
         raise InvalidOption(
-            f"Option {key!r} names {', '.join(map(repr, missing))}, which is no column. Correct the name, or "
-            "leave the option out.",
+            f"Option {key!r} names {', '.join(map(repr, missing))}, which is not a column. Correct the name, "
+            "or leave the option out.",
             option=key,
             columns=tuple(missing),
         )
@@ -145,7 +146,7 @@ def _check_retention(options: Options) -> None:
 
 
 def _check_kind(schema: TableSchema, options: Options) -> None:
-    """Rules between options and keys."""
+    """Checks the rules between options and keys."""
     producer, tracked = options.value(CHANGELOG_PRODUCER), options.value(ROW_TRACKING)
     keyed, first_row = bool(schema.primary_keys), options.value(MERGE_ENGINE) == "first-row"
     for option, wrong, why in (
@@ -153,9 +154,9 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
         (
             CHANGELOG_PRODUCER,
             first_row and producer not in ("none", "lookup"),
-            "does not go with the merge engine first-row",
+            "does not work with the merge engine first-row",
         ),
-        (SEQUENCE_FIELD, first_row and options.is_set(SEQUENCE_FIELD), "does not go with first-row"),
+        (SEQUENCE_FIELD, first_row and options.is_set(SEQUENCE_FIELD), "does not work with first-row"),
         (
             PARTITION_EXPIRATION_TIME,
             options.is_set(PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
@@ -166,7 +167,7 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
             options.value(DATA_EVOLUTION) and not tracked,
             "needs row-tracking.enabled",
         ),
-        (ROW_TRACKING, tracked and keyed, "does not go with a primary key"),
+        (ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
     ):
         if wrong:
             key = option.key
@@ -178,8 +179,8 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` where one writer would change an option that holds for all of them: its rows
-    would be where no other writer or reader looks for them. `table` is for the message."""
+    """Raises `InvalidOption` if one writer would change an option that applies to all of them. Its rows would
+    be where no other writer or reader looks for them. `table` is for the message."""
     own, given = Options(stored), Options(overrides)
     for key in sorted(IMMUTABLE & set(given)):
         text, in_force = given[key], own.get(key, _DEFAULTS.get(key))

@@ -1,6 +1,6 @@
-"""Which partitions are meant: all of them, some by their rows, or all that fit one of several specs.
+"""Chooses partitions: all of them, some by their rows, or all that match one of several specs.
 
-Invariant: `holds` decides; `may_be_in` and `may_be_in_block` only say where nothing needs to be looked for,
+Invariant: `holds` decides. `may_be_in` and `may_be_in_block` only rule out places where nothing can be found,
 and are True in doubt.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["PartitionFilter"]
 
 
 class PartitionFilter:
-    """A choice of partitions, given as serialized rows. `types` are those of the partition columns."""
+    """A choice of partitions, given as serialized rows. `types` are the types of the partition columns."""
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
 
@@ -30,7 +30,7 @@ class PartitionFilter:
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
         """All partitions, unless `rows` or `specs` choose some. A table without partition columns has one
-        partition, which is always meant."""
+        partition, which is always chosen."""
         self._types = tuple(types)
         whole = [None if spec.row is None else spec.row for spec in specs or ()]
         if rows is None and specs and None not in whole:
@@ -43,11 +43,11 @@ class PartitionFilter:
 
     @property
     def is_everything(self) -> bool:
-        """Whether all partitions are meant, those to come too."""
+        """Whether all partitions are chosen, including future ones."""
         return self._rows is None and self._specs is None
 
     def holds(self, partition: bytes) -> bool:
-        """Whether that partition is meant."""
+        """Whether this partition is chosen."""
         if self._rows is not None:
             return partition in self._rows
         if self._specs is None:
@@ -59,7 +59,7 @@ class PartitionFilter:
         return found
 
     def may_be_in(self, stats: SimpleStats) -> bool:
-        """Whether a manifest with these partition statistics can have entries of a partition meant."""
+        """Whether a manifest with these partition statistics can have entries of a chosen partition."""
         if self.is_everything:
             return True
         bounds = partition_bounds(self._types, stats)
@@ -70,5 +70,5 @@ class PartitionFilter:
         return any(all(map(may_hold, self._types, bounds, row)) for row in self._values)
 
     def may_be_in_block(self, plain: bytes) -> bool:
-        """Whether uncompressed records, with partitions as plain rows in them, can have one that is meant."""
+        """Whether uncompressed records, which hold partitions as plain rows, can include a chosen one."""
         return self._rows is None or any(row in plain for row in self._rows)

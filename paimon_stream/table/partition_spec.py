@@ -1,4 +1,5 @@
-"""Partitions as people name them, `{"dt": "2024-02-29"}` or a folder's path, as values of a partition row."""
+"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a partition
+row."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class _Anything(Enum):
 
 
 class PartitionSpec:
-    """Values of some of the partition columns, in internal form, and which partition rows have them."""
+    """Values for some of the partition columns, in internal form. A partition row matches if it has them."""
 
     __slots__ = ("_default_name", "_names", "_positions", "_types")
 
@@ -49,7 +50,7 @@ class PartitionSpec:
 
     @property
     def row(self) -> bytes | None:
-        """The serialized partition row, where there is only one that is meant."""
+        """The serialized partition row if exactly one row matches, else None."""
         values = self._positions.values()
         if len(values) < len(self._types) or _Anything.IN_DEFAULT_FOLDER in values:
             return None
@@ -57,7 +58,7 @@ class PartitionSpec:
 
     @property
     def scalars(self) -> dict[str, pa.Scalar]:
-        """The columns that have one value, with it as Arrow has it."""
+        """The columns with exactly one value, each with its value as an Arrow scalar."""
         return {
             self._names[i]: _scalar(self._types[i], value)
             for i, value in self._positions.items()
@@ -65,11 +66,11 @@ class PartitionSpec:
         }
 
     def matches(self, values: Sequence[Any]) -> bool:
-        """Whether a partition with these values (in partition key order) is one of those meant."""
+        """Whether a partition with these values (in partition key order) matches."""
         return all(self._same(i, values[i], wanted) for i, wanted in self._positions.items())
 
     def may_be_within(self, bounds: Sequence[ColumnStats]) -> bool:
-        """Whether one of those meant can be among partitions whose columns have these statistics."""
+        """Whether partitions whose columns have these statistics can include one that matches."""
         return all(
             wanted is _Anything.IN_DEFAULT_FOLDER or may_hold(self._types[i], bounds[i], wanted)
             for i, wanted in self._positions.items()
@@ -98,15 +99,15 @@ def _scalar(type_: DataType, value: Any) -> pa.Scalar:
 def parse_partition(
     fields: Sequence[DataField], given: Mapping[str, Any] | str, default_name: str, *, table: str
 ) -> PartitionSpec:
-    """The partitions meant by `{"dt": value, …}` or by a path such as `dt=19782/region=x`.
+    """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
 
-    A value is what Python has for the column's type, or text as it stands in a folder's name: a DATE is
-    `date(2024, 2, 29)`, `"2024-02-29"` or `"19782"`, times are milliseconds or ISO text (format.md §1.4).
-    None is NULL. `default_name` (`partition.default-name`) in a path means its folder, which NULL shares with
-    empty and blank strings; as a value it is NULL, but for strings, which mean themselves. Columns left out
-    may have any value. `table` is the location, for messages.
+    A value is Python's for the column's type, or text as in a folder's name: a DATE is `date(2024, 2, 29)`,
+    `"2024-02-29"` or `"19782"`; times are milliseconds or ISO text (format.md §1.4). None is NULL. In a path,
+    `default_name` (`partition.default-name`) means its folder, which NULL shares with empty and blank
+    strings. As a value, `default_name` is NULL, except in string columns, where it means itself. Columns that
+    are left out may have any value. `table` is the location, for messages.
 
-    Raises `IncompatibleSchema` for a name that is no partition column, `InvalidData` for a value that does
+    Raises `IncompatibleSchema` for a name that is not a partition column, `InvalidData` for a value that does
     not fit its column.
     """
     if not isinstance(given, str | Mapping):
@@ -154,8 +155,8 @@ def _value(one: DataField, given: Any, default_name: str, table: str) -> Any:
         made = None
     if made is None or not _in_range(one.type, made):
         raise InvalidData(
-            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. Give "
-            "a value of that type, or the text that stands in the partition's folder name.",
+            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not such a value. "
+            "Give a value of that type, or the text from the partition's folder name.",
             column=one.name,
             value=given,
             table=table,
@@ -169,7 +170,7 @@ def _in_range(type_: DataType, made: Any) -> bool:
 
 
 def _typed_value(type_: DataType, given: Any) -> Any:
-    """None for a value of another type."""
+    """The value in internal form; None for a value of another type."""
     if isinstance(given, np.generic) and not isinstance(given, np.datetime64):
         given = given.item()
     match type_.root, given:
@@ -199,7 +200,7 @@ def _typed_value(type_: DataType, given: Any) -> Any:
 
 
 def _text_value(type_: DataType, text: str) -> Any:
-    """None, or `ValueError`, for text of another type."""
+    """The value in internal form; None or `ValueError` for text of another type."""
     parse = _PARSERS.get(type_.root)
     return None if parse is None else parse(type_, text)
 

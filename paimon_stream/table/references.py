@@ -1,18 +1,18 @@
-"""Who refers to a file of a table: the one answer, for everything that deletes or must not.
+"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks
+here.
 
-What refers to files: the journals of streams (files that wait to be committed, or to be removed), and the
-*roots*, that is the snapshots, tags and long-lived changelogs of the table and of all its branches.
+Files are referred to by the journals of streams (files that wait to be committed or removed) and by the
+*roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
 
 Invariants:
 
-- Journals are read before roots. A journal entry goes only after its batch was published, so what is no
-  longer in a journal is in a root that is read after it.
-- Roots are listed again until a listing shows none that has not been read whole, and none vanished in
-  between. So what expires, is rolled back, tagged or committed meanwhile does not slip through.
-- Whatever cannot be read raises: then nothing is known to be unused. Only what is missing because its root
-  itself has gone meanwhile is passed over.
-- Names are kept as 64-bit hashes, eight bytes each. Two names with one hash make a file look used that is
-  not, never the reverse.
+- Journals are read before roots. A journal entry disappears only after its batch was published, so a file
+that is no longer in a journal is in a root that is read later. - Roots are listed again until a listing has
+only roots that were read completely and none vanished in between. So nothing is missed that is expired,
+rolled back, tagged or committed in the meantime. - Anything that cannot be read raises, because then no file
+is known to be unused. The only exception is a file that is missing because its root itself has vanished in
+the meantime. - Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an
+unused file look used, never the reverse.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _PARSE_WAIT_SECONDS: Final = 0.2
 
 
 def name_hash(name: str) -> int:
-    """The hash of a file's bare name, valid in this process only."""
+    """The hash of a file's bare name. It is valid only in this process."""
     return hash(name.encode("utf-8", "surrogatepass"))
 
 
 class NameSet:
-    """A set of names that only grows, eight bytes each."""
+    """A set of names that only grows. Each name takes eight bytes."""
 
     def __init__(self, hashes: npt.NDArray[np.int64] | None = None) -> None:
         self._sorted = np.empty(0, dtype=np.int64) if hashes is None else hashes
@@ -102,14 +102,14 @@ class NameSet:
 
 
 def branches(storage: Storage) -> list[str]:
-    """The folders below which snapshots lie: the table's own (`""`), and `branch/branch-<name>/` of each."""
+    """The folders that have snapshots: the table's own (`""`), and `branch/branch-<name>/` of each branch."""
     names = storage.list_folders(BRANCH_FOLDER)
     return ["", *(f"{BRANCH_FOLDER}/{name}/" for name in names if name.startswith(_BRANCH_PREFIX))]
 
 
 class Root(NamedTuple):
-    """A file that says what a state of the table consists of. `folder` says what it is: `tag`, `snapshot` or
-    `changelog`; `branch` is one of `branches`."""
+    """A file that defines a state of the table. `folder` is its kind: `tag`, `snapshot` or `changelog`;
+    `branch` is one of `branches`."""
 
     branch: str
     folder: str
@@ -135,9 +135,8 @@ def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
 
 
 def journalled_names(storage: Storage) -> Iterator[str]:
-    """The names of all data, changelog and index files, extra files too, that a journal notes, those too
-    that its batch takes away or an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`,
-    `StorageError`."""
+    """The names of all data, changelog, index and extra files in journals, including files that a batch takes
+    away or that an earlier attempt gave up. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     for entry in _journal_entries(storage):
         yield from _noted(entry)
 
@@ -169,9 +168,9 @@ def _of_message(message: CommitMessage) -> Iterator[str]:
 
 
 def names_in_use(table: Table, storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """Those of the names that something refers to. Reads every manifest of the table once; for rare use.
+    """The given names that something refers to. Reads every manifest of the table once, so use it rarely.
 
-    Raises as `References.read`: then nothing is known to be unused.
+    Raises what `References.read` raises; then no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(table, storage, runtime, Mentions(wanted)).read())
@@ -186,8 +185,8 @@ def _silent(what: str, done: int, total: int | None) -> None:
 class References:
     """The names in use in one table, read once by `read`.
 
-    `mentions` knows which data file names are in question. `protected` are the uuids of metadata that
-    journalled attempts may still publish.
+    `mentions` finds the data file names in question. `protected` has the uuids of metadata that journalled
+    attempts may still publish.
     """
 
     table: Table
@@ -206,7 +205,7 @@ class References:
         """The hashes of all names in use, sorted.
 
         Raises `CorruptMetadata`, `UnknownVersion`, `StorageError` for what cannot be read, and
-        `CommitContended` where roots come and go faster than they can be read.
+        `CommitContended` if roots come and go faster than they can be read.
         """
         self._read_journals()
         known: set[FileStat] = set()
@@ -251,7 +250,7 @@ class References:
             )
 
     def _read_root(self, root: Root) -> bool:
-        """Takes down what the root refers to; False if it went meanwhile."""
+        """Records what the root refers to; False if the root has vanished in the meantime."""
         snapshot = self._decoded(root.stat)
         if snapshot is None:
             return False
@@ -264,7 +263,7 @@ class References:
         return True
 
     def _decoded(self, root: FileStat) -> Snapshot | None:
-        """The root's content, read again for a while if it is half written."""
+        """The root's content. A half-written file is read again for a while."""
         path = f"{self.storage.location}/{root.path}"
         for attempt in range(_PARSE_ATTEMPTS):
             try:
@@ -278,7 +277,8 @@ class References:
         raise AssertionError("unreachable")
 
     def _read_snapshot(self, snapshot: Snapshot, *, whole: bool) -> None:
-        """`whole`: all of its lists must be there. A long-lived changelog keeps only those it needs."""
+        """Records what a snapshot refers to. With `whole`, all of its lists must exist; a long-lived
+        changelog keeps only the lists that it needs."""
         store = ManifestStore(self.storage, self.table.options, self.runtime)
         lists = (
             (snapshot.base_manifest_list, snapshot.base_manifest_list_size),

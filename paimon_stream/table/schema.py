@@ -1,4 +1,4 @@
-"""The schemas of a table: reading them, and creating new ones; the first one creates the table."""
+"""The schemas of a table: reading them and creating new ones. The first one creates the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 def no_such_table(storage: Storage) -> NotFound:
-    """The error of a location that holds no table, with what to do about it. Raises `StorageError`."""
+    """The error for a location without a table, including what to do. Raises `StorageError`."""
     location, below = storage.location, tuple(_tables_below(storage))
     if below:
         found = ", ".join(f"{location}/{one}" for one in below[:_SHOWN])
@@ -54,24 +54,24 @@ def _tables_below(storage: Storage) -> Iterator[str]:
 
 
 class SchemaStore:
-    """The schema files of one table. Nothing is cached: the newest schema is the one listed now."""
+    """The schema files of one table. Nothing is cached: the newest schema is found by a new listing."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def latest_id(self) -> int | None:
-        """The largest schema id, None where there is no table (format.md §2: there is no hint)."""
+        """The largest schema id, None if there is no table (format.md §2: there is no hint)."""
         return max(self.ids(), default=None)
 
     def ids(self) -> list[int]:
-        """The ids of all schemas, ascending; [] where there is no table."""
+        """The ids of all schemas, ascending; [] if there is no table."""
         names = (stat.name for stat in self._storage.list_files(SCHEMA_FOLDER, _PREFIX))
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest(self) -> TableSchema:
         """The newest schema.
 
-        Raises `NotFound` where there is no table, `CorruptMetadata`, `UnknownVersion`.
+        Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`.
         """
         newest = self.latest_id()
         if newest is None:
@@ -79,7 +79,7 @@ class SchemaStore:
         return self.get(newest)
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema of that id.
+        """The schema with that id.
 
         Raises `CorruptMetadata` if it is missing or broken, `UnknownVersion`, `UnsupportedFeature` for types
         that cannot even be read. All name the file.
@@ -99,7 +99,7 @@ class SchemaStore:
         return schema
 
     def create(self, schema: TableSchema) -> bool:
-        """Creates the schema's file atomically (schema 0 is the table itself); False if somebody else has.
+        """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists.
 
         Raises `StorageError`.
         """
@@ -107,9 +107,9 @@ class SchemaStore:
         return result is PutResult.CREATED
 
     def first_digest(self) -> str:
-        """The SHA-256 of schema 0's bytes, in hex: another one means another table (exactly-once.md §5).
+        """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5).
 
-        Raises `NotFound` where there is no table, `CorruptMetadata` where only schema 0 is missing.
+        Raises `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing.
         """
         try:
             return hashlib.sha256(self._storage.read(schema_path(0))).hexdigest()

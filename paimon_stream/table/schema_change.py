@@ -1,7 +1,7 @@
-"""New schemas of a table that exists: published atomically, merged again after a lost race.
+"""New schemas of an existing table. They are published atomically, and merged again after a lost race.
 
-A schema is published before the rows that need it. One that no rows follow (the batch failed, the process
-was killed) is harmless: it only adds, and who comes next finds nothing left to change.
+A schema is published before the rows that need it. If no rows follow (the batch failed, the process was
+killed), it is harmless: it only adds columns, and the next attempt finds nothing left to change.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from paimon_stream.table.table import Table, check_table_kind, table_of
 __all__ = ["Merge", "evolve"]
 
 Merge = Callable[[TableSchema], TableSchema]
-"""From the newest schema to the wanted one, which has the next id; the same object where nothing is new."""
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is
+new."""
 
 _ATTEMPTS: Final = 20
 
 
 def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table with the schema that `merge` makes of its newest one, published as the next schema file.
+    """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
-    Costs nothing where nothing is new. Another writer who publishes a schema first is merged upon.
-    `overrides` are the options of this writer, as for `load_table`. Raises what `merge` raises,
-    `UnsupportedFeature` where the new columns could not be written (nothing is published then),
+    It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
+    one. `overrides` are the options of this writer, as for `load_table`. Raises what `merge` raises,
+    `UnsupportedFeature` if the new columns could not be written (nothing is published then),
     `CommitContended`, `StorageError`.
     """
     schemas = SchemaStore(table.storage)
@@ -42,11 +43,11 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
                 return wanted
         except Unavailable:
             if schemas.latest_id() == table.schema.id:
-                raise  # it has not happened, and may yet: the next attempt at the batch will see
+                raise  # the schema was not created, but still may be: the next attempt at the batch will see
         table = table_of(table.storage, schemas.latest(), overrides)
     raise CommitContended(
-        f"{table.location}: others changed the schema {_ATTEMPTS} times while it was to be merged with the "
-        "columns of the rows. Nothing was written. Try again when they are done.",
+        f"{table.location}: others changed the schema {_ATTEMPTS} times while the columns of the rows were "
+        "being merged into it. Nothing was written. Try again when they are done.",
         table=table.location,
         attempts=_ATTEMPTS,
     )

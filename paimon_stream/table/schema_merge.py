@@ -1,10 +1,10 @@
-"""The columns of rows to be written, merged into those of the table. Pure: no storage is touched.
+"""Merges the columns of rows to be written into the columns of the table. This module touches no storage.
 
-Columns and members of ROWs are matched by name. What the table lacks is appended, nullable and with fresh
-ids; a type becomes the wider one where no value can change by it. The result, ids included, is what Java's
-`SchemaMergingUtils` makes of the same columns; where Java would round, cut or move values (BIGINT to FLOAT,
+Columns and members of ROWs are matched by name. Columns that the table lacks are appended, nullable and with
+fresh ids. A type is widened if no value can change by it. The result, including the ids, is what Java's
+`SchemaMergingUtils` makes of the same columns. Where Java would round, cut or move values (BIGINT to FLOAT,
 INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could not read its own result (TIME, keys of a MAP, MULTISET),
-this refuses. Nothing is ever dropped, narrowed or made NOT NULL.
+the merge is refused. Nothing is ever dropped, narrowed or made NOT NULL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT_IN: Final = {
     TypeRoot.FLOAT: {TypeRoot.TINYINT, TypeRoot.SMALLINT},
     TypeRoot.DOUBLE: {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.FLOAT},
 }
-# Kinds whose values stay what they are in a longer or finer type, by the kind of that type.
+# The kinds whose values do not change in a longer or finer type, by the kind of that type.
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},
     TypeRoot.VARBINARY: {TypeRoot.BINARY, TypeRoot.VARBINARY},
@@ -39,9 +39,9 @@ _GROWING: Final = {
 
 
 def wider(old: DataType, new: DataType) -> DataType | None:
-    """The type that holds the values of both, nullable as `old`; None where `new` is not a wider `old`.
+    """The type that holds the values of both, as nullable as `old`; None if `new` is not wider than `old`.
 
-    For types that are not nested. A type is no wider than itself.
+    For types that are not nested. A type is not wider than itself.
     """
     made = new.with_nullable(old.nullable)
     return made if made != old and _is_wider(old, new) else None
@@ -60,7 +60,7 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 
 
 def fixed_columns(schema: TableSchema) -> dict[str, str]:
-    """The columns whose type cannot change, and what they are for: rows are looked for or ordered by them."""
+    """The columns whose type cannot change, and their use: rows are found or ordered by them."""
     kinds = (
         (schema.options.get(ROWKIND_FIELD.key, ""), "the row kind"),
         (schema.options.get(SEQUENCE_FIELD.key, ""), "a sequence field"),
@@ -74,19 +74,18 @@ def fixed_columns(schema: TableSchema) -> dict[str, str]:
 def merge_columns(
     schema: TableSchema, columns: Sequence[DataField], mode: Mode, *, location: str, time_millis: int = 0
 ) -> TableSchema:
-    """The schema, with the next id, that has these columns, too; `schema` itself where nothing is new.
+    """The schema with the next id that also has these columns; `schema` itself if nothing is new.
 
-    `add` adds columns and members, `widen` widens types as well. `time_millis` is the time of the new
-    schema, epoch milliseconds. Ids of `columns` do not matter. Raises `IncompatibleSchema`, with all
-    reasons in one message: a type that is no wider one, a key of another type, a name that no column may
-    have.
+    `add` adds columns and members; `widen` also widens types. `time_millis` is the time of the new schema in
+    epoch milliseconds. Ids of `columns` do not matter. Raises `IncompatibleSchema`, with all reasons in one
+    message: a type that is not wider, a key of another type, a name that no column may have.
     """
     merger = _Merger(mode=mode, highest=schema.highest_field_id, fixed=fixed_columns(schema))
     fields = merger.merged(schema.fields, columns, "")
     if merger.problems:
         raise IncompatibleSchema(
             f"{location}: the columns of the rows cannot be merged into the table's: "
-            f"{'; '.join(merger.problems.values())}. Nothing was written and the schema is as it was. Cast, "
+            f"{'; '.join(merger.problems.values())}. Nothing was written and the schema is unchanged. Cast, "
             "rename or drop these columns, or alter the table first.",
             table=location,
             column=next(iter(merger.problems)),
@@ -101,7 +100,7 @@ def merge_columns(
 
 @dataclass(slots=True, kw_only=True)
 class _Merger:
-    """One merge: the ids given out so far, and what is wrong, by path of column."""
+    """One merge: the highest id given out so far, and the problems by path of column."""
 
     mode: Mode
     highest: int
@@ -111,7 +110,7 @@ class _Merger:
     def merged(
         self, old: Sequence[DataField], new: Sequence[DataField], inside: str
     ) -> tuple[DataField, ...]:
-        """The old columns with what the new ones ask of them, then those that are not there yet."""
+        """The old columns, changed as the new ones require, then the new columns that do not exist yet."""
         asked: dict[str, DataField] = {}
         for one in new:
             if one.name in asked:
@@ -128,7 +127,7 @@ class _Merger:
         why = None if inside else why_no_name(one.name)
         if why is not None:
             self._refuse(inside + one.name, why)
-        # Java numbers what is inside of a new column before the column, as it does for members of a ROW.
+        # Java numbers what is inside a new column before the column itself, as it does for members of a ROW.
         wrapped = DataField(id=0, name="", type=DataType(root=TypeRoot.ROW, fields=(one,)))
         (made,), self.highest = reassign_ids((wrapped,), self.highest)
         (added,) = made.type.fields
@@ -148,7 +147,7 @@ class _Merger:
         return replace(old, key=key, element=element, fields=fields)
 
     def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
-        """For what no reader can convert: the key of a MAP, the element of a MULTISET."""
+        """Merges what no reader can convert: the key of a MAP, the element of a MULTISET."""
         if self._type(old, new, path) != old:
             self._refuse(
                 path,
@@ -161,7 +160,7 @@ class _Merger:
             return old
         made = None if old.is_nested or new.is_nested else wider(old, new)
         if made is None:
-            self._refuse(path, f"is {old} in the table and {new} in the rows, which is no wider type of it")
+            self._refuse(path, f"is {old} in the table and {new} in the rows, which is not a wider type")
         elif path in self.fixed:
             self._refuse(
                 path,

@@ -1,9 +1,9 @@
 """The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
 
-Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md: a hint saves a listing only
-where it is proven to name the newest snapshot, and is never moved backwards nor to a missing snapshot. That
-its snapshot exists and the next one does not proves nothing: a writer that was paused may have created an
-expired snapshot again and have pointed LATEST to it.
+Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a listing only
+if it is proven to name the newest snapshot, and it is never moved backwards or to a missing snapshot. It
+proves nothing that its snapshot exists and the next one does not: a paused writer may have created an expired
+snapshot again and pointed LATEST to it.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _PARSE_WAIT_SECONDS: Final = 0.2
 _LATEST_ATTEMPTS: Final = 10
 _HINT_ATTEMPTS: Final = 5
 _LISTED_EVERY: Final = 256
-"""After so many hints that were believed in a row, the snapshots are listed all the same."""
+"""After this many trusted hints in a row, the snapshots are listed anyway."""
 _SAMPLES: Final = 8
 _REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The snapshots after one id up to another, ascending. `complete` says that none of them is missing;
-    otherwise `snapshots` are those above the newest gap."""
+    """The snapshots after one id up to another, ascending. `complete` means that none of them is missing;
+    otherwise `snapshots` has those above the newest gap."""
 
     snapshots: tuple[Snapshot, ...]
     complete: bool
 
 
 class SnapshotStore:
-    """The snapshot files of one table. A file is read whenever it is asked for; one that holds the very bytes
-    of the last is not parsed again. What it remembers of the newest snapshot proves later hints."""
+    """The snapshot files of one table. A file is read whenever it is requested, but parsed again only if its
+    bytes differ from the last ones. What the store remembers of the newest snapshot proves later hints."""
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self._storage = storage
@@ -60,9 +60,9 @@ class SnapshotStore:
         self._newest: Snapshot | None = None
         self._believed = 0
         self._reported: int | None = None
-        self._line: range | None = None  # without a gap, as it was last listed
+        self._line: range | None = None  # the ids without a gap, as of the last listing
         self._surveyed: range | None = None
-        self._known: dict[int, str] = {}  # of snapshots that were part of the table's line: the nonces
+        self._known: dict[int, str] = {}  # nonces by id, of snapshots that were part of the table's line
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -72,27 +72,27 @@ class SnapshotStore:
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest_id(self) -> int | None:
-        """The id of the newest snapshot, None in an empty table. Raises as `latest`."""
+        """The id of the newest snapshot, None in an empty table. Raises what `latest` raises."""
         newest = self.latest()
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table: the one that LATEST names where that is proven, else
-        the one with the highest id in a listing. The first call lists, and so does every 256th.
+        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven,
+        else the one with the highest id in a listing. The first call lists, and so does every 256th.
 
         Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
         return self._hinted() or self._listed()
 
     def note(self, snapshot: Snapshot) -> None:
-        """Notes a snapshot that is part of the table for certain: while it stands, it proves later hints."""
+        """Records a snapshot that is certainly part of the table. While it exists, it proves later hints."""
         if self._newest is None or snapshot.id > self._newest.id:
             self._newest = snapshot
         self._remember(snapshot)
 
     def survey(self) -> None:
-        """Reads a few snapshots of the line that `latest` has listed last, evenly spaced, once for each
-        listing: they prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
+        """Reads a few evenly spaced snapshots of the line that `latest` listed last, once per listing. They
+        can prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
         line = self._line
         if line is None or line is self._surveyed:
             return
@@ -106,12 +106,13 @@ class SnapshotStore:
         self._surveyed = line
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots with these ids prove that a snapshot above them, which is gone, was rolled
-        back. `left` is listed after that one was seen missing.
+        """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
+        `left` is listed after that snapshot was found missing.
 
-        Expiry removes the oldest snapshot first: what was part of the table's line and still stands would
-        have expired before. It is known by its nonce, from when it was read or from a tag. An id alone
-        proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
+        Expiry removes the oldest snapshot first, so a snapshot of the table's line that still exists would
+        have expired before the missing one. It is identified by its nonce, known from an earlier read or from
+        a tag. An id alone proves nothing: a paused writer may have created it again. Raises `FormatError`,
+        `StorageError`.
         """
         present = set(left)
         return any(self._stands(one, nonce) for one, nonce in self._known.items() if one in present) or any(
@@ -119,10 +120,10 @@ class SnapshotStore:
         )
 
     def _hinted(self) -> Snapshot | None:
-        """The snapshot that LATEST names, if it is proven to be the newest; None where a listing must tell.
+        """The snapshot that LATEST names if it is proven to be the newest; None if a listing must decide.
 
         The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of
-        the table still stands, every later one stands too, and a missing id among them has none above it.
+        the table exists, all later ones exist, too, and above a missing id there are none.
         """
         known = self._newest
         if known is None or self._believed >= _LISTED_EVERY:
@@ -145,7 +146,7 @@ class SnapshotStore:
         for _ in range(_LATEST_ATTEMPTS):
             ids = self.ids()
             newest = self.find(ids[-1]) if ids else None
-            if newest is not None or not ids:  # else it was expired or rolled back since the listing
+            if newest is not None or not ids:  # else it has expired or was rolled back since the listing
                 self._newest, self._believed = newest, 0
                 self._line = _unbroken(ids) if ids else None
                 if newest is not None:
@@ -154,12 +155,12 @@ class SnapshotStore:
                 return newest
         raise CorruptMetadata(
             f"{self._full(SNAPSHOT_FOLDER)} lists {snapshot_path(ids[-1])}, but it cannot be read: the "
-            "storage's listing and its files disagree. Look whether something keeps deleting snapshots.",
+            "storage's listing and its files disagree. Check whether something keeps deleting snapshots.",
             path=self._full(snapshot_path(ids[-1])),
         )
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
-        """Warns, once, of a LATEST that other engines believe although newer snapshots exist."""
+        """Warns once if LATEST names an old snapshot, because other engines trust it."""
         if hint is None or hint not in ids or hint == ids[-1] or hint + 1 in ids or hint == self._reported:
             return
         self._reported = hint
@@ -183,13 +184,13 @@ class SnapshotStore:
     # -- reading ----------------------------------------------------------------------------------
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """The snapshot of that id. Raises `CorruptMetadata` if it is missing or broken."""
+        """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
         found = self.find(snapshot_id)
         if found is None:
             path = self._full(snapshot_path(snapshot_id))
             raise CorruptMetadata(
-                f"Snapshot {snapshot_id} does not exist ({path}): it has expired, was rolled back, or never "
-                "was. Take one that exists, and keep snapshots longer (snapshot.time-retained) if it was "
+                f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never "
+                "existed. Take one that exists, and keep snapshots longer (snapshot.time-retained) if it was "
                 "needed.",
                 path=path,
                 snapshot=snapshot_id,
@@ -197,10 +198,10 @@ class SnapshotStore:
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot of that id, None if there is no such file.
+        """The snapshot with that id, None if there is no such file.
 
-        A file that does not parse may be half written on a storage that cannot write atomically, so it
-        is read again for 2 seconds, as Java does (semantics.md §2.4). Raises `CorruptMetadata` then,
+        A file that does not parse may be half written on a storage without atomic writes. So it is read again
+        for 2 seconds, as Java does (semantics.md §2.4). Raises `CorruptMetadata` if it still does not parse,
         `UnknownVersion`, `StorageError`.
         """
         path = self._full(snapshot_path(snapshot_id))
@@ -224,12 +225,12 @@ class SnapshotStore:
             return None
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether there is such a file."""
+        """Whether the snapshot's file exists."""
         return self._storage.exists(snapshot_path(snapshot_id))
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
-        """The snapshots from that id, of the newest one or of one that is known to be part of the table,
-        downwards, until the first that is missing."""
+        """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
+        snapshot, or one that is known to be part of the table."""
         for snapshot_id in range(from_id, 0, -1):
             found = self.find(snapshot_id)
             if found is None:
@@ -254,18 +255,18 @@ class SnapshotStore:
     # -- writing ----------------------------------------------------------------------------------
 
     def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
-        """Creates the snapshot's file atomically; `content` is what it encodes to, where that is known.
-        EXISTS: another commit was first, or this very one succeeded before and the answer got lost; comparing
-        the nonce tells. Raises `StorageError`."""
+        """Creates the snapshot's file atomically. `content` is its encoded form, if the caller has it. EXISTS
+        means that another commit was first, or that this one succeeded before and the answer got lost; the
+        nonce shows which. Raises `StorageError`."""
         return self._storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
 
-        Returns whether it did. Whoever is paused between looking and writing writes too late: so it looks
-        once more afterwards, and points to the newest then. Raises `StorageError`; a failure harms nobody.
-        It is not synced: the next snapshot's put syncs the folder, so that a machine that stops leaves a hint
-        one behind at most, or an empty one, and readers see through both (R2.1).
+        Returns whether it did. A writer that is paused between looking and writing writes too late, so this
+        method looks once more afterwards and then points to the newest snapshot. Raises `StorageError`; a
+        failure does no harm. The hint is not synced: the put of the next snapshot syncs the folder. So after
+        a machine stops, the hint is at most one behind, or empty, and readers can handle both (R2.1).
         """
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
@@ -285,7 +286,7 @@ class SnapshotStore:
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
         """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did.
 
-        Only for a snapshot of ours that came to lie outside the table's lineage (exactly-once.md §5).
+        Only for a snapshot of this package that is outside the table's lineage (exactly-once.md §5).
         """
         if self.raw(snapshot_id) != data:
             return False
@@ -295,7 +296,7 @@ class SnapshotStore:
     # -- within -----------------------------------------------------------------------------------
 
     def _hint(self, path: str) -> int | None:
-        """The id in a hint file; None for whatever is wrong with it, for it is only a hint."""
+        """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:
             text = self._storage.read(path).strip()
         except StorageError:
@@ -303,7 +304,7 @@ class SnapshotStore:
         return int(text) if text.isdigit() and len(text) < 20 and int(text) > 0 else None
 
     def _remember(self, snapshot: Snapshot) -> None:
-        """Remembers a snapshot of the table's line; of very many every second one."""
+        """Remembers a snapshot of the table's line. If there are too many, every second one is dropped."""
         self._known[snapshot.id] = snapshot.nonce
         if len(self._known) > _REMEMBERED:
             self._known = {one: self._known[one] for one in sorted(self._known)[::2]}
@@ -330,7 +331,7 @@ class SnapshotStore:
 
 
 def _unbroken(ids: list[int]) -> range:
-    """The run of ids without a gap that ends with the highest."""
+    """The longest run of ids without a gap that ends with the highest."""
     present, lowest = set(ids), ids[-1]
     while lowest - 1 in present:
         lowest -= 1

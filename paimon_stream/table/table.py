@@ -1,4 +1,5 @@
-"""A table as one value: where it is, its schema, the options in force; and which tables can be written."""
+"""A table as one value: its location, its schema, the options in force. Also decides which tables can be
+written."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment: its newest schema then, and its options overridden by those of the writer.
+    """A table at one moment: its newest schema at that time, and its options with the writer's overrides.
 
     Immutable; load it again to see a later schema.
     """
@@ -53,7 +54,7 @@ class Table:
 
     @property
     def location(self) -> str:
-        """The table's folder as the user would write it, without credentials."""
+        """The table's folder, as a user would write it, without credentials."""
         return self.storage.location
 
     @property
@@ -65,7 +66,7 @@ class Table:
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
     """The table at the storage's root, with its newest schema.
 
-    Raises `NotFound` where there is none, `InvalidOption` for overrides of what holds for all writers,
+    Raises `NotFound` if there is none, `InvalidOption` for overrides of options that apply to all writers,
     `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
     return table_of(storage, SchemaStore(storage).latest(), overrides)
@@ -81,8 +82,8 @@ def create_table(
     comment: str = "",
     runtime: Runtime | None = None,
 ) -> Table | None:
-    """Creates a table at the storage's root by creating its first schema atomically; None where there is
-    one already, whatever its schema.
+    """Creates a table at the storage's root by creating its first schema atomically; None if there is already
+    a table, whatever its schema.
 
     Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`.
     """
@@ -102,8 +103,8 @@ def create_table(
 
 
 def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table at the storage's root as of that schema. Raises `InvalidOption` for overrides of what holds
-    for all writers."""
+    """The table at the storage's root with this schema. Raises `InvalidOption` for overrides of options that
+    apply to all writers."""
     check_overrides(storage.location, schema.options, overrides or {})
     options = Options(schema.options, overrides, storage.location)
     return Table(storage=storage, schema=schema, options=options, layout=Layout.of(schema, options))
@@ -111,27 +112,27 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
 
 # -- what can be written --------------------------------------------------------------------------
 
-# Options that, when true, ask for something a commit of this release would silently leave out.
+# Options that, if true, require something that a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
     DELETION_VECTORS: "deletion vectors",
     ROW_TRACKING: "row tracking",
     DATA_EVOLUTION: "data evolution",
 }
 _NOT_BUILT_KEYED: Final = {PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
-# Those of them that, in tables with primary keys, are the compaction's work; `stream/writable.py` says when.
+# The ones that, in tables with primary keys, are the compaction's work; `stream/writable.py` decides when.
 _LEFT_TO_COMPACTION: Final = (DELETION_VECTORS,)
-# Those of them whose commits give each row an id.
+# The ones whose commits give each row an id.
 _MADE_BY_COMMITS: Final = (ROW_TRACKING, DATA_EVOLUTION)
 # Options that move files or history to where this release does not look.
 _ELSEWHERE: Final = {
-    EXTERNAL_PATHS: "keeps its data files outside of the table",
+    EXTERNAL_PATHS: "keeps its data files outside the table",
     BRANCH: "is read and written on a branch",
 }
 
 
 def check_committable(table: Table) -> None:
     """Raises for a table to which messages, whoever prepared them, cannot be committed as its definition
-    demands: `UnsupportedFeature` for its kind, an option or a partition column."""
+    requires: `UnsupportedFeature` for its kind, an option or a partition column."""
     _check_type(table)
     for option in _MADE_BY_COMMITS:
         if table.options.value(option):
@@ -143,10 +144,10 @@ def check_committable(table: Table) -> None:
 
 
 def check_table_kind(table: Table) -> None:
-    """Raises for a table that this release cannot write as its definition demands, before anything is
+    """Raises for a table that this release cannot write as its definition requires, before anything is
     written: `UnsupportedFeature` for its kind, a column or an option, `InvalidOption` for options that
-    contradict the schema (semantics.md §6.1). What merging rows of a key asks for is `stream/writable.py`'s
-    to judge, which asks this first."""
+    contradict the schema (semantics.md §6.1). `stream/writable.py` calls this first and then judges what
+    merging rows of a key requires."""
     with naming(table.location):
         _check_kind(table)
         _check_options(table)
@@ -173,7 +174,7 @@ def _check_kind(table: Table) -> None:
     if not schema.primary_keys or buckets > 0:
         return
     if buckets == POSTPONE:
-        mode = "writes its rows to no bucket at first (postpone), where only a job of Java's finds them"
+        mode = "first writes its rows to no bucket (postpone), where only a job of Java's finds them"
     elif set(schema.partition_keys) <= set(schema.primary_keys):
         mode = "finds the bucket of a key by an index of all keys (dynamic buckets)"
     else:
@@ -203,7 +204,7 @@ def _check_options(table: Table) -> None:
 
 
 def _check_places(table: Table) -> None:
-    """Where data and history lie, and how manifests are written."""
+    """Checks where data and history are, and how manifests are written."""
     for option, what in _ELSEWHERE.items():
         if table.options.differs(option):
             raise _unsupported(table, option, f"{what}, which this release does not support")
@@ -228,7 +229,7 @@ def _unsupported(table: Table, option: Option[Any], what: str) -> UnsupportedFea
 def _check_partition_column(table: Table, one: DataField) -> None:
     problem = None
     if one.type.is_binary:
-        problem = "Paimon names no folder for it"
+        problem = "Paimon has no folder name for it"
     elif one.type.root is TypeRoot.TIMESTAMP_LTZ and not table.options.value(PARTITION_LEGACY_NAME):
         problem = "with partition.legacy-name = false its folder depends on the time zone of each writer"
     if problem:

@@ -134,7 +134,7 @@ def test_a_column_widens_where_asked_to_and_keeps_its_id_and_nullability(old: st
 )
 def test_what_is_no_wider_type_is_refused_with_both_types_and_a_cure(old: str, new: str) -> None:
     error = refused(schema_of(a=old), a=new)
-    assert "no wider type" in error.message and "Cast, rename or drop" in error.message
+    assert "not a wider type" in error.message and "Cast, rename or drop" in error.message
     for text in (old, new):
         assert text.removeprefix("ARRAY<").removesuffix(">") in error.message
     assert error.context["column"].startswith("a")
