@@ -1,1 +1,1 @@
-"""What users hold in their hands."""
+"""What users call: tables, batch writes and the doctor."""

@@ -1,8 +1,8 @@
-"""Batch writes of a table: rows become data files, and those one snapshot, or nothing.
+"""Batch writes: rows become data files, and the files become one snapshot or nothing.
 
-Rows come from Spark, whose executors write, or from Arrow, and are then written here in bounded memory.
-Where a write ends in an error that says nothing was published, its files are removed; where that is not
-known they stay.
+Spark's executors write the rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a
+write ends in an error that says nothing was published, its files are removed. If that is not known, the
+files stay.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def _publish(
     try:
         return commit(batch_commit(table))
     except CommitUnknown:
-        raise  # it may be published: nothing may go
+        raise  # it may be published, so no file may be removed
     except PaimonStreamError:
         remove_files(table.storage, data_files(table.layout, messages))
         raise
 
 
 def batch_commit(table: Table) -> TableCommit:
-    """Commits one batch, under a user of its own."""
+    """Commits one batch, under a new commit user."""
     return TableCommit(table, batch_user(table.options, system().ids), after_commit=AfterCommit())
 
 
@@ -124,8 +124,8 @@ def _frames() -> Any:
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
 ) -> tuple[Table, tuple[CommitMessage, ...], dict[str, str]]:
-    """The table to commit to, its schema grown where rows of Spark may do that, the messages, and their
-    summary as a snapshot tells it."""
+    """The table to commit to, the messages, and their summary as a snapshot's properties. The table's schema
+    has new or wider columns if `merge_schema` allowed the rows of a DataFrame to change it."""
     clock = system().clock
     started = clock.monotonic()
     table, messages = _write_files(table, rows, fixed, numbering)
@@ -182,7 +182,7 @@ def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
 def _with_operation(
     batches: Iterable[pa.RecordBatch], operations: Operations, table: str
 ) -> Iterator[pa.RecordBatch]:
-    """The same, each with the column that says what its rows do."""
+    """The same batches, after a check that each has the column that says what its rows do."""
     for batch in batches:
         operations.only(batch.schema.names.count(operations.column), table)
         yield batch

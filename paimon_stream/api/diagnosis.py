@@ -20,13 +20,13 @@ __all__ = ["Diagnosis", "cure_of", "in_words", "of_checkpoint_kind"]
 class Diagnosis:
     """What a restart of one sink of one query would do.
 
-    `verdict` is `fresh`, `reuse` or `already committed`; the name of the error that the sink would raise; or
-    `unknown` where the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself
-    with no row lost or doubled. `batch` is the one that Spark asks for next, and `replayed` whether it has
-    planned that before. `last_batch`, `last_snapshot` and `last_millis` (epoch) are the newest of this stream
-    that is left in the table, and `last_query_id` the query that wrote it, which is another one where the
-    checkpoint was wiped. `explanation` is for people, `cure` what to do, and each of `notes` is a reason to
-    look before a restart. `known` are the other streams of the table, where this one is not safe.
+    `verdict` is `fresh`, `reuse` or `already committed`; or the name of the error that the sink would raise;
+    or `unknown` if the checkpoint cannot be used or read. `safe` says whether the stream goes on by itself
+    and no row is lost or doubled. `batch` is the batch that Spark asks for next, and `replayed` says whether
+    Spark has planned it before. `last_batch`, `last_snapshot` and `last_millis` (epoch) describe the stream's
+    newest snapshot that is left in the table. `last_query_id` is the query that wrote it: a different query
+    if the checkpoint was wiped. `explanation` is for people, `cure` says what to do, and each of `notes` is a
+    reason to look before a restart. `known` lists the other streams of the table if this one is not safe.
     """
 
     user: str
@@ -75,21 +75,21 @@ def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, 
 
 
 def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
-    """Why no query can be restarted from what stands there, and what to do."""
+    """Why no query can be restarted from what is at that path, and what to do."""
     begins = "Spark would begin a new query there, with batch 0, and read its source from the beginning"
     other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
     match kind:
         case Kind.MISSING:
             return f"There is no checkpoint at {path}. {begins}.", f"{other}."
         case Kind.EMPTY:
-            return f"{path} is empty. {begins}.", f"{other}. A volume may be missing that belongs there."
+            return f"{path} is empty. {begins}.", f"{other}. Perhaps a volume is not mounted there."
         case Kind.OTHER:
             return f"{path} is no checkpoint: it has no file metadata. {begins}.", f"{other}."
         case Kind.NO_METADATA:
             return (
                 f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and "
                 "the sink would not know its earlier batches.",
-                "Restore the file metadata; it holds the query's id, which the table's snapshots name, too.",
+                "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
             )
         case Kind.FILE:
             return (
@@ -99,19 +99,19 @@ def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
         case Kind.DAMAGED:
             return (
                 f"{path} is empty or damaged. Spark cannot start from this checkpoint.",
-                "Restore the file from a copy. Where there is none and it is of the newest batch, remove the "
-                "files of this batch from offsets and commits, so that Spark plans it again. Then ask the "
-                "doctor again.",
+                "Restore the file from a copy. If there is no copy and the file belongs to the newest batch, "
+                "remove the files of this batch from offsets and commits, so that Spark plans it again. Then "
+                "run the doctor again.",
             )
     return (
         f"{path} cannot be read from here, so the next batch of the stream is not known.",
-        "Run the doctor where the checkpoint can be read; or restart: the sink writes nothing in doubt.",
+        "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing.",
     )
 
 
 def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
-    """What to do about what the sink would raise with the checkpoint that was given; `known` is where the
-    table knows the stream's checkpoint to be."""
+    """What to do about the error that the sink would raise with the given checkpoint. `known` is where the
+    stream's checkpoint is, according to the table."""
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
     cures: Final = {

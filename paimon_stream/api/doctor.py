@@ -1,8 +1,8 @@
-"""Is a restart of a stream safe, what would it do, and what to do if not.
+"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
 
-The doctor asks what the sink asks before its first batch (`stream/evidence.py`), with the identity
-and the batch that Spark would come with after a restart, which it reads from the checkpoint. So its answer
-is the sink's, as long as nobody changes the table, the checkpoint or the sink's arguments in between.
+The doctor runs the sink's checks before its first batch (`stream/evidence.py`). It takes the query and the
+batch of the restart from the checkpoint. So its answer is the sink's, as long as nobody changes the table,
+the checkpoint or the sink's arguments in between.
 
 Nothing here writes: no claim, no register, no probe of the storage.
 """
@@ -45,13 +45,13 @@ from paimon_stream.table.table import load_table
 __all__ = ["Diagnosis", "examine"]
 
 _NOT_PLANNED: Final = "not planned yet"
-"""The offsets of a batch that Spark will plan anew: no other plan has the same hash."""
+"""Stands for the offsets of a batch that Spark will plan anew. No plan has this hash."""
 
 _NEW_QUERY: Final = "new-query"
-"""The id of the query that Spark will begin where a checkpoint has none yet: like no other."""
+"""Stands for the id of the query that Spark will begin if the checkpoint has no id. No query has this id."""
 
 _UNUSABLE: Final = (Kind.FILE, Kind.DAMAGED, Kind.UNREADABLE)
-"""What no batch can be read from, so that the sink's judgement cannot be asked for."""
+"""Kinds of checkpoint from which no batch can be read, so there is nothing to judge."""
 
 _NO_CHECKPOINT_KNOWN: Final = (
     "The table does not know where the stream's checkpoint is.",
@@ -70,28 +70,29 @@ def examine(
     mode: str = "append",
     runtime: Runtime | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """One diagnosis for each sink, of the table at the storage's root.
+    """One diagnosis for each sink that writes to the table at the storage's root.
 
-    `checkpoint` is the query's checkpointLocation. The sinks are those of `names`, in the order in which
-    the batch function calls them, or the one of the commit `user`, or else those that are registered for
-    the checkpoint's query. Without a checkpoint, all streams that are registered in the table, each with
-    the checkpoint it had. `options`, `mode` and `query_name` are what the sink and the query will be given.
+    `checkpoint` is the query's checkpointLocation. The sinks are those with these `names`, in the order in
+    which the batch function calls them, or the sink with the commit `user`. If neither is given, they are
+    the sinks that are registered for the checkpoint's query. Without a checkpoint, all streams that are
+    registered in the table are judged, each with the checkpoint that is registered for it. `options`, `mode`
+    and `query_name` are the arguments of the restarted sink and query.
 
-    Raises `NotFound` where there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
+    Raises `NotFound` if there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
     """
     doctor = _Doctor(storage, dict(options or {}), query_name, mode, runtime or system())
     if checkpoint is not None:
         return doctor.of_checkpoint(open_checkpoint(checkpoint), user, names)
     if names:
         raise InvalidOption(
-            "A sink's name says nothing without its query: give the checkpoint, too.", option="checkpoint"
+            "A sink's name means nothing without its query. Give the checkpoint, too.", option="checkpoint"
         )
     return doctor.of_registered(user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotingReplayErrors(ReplayErrors):
-    """Refuses as the sink does; what an operator's option lets pass is noted instead of logged."""
+    """Refuses as the sink does. What the operator's options allow is noted instead of logged."""
 
     noted: list[str] = field(default_factory=list)
 
@@ -151,7 +152,7 @@ class _Doctor:
             checkpoint = open_checkpoint(register.checkpoint)
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
-                continue  # its checkpoint is that of a later query, which is known as well
+                continue  # its checkpoint now belongs to a later query, which is registered, too
             others = frozenset(one.user for one in self._registered if one.user != register.user)
             kind, path = checkpoint.kind()
             if kind in _UNUSABLE:
@@ -172,7 +173,7 @@ class _Doctor:
     # -- one of them ------------------------------------------------------------------------------
 
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: frozenset[str]) -> Diagnosis:
-        """What the sink would say, and what the doctor knows beyond that."""
+        """The sink's answer, and what the doctor knows beyond it."""
         batch, replayed = _next_batch(checkpoint)
         identity = WriterIdentity(
             user=user,
@@ -241,7 +242,7 @@ class _Doctor:
     # -- strangers and beginners ------------------------------------------------------------------
 
     def _is_stranger(self, identity: WriterIdentity) -> bool:
-        """Whether nothing in the table is of this query nor of its commit user."""
+        """Whether the table holds nothing of this query or of its commit user."""
         if any(identity.user == one.user or identity.query_id == one.query_id for one in self._registered):
             return False
         return not any(
@@ -250,7 +251,7 @@ class _Doctor:
         )
 
     def _stranger(self, diagnosis: Diagnosis, done: int | None) -> Diagnosis:
-        """The query has done batches, and none of them here."""
+        """The query has done batches, but none of them in this table."""
         known = self._known(diagnosis.user)
         who = (
             f"The checkpoint is of query {diagnosis.query_id}, which has done its batches up to {done} and "
@@ -260,7 +261,7 @@ class _Doctor:
             return replace(diagnosis, known=known, notes=(f"{who}.",))
         refused = diagnosis.cure is not None
         would = (
-            "" if refused else f" The sink would write batch {diagnosis.batch} here, without those before it."
+            "" if refused else f" The sink would write batch {diagnosis.batch} here, without earlier batches."
         )
         return replace(
             diagnosis,
@@ -272,7 +273,7 @@ class _Doctor:
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
-        """No query can be restarted from what stands there, even where the sink would let a new one in."""
+        """No query can be restarted from this checkpoint, even if the sink would admit a new query."""
         why, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
         known = self._known(diagnosis.user)
         if diagnosis.cure is not None:
@@ -299,7 +300,7 @@ class _Doctor:
     # -- what the table knows ---------------------------------------------------------------------
 
     def _known(self, besides: str | None) -> tuple[Writer, ...]:
-        """The streams of this table, those of other engines left out."""
+        """The other streams of this table, without those of other engines."""
         try:
             found = writers_of(self._table)
         except PaimonStreamError:
@@ -307,18 +308,18 @@ class _Doctor:
         return tuple(one for one in found if one.query_id is not None and one.user != besides)
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
-        """Where the stream's checkpoint is, by its register or else by its last snapshot."""
+        """Where the stream's checkpoint is, according to its register or else to its last snapshot."""
         for one in self._registered:
             if one.user == user:
                 return one.checkpoint
         return None if last is None else Marks.of(last.properties).checkpoint
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The newest snapshot of the stream that is left, whichever query it was of; None too where one in
-        between cannot be read."""
+        """The newest snapshot of the stream that is left, whatever its query. None if there is none, or if a
+        newer snapshot cannot be read."""
         for snapshot in self._walk():
             marks = Marks.of(snapshot.properties)
-            # A commit user that is made of the query's id is another one for each query.
+            # A commit user that contains the query's id differs from query to query.
             earlier = marks.checkpoint == identity.checkpoint and str(marks.query_id) in snapshot.commit_user
             earlier = earlier and identity.query_id not in (None, marks.query_id)
             if (earlier or snapshot.commit_user == identity.user) and _is_batch(snapshot):
@@ -326,7 +327,7 @@ class _Doctor:
         return None
 
     def _walk(self) -> Iterator[Snapshot]:
-        """The snapshots, newest first, as far as they can be read."""
+        """The snapshots, newest first, up to the first one that cannot be read."""
         try:
             latest = self._snapshots.latest()
             yield from self._snapshots.walk_down(0 if latest is None else latest.id)
@@ -342,12 +343,12 @@ def _registered(storage: Storage) -> tuple[RegisteredWriter, ...]:
     try:
         return registered_writers(storage)
     except FormatError:
-        return ()  # the judgement meets the broken one, too, if the sink would, and says so
+        return ()  # if the sink would read the broken register, the judgement does, too, and reports it
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
-    """The batch that Spark asks for after a restart, and whether it runs that again: the newest that it has
-    planned, unless that is done; then the next, which it plans anew."""
+    """The batch that Spark asks for after a restart, and whether that batch is a replay. If the newest
+    planned batch is not done, Spark runs it again. Otherwise it plans the next one."""
     planned, done = checkpoint.planned_batch(), checkpoint.done_batch()
     replayed = planned is not None and planned != done
     batch_id = 0 if planned is None else planned if replayed else planned + 1

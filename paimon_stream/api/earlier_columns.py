@@ -1,7 +1,7 @@
-"""Whether rows like those of a stream's last batch still fit the table, by the sink's own check.
+"""Checks with the sink's own code whether the columns of a stream's last batch still fit the table.
 
-Which columns the query has today only a restart shows. Known is the schema under which the stream's last
-batch was committed: rows of exactly its columns fitted then.
+Only a restart shows which columns the query has now. But the schema under which the stream's last batch was
+committed is known, and rows with exactly its columns fitted then.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ __all__ = ["judge_columns"]
 
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
-    """What has changed in the schema since the stream's `last` snapshot and needs a look before a restart;
-    `done_millis` is when Spark noted the stream's last batch as done.
+    """The changes to the schema since the stream's `last` snapshot that need a look before a restart.
+    `done_millis` is the time at which Spark recorded the stream's last batch as done.
 
-    Raises what the sink would raise for the columns of that snapshot, `IncompatibleSchema` above all.
+    Raises what the sink would raise for the columns of that snapshot, mostly `IncompatibleSchema`.
     """
     now = table.schema
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
             return []
         return [
-            f"The table's schema {now.id} is younger than the stream's last batch, of which no snapshot is "
-            "left. Whether the columns of the query still fit is not known."
+            f"The table's schema {now.id} is younger than the stream's last batch, and no snapshot of that "
+            "batch is left. Whether the columns of the query still fit is not known."
         ]
     if last.schema_id == now.id:
         return []
@@ -43,7 +43,7 @@ def _buckets(then: TableSchema, table: Table) -> list[str]:
     if was == is_now:
         return []
     return [
-        f"bucket was {was} and is {is_now}. A batch with rows for a partition of {was} buckets raises "
+        f"bucket was {was} and is now {is_now}. A batch with rows for a partition of {was} buckets raises "
         "BucketCountChanged."
     ]
 
@@ -52,7 +52,7 @@ def _columns(then: TableSchema, table: Table, since: str) -> list[str]:
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
     except MissingExtra:
-        return ["whether the columns of the query still fit is not known here, for PySpark is not installed."]
+        return ["PySpark is not installed, so whether the columns of the query still fit is not known here."]
     try:
         grown: TableSchema = fit.check_earlier_columns(then, table)
     except IncompatibleSchema as error:

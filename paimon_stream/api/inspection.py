@@ -1,6 +1,6 @@
-"""What a table holds, in numbers: partitions, manifests, sizes, and who writes to it. Read only.
+"""What a table holds, in numbers: partitions, manifests, sizes, and who writes to it. Nothing is written.
 
-Everything is read from one snapshot, or from the snapshots that are left; nothing is remembered.
+Everything is read from one snapshot, or from all snapshots that are left. Nothing is cached.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """The live files of one partition: its values by column and its folder; sizes are bytes. `rows` are those
-    of the files: with a primary key a key may have several, and deletes are rows, too."""
+    """The live files of one partition. `values` are the partition's values by column, `path` is its folder,
+    and sizes are bytes. `rows` counts the rows in the files: in a table with a primary key, a key may have
+    several rows, and deletes are rows, too."""
 
     values: Mapping[str, Any]
     path: str
@@ -50,7 +51,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotManifest:
-    """A manifest of a snapshot, and whether its base list, its delta list or its changelog list names it."""
+    """A manifest of a snapshot, and which of the snapshot's lists names it: base, delta or changelog."""
 
     list: Literal["base", "delta", "changelog"]
     meta: ManifestFileMeta
@@ -58,9 +59,9 @@ class SnapshotManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """A table in numbers. Those of files are of one snapshot, and count live files; sizes are bytes,
-    `earliest` and `latest` are snapshot ids. `rows` are those of the files: with a primary key a key may have
-    several until they are merged, and `delete_rows` of them are deletes."""
+    """A table in numbers. The numbers of files are those of live files in one snapshot. Sizes are bytes.
+    `earliest` and `latest` are snapshot ids. `rows` counts the rows in the files: in a table with a primary
+    key, a key may have several rows until they are merged. `delete_rows` of these rows are deletes."""
 
     snapshot: Snapshot | None
     snapshots: int
@@ -85,13 +86,13 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A stream, or whoever else commits: one commit user, and the query it was of where that is known.
+    """A stream or another writer: one commit user, and its query if that is known.
 
-    What the snapshots tell is of those that are left: `batches` have a snapshot, `gaps` are ranges of
-    batch ids between the first and the last that have none (a batch without rows makes none). The batch
-    ids are None for batch commits and for a stream whose snapshots have all expired. Times are epoch
-    milliseconds. `registered` says that it is a stream of this package that was let in. `last_story` is what
-    its newest snapshot tells of the batch.
+    The facts come from the snapshots that are left. `batches` is the number of batches that have a snapshot.
+    `gaps` are ranges of batch ids, between the first and the last, that have no snapshot (a batch without
+    rows creates none). The batch ids are None for batch commits, and for a stream whose snapshots have all
+    expired. Times are epoch milliseconds. `registered` says that this is a stream of this package and is
+    registered in the table. `last_story` is the summary of the batch in the writer's newest snapshot.
     """
 
     user: str
@@ -112,7 +113,7 @@ class Writer:
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
-    """The partitions of a snapshot, by their folders; one with the path "" in a table without partitions.
+    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "".
 
     Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
     """
@@ -135,7 +136,7 @@ def _partition(table: Table, partition: bytes, entries: list[ManifestEntry]) -> 
 
 
 def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
-    """The manifests of a snapshot, in the order in which they hold; () in an empty table.
+    """The manifests of a snapshot, in the order in which they apply; () for an empty table.
 
     Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
     """
@@ -153,7 +154,7 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[Snapshot
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
-    """The table in numbers, as of a snapshot, the newest if none is given.
+    """The table in numbers as of a snapshot, by default the newest.
 
     Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
     """
@@ -180,7 +181,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
 
 
 def writers_of(table: Table) -> tuple[Writer, ...]:
-    """Who has written here, the one that wrote last first; streams of which no snapshot is left at the end.
+    """Who has written to the table. The last writer comes first; streams without a snapshot come last.
 
     Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`, `StorageError`.
     """

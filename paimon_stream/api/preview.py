@@ -1,4 +1,4 @@
-"""What clearing a table or some of its partitions would take, told before it is done. Read only."""
+"""Shows what clearing a table or some of its partitions would remove. Nothing is written."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Cleared", "preview_clearing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """What would no longer be in the table: partitions, files, rows and bytes. `partitions` are folders,
-    `values` the values of the columns of each. `snapshot` is the one that was looked at, None in an empty
-    table."""
+    """What would no longer be in the table: partitions, files, rows and bytes. `partitions` are folders, and
+    `values` are each partition's values by column. `snapshot` is the id of the snapshot that was examined,
+    None in an empty table."""
 
     snapshot: int | None = None
     partitions: tuple[str, ...] = ()
@@ -33,9 +33,9 @@ class Cleared:
 
 
 def preview_clearing(table: Table, partitions: Sequence[Mapping[str, Any]] | None = None) -> Cleared:
-    """What `truncate` would clear, or with `partitions` what `drop_partitions` would.
+    """What `truncate` would clear or, if `partitions` is given, what `drop_partitions` would clear.
 
-    Raises as these do, but nothing of a commit.
+    Raises what these raise, except the errors of a commit.
     """
     check_writable(table)
     manifests = ManifestStore(table.storage, table.options)

@@ -1,4 +1,4 @@
-"""`PaimonTable`: a table to create, to look into, and to commit to without Spark."""
+"""`PaimonTable`: create a table, look into it, maintain it, and commit to it without Spark."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ _TAG_PREFIX = "tag-"
 
 
 class PaimonTable:
-    """A Paimon table. Made by `PaimonTable.create` or `PaimonTable.load`.
+    """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
 
-    The schema is the newest at that moment; load the table again to see a later one. Snapshots, files and
-    tags are read when they are asked for.
+    The schema is the newest at the time of the call; load the table again to see a later one. Snapshots,
+    files and tags are read on each call.
 
     >>> t = PaimonTable.create(
     ...     "memory://docs/sales.db/orders",
@@ -109,11 +109,11 @@ class PaimonTable:
         if_not_exists: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> PaimonTable:
-        """Creates a table in the folder `location`, `<warehouse>/<database>.db/<table>`, atomically.
+        """Creates a table atomically in the folder `location`, `<warehouse>/<database>.db/<table>`.
 
         `schema` is a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such as
-        `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, a table that is there
-        already is loaded as it is, whatever its schema (format.md §2.2).
+        `("id", "BIGINT NOT NULL")`. `options` are Paimon's. With `if_not_exists`, an existing table is loaded
+        unchanged, whatever its schema (format.md §2.2).
 
         Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not
         have, `InvalidOption`, `StorageError`.
@@ -135,7 +135,7 @@ class PaimonTable:
         if if_not_exists:
             return cls(load_table(storage))
         raise AlreadyExists(
-            f"There is a table at {storage.location} already. Load it with PaimonTable.load, pass "
+            f"There is already a table at {storage.location}. Load it with PaimonTable.load, pass "
             "if_not_exists=True, or create the new one elsewhere.",
             path=storage.location,
             table=storage.location,
@@ -143,9 +143,9 @@ class PaimonTable:
 
     @classmethod
     def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> PaimonTable:
-        """The table in the folder `location`.
+        """Loads the table in the folder `location`.
 
-        Raises `NotFound` where there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        Raises `NotFound` if there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
         return cls(load_table(open_storage(location, storage_options or {})))
 
@@ -163,7 +163,7 @@ class PaimonTable:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The table's own options, as stored; what is not set has Paimon's default."""
+        """The table's own options, as stored. Options that are not set have Paimon's defaults."""
         return self._table.schema.options
 
     @property
@@ -200,8 +200,8 @@ class PaimonTable:
     def files(
         self, snapshot_id: int | None = None, partition: Mapping[str, Any] | str | None = None
     ) -> tuple[TableFile, ...]:
-        """The live data files of a snapshot, the newest if none is given; () in an empty table. `partition`
-        is as for `to_arrow`.
+        """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the
+        same forms as in `to_arrow`.
 
         Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData` for a partition
         that the table cannot have, `CorruptMetadata`, `StorageError`.
@@ -222,7 +222,7 @@ class PaimonTable:
         return tuple(table_file(self.location, table.layout, e) for e in entries if meant.holds(e.partition))
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, each with the snapshot it keeps. Raises `CorruptMetadata`, `StorageError`."""
+        """The tags by name, with the snapshot that each keeps. Raises `CorruptMetadata`, `StorageError`."""
         found = {}
         for stat in self._storage.list_files(TAG_FOLDER, _TAG_PREFIX):
             try:
@@ -247,16 +247,16 @@ class PaimonTable:
         *,
         tag: str | None = None,
     ) -> pa.Table:
-        """All rows of a snapshot in memory; of the newest, if no snapshot id and no tag is given.
+        """Reads all rows of a snapshot into memory. Without a snapshot id or a tag it reads the newest one.
 
-        `columns` are names, in the order wanted. `partition` is `{"dt": value}` with values as Python has
-        them or as text, or the path of a partition's folder, `"dt=19782/region=x"`; columns left out may have
-        any value. With a snapshot or tag named, the columns are those the table had then.
+        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a
+        value is a Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns
+        left out may have any value. If a snapshot or tag is given, the columns are those of the table then.
 
-        Of a table with a primary key these are the rows as merged by its merge engine, one per key, those of
-        a bucket sorted by key.
+        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by
+        key within a bucket.
 
-        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that is not there,
+        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
         `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another type and for
         deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
@@ -275,10 +275,11 @@ class PaimonTable:
         tag: str | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows as record batches of at most `batch_rows`, file by file, in bounded memory: of a
-        table with a primary key, some rows of each file of a bucket that overlaps with others.
+        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in
+        bounded memory. For a table with a primary key, the memory holds some rows of each file that overlaps
+        with others in its bucket.
 
-        Errors of the arguments are raised at once, those of data files when their turn comes.
+        Errors in the arguments are raised at once, errors of a data file when that file is read.
         """
         with naming(self.location):
             if not isinstance(batch_rows, int) or batch_rows < 1:
@@ -301,23 +302,26 @@ class PaimonTable:
         operation_mapping: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Appends the rows of a DataFrame of Spark's (not a streaming one), or of a `pyarrow.Table`,
-        `RecordBatch` or `RecordBatchReader`, as one snapshot; without rows as none.
+        """Appends the rows of a Spark DataFrame (not a streaming one), or of a `pyarrow.Table`, `RecordBatch`
+        or `RecordBatchReader`, in one snapshot. Without rows there is no snapshot.
 
-        Columns match by name. `missing_columns`, as `paimon-stream.missing-columns`, is `error` unless given:
-        rows without one of the table's columns are refused. With `null` those that may be NULL may be left
-        out. This is a batch commit: repeated, the rows are there twice. In a table with a primary key each
-        row replaces the one of its key, or is merged into it; among those given the last one counts. The
-        table's newest schema and options hold.
-        `merge_schema`, for a DataFrame, is `off`, `add` or `widen`, as `paimon-stream.merge-schema`.
-        `operation_column`, for a table with a primary key, is a column of the rows, not of the table, that
-        says what each row does, as `paimon-stream.operation-column`; `operation_mapping`, such as
-        `"new=+I,gone=-D"`, says what its values mean.
+        Columns match by name. The table's newest schema and options apply. This is a batch commit: if you
+        repeat it, a table without a primary key has the rows twice. In a table with a primary key, each row
+        replaces the row with its key or is merged into it. Among given rows with the same key, the last one
+        counts.
 
-        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`,
-        `CommitConflict`, `CommitContended`: then nothing is in the table, and the files are removed; a
-        `SequenceConflict` where others wrote to buckets of a table with a primary key meanwhile, each time.
-        `CommitUnknown` where it may be. What else fails in Spark's plan is raised as Spark raises it.
+        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of
+          the table's columns are refused. With `null` the rows may lack nullable columns.
+        - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
+        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key, names
+          a column of the rows that says what each row does. The table does not have this column.
+          `operation_mapping`, such as `"new=+I,gone=-D"`, says what its values mean.
+
+        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,
+        `CommitContended`; then nothing is in the table, and the written files are removed. The same holds for
+        `SequenceConflict`, raised when others kept writing to the same buckets of a table with a primary key
+        during each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's
+        plan are raised as Spark raises them.
         """
         options = {
             MERGE_SCHEMA.key: merge_schema,
@@ -336,34 +340,37 @@ class PaimonTable:
         merge_schema: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Replaces what is in the table by rows such as `append` takes, as one snapshot.
+        """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows it takes.
 
-        - With a `partition` such as `{"dt": "2024-02-29"}`: all partitions it fits, `{}` being the whole
-          table. Columns it fixes may be left out of the rows, else they must agree. Without rows it clears.
-        - `dynamic=True`: the partitions that get rows. Without rows nothing happens.
-        - `dynamic=False`: the whole table.
-        - Neither: as Spark's `spark.sql.sources.partitionOverwriteMode` says where it is set, else the
+        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
+          the whole table. The rows may leave out the columns of `partition`; otherwise their values must
+          agree with it. Without rows, the matching partitions are cleared.
+        - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing happens.
+        - With `dynamic=False` it replaces the whole table.
+        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, else the
           table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
 
-        Earlier snapshots keep what they have until they expire. The new files may have another bucket count.
-        `merge_schema` and `missing_columns` are as for `append`.
+        Earlier snapshots keep their rows until they expire. The new files may have another bucket count.
+        `merge_schema` and `missing_columns` are the same as for `append`.
 
-        Raises `InvalidOption` for both, `OutsidePartition` for rows of other partitions, and as `append`.
+        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of
+        other partitions, and the errors of `append`.
         """
         options = {MERGE_SCHEMA.key: merge_schema, MISSING_COLUMNS.key: missing_columns}
         return overwrite_rows(self._newest(options), df, partition, dynamic)
 
     def truncate(self) -> CommitReport:
-        """Clears the whole table, as one snapshot. Raises as `append`."""
+        """Clears the whole table in one snapshot. Raises the errors of `append`."""
         return batch_commit(self._newest()).truncate()
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
-        """Clears all partitions that one of these specs fits, such as `[{"dt": "2024-02-29"}]`, as one
-        snapshot. Raises `InvalidOption` where none is named, and as `overwrite`."""
+        """Clears in one snapshot all partitions that match one of the specs, such as
+        `[{"dt": "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of
+        `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
 
     def _newest(self, options: Mapping[str, str | None] = MappingProxyType({})) -> Table:
-        """As it is now, with options for what is to be done."""
+        """The table as it is now, with options for the operation."""
         asked = {key: value for key, value in options.items() if value is not None}
         with naming(self.location):
             check_sink_options(asked)
@@ -372,7 +379,7 @@ class PaimonTable:
     # -- committing -------------------------------------------------------------------------------
 
     def new_commit(self, commit_user: str) -> TableCommit:
-        """Commits files to the table under that commit user, without Spark."""
+        """A `TableCommit`, which commits files under this commit user, without Spark."""
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())
 
@@ -389,18 +396,18 @@ class PaimonTable:
         protect_streams: bool = True,
         progress: Progress = silent,
     ) -> ExpireReport:
-        """Expires old snapshots and deletes the files that only they need; tags, branches, consumers and
-        streams that were active within a day keep theirs.
+        """Expires old snapshots and deletes the files that only they need. Tags, branches, consumers, and
+        streams that were active within a day keep the snapshots and files that they need.
 
-        What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
+        The table's options decide what is not given (`snapshot.num-retained.max`, `.min`,
         `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
         `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds).
 
-        It acts at once unless `dry_run=True` is given, for the table's own metadata say what may go;
-        `remove_orphan_files` must guess by age, and is a dry run unless told otherwise.
+        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what may be
+        deleted. `remove_orphan_files` must guess by age and is therefore a dry run by default.
 
         Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
-        `CorruptMetadata`, `StorageError`; what was not deleted then is deleted by the next run.
+        `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
         """
         return expire_snapshots(
             self._newest(),
@@ -416,30 +423,30 @@ class PaimonTable:
     def create_tag(
         self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None
     ) -> TagReport:
-        """Keeps a snapshot, the newest if none is given, under a name; after `time_retained`, an age such
-        as `"90 d"` or a `timedelta` (by default the table's `tag.default-time-retained`, else never), any
-        engine may delete the tag.
+        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete
+        the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's
+        `tag.default-time-retained`. If neither is set, the tag stays until it is deleted.
 
-        Raises `InvalidOption` for a name that cannot be one, `AlreadyExists`, `NotFound` for a snapshot that
-        does not exist, `StorageError`.
+        Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a snapshot that does not
+        exist, `StorageError`.
         """
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed; `found` in the report says whether there was one.
+        """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed.
 
         Raises `InvalidOption`, `CorruptMetadata`, `StorageError`.
         """
         return delete_tag(self._newest(), name)
 
     def rollback_to(self, target: int | str, *, dry_run: bool = False) -> RollbackReport:
-        """Makes a snapshot (its id) or a tag (its name) the newest again: later snapshots and tags are
-        removed. Stop the writers first; streams whose batches go stop with `TableRolledBack`.
+        """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
+        removes later snapshots and tags. Stop the writers first. A stream that loses batches stops with
+        `TableRolledBack`.
 
-        It acts at once unless `dry_run=True` is given, for the target alone says what goes.
+        Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.
 
-        Raises `NotFound`, `CommitContended` where a writer goes on committing, `CorruptMetadata`,
-        `StorageError`.
+        Raises `NotFound`, `CommitContended` if a writer keeps committing, `CorruptMetadata`, `StorageError`.
         """
         return rollback_to(self._newest(), target, dry_run=dry_run)
 
@@ -455,31 +462,32 @@ class PaimonTable:
     ) -> OrphanReport:
         """Finds the files that nothing refers to, and removes them if `dry_run` is False.
 
-        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once: the
-        candidates are guesses by age, and a file that nothing refers to may be part of a batch that is still
+        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once. The
+        candidates are chosen by age, and a file that nothing refers to may be part of a batch that is still
         being written.
 
-        `older_than` is an age, a `timedelta` or a text such as `"36 h"`: a day if none is given, an hour at
-        least, and more than your longest batch takes.
+        `older_than` is an age, a `timedelta` or a text such as `"36 h"`. The default is one day, and the
+        minimum one hour. Choose an age above the time that your longest batch takes.
 
-        Raises `InvalidOption` for a smaller age; with nothing deleted, `CorruptMetadata`, `UnknownVersion`,
-        `StorageError` where anything that refers to files cannot be read, and `CommitContended`.
+        Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`, `UnknownVersion` or
+        `StorageError` if anything that refers to files cannot be read, and `CommitContended`; then nothing is
+        deleted.
         """
         return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
 
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
-        """Reads every snapshot, tag, list and manifest, and looks whether all they say holds.
+        """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right.
 
-        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Raises
-        `StorageError` only: whatever is broken is a finding, with its cure.
+        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Raises only
+        `StorageError`: everything that is broken becomes a finding, with its cure.
         """
         return verify(self._table, sample=sample, progress=progress)
 
     def compact_manifests(
         self, *, dry_run: bool = False, progress: Progress | None = None
     ) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot, in a snapshot of its own, if that changes anything. A
-        dry run reports what would become of them, and writes nothing.
+        """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything
+        changes. A dry run writes nothing and reports what the merge would do.
 
         Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
         """
@@ -491,7 +499,7 @@ class PaimonTable:
 
 
 def _fields_of(schema: Any) -> tuple[DataField, ...]:
-    """The columns a user describes, with positions as ids."""
+    """The columns that the user described, with their positions as ids."""
     if isinstance(schema, pa.Schema):
         return tuple(_field_of_arrow(position, column) for position, column in enumerate(schema))
     if type(schema).__module__.partition(".")[0] == "pyspark":

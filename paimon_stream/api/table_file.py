@@ -1,4 +1,4 @@
-"""One live data file of a table, as `PaimonTable.files` gives it."""
+"""One live data file of a table, as `PaimonTable.files` returns it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NANOS_OF_MICRO: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A live data file: its partition as values by column, its bucket, its complete path, and what the
-    manifest says of it (sizes in bytes)."""
+    """A live data file: the partition's values by column, the bucket, the complete path, and the manifest's
+    metadata (sizes in bytes)."""
 
     partition: Mapping[str, Any]
     bucket: int
@@ -43,7 +43,7 @@ class TableFile:
 
 
 def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile:
-    """The file that a manifest entry of the table at `location` speaks of. Raises `FormatError`."""
+    """The file that a manifest entry of the table at `location` describes. Raises `FormatError`."""
     file = entry.file
     return TableFile(
         partition=partition_by_column(layout, entry.partition),
@@ -55,15 +55,15 @@ def table_file(location: str, layout: Layout, entry: ManifestEntry) -> TableFile
 
 
 def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
-    """The values of a serialized partition row by column, as Python has them. Raises `FormatError`."""
+    """The values of a serialized partition row by column, as Python objects. Raises `FormatError`."""
     values = layout.partition_values(partition)
     columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
     return MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns})
 
 
 def _python_value(type_: DataType, value: Any) -> Any:
-    """Dates and times as Python has them; what Python cannot hold stays a number (days, milliseconds), or
-    a `numpy.datetime64` for nanoseconds."""
+    """The value as a Python object. A date or time out of Python's range stays a number (of days or
+    milliseconds). A timestamp with nanoseconds becomes a `numpy.datetime64`."""
     if value is None:
         return None
     try:
