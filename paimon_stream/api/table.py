@@ -313,8 +313,8 @@ class PaimonTable:
         - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of
           the table's columns are refused. With `null` the rows may lack nullable columns.
         - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
-        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key, names
-          a column of the rows that says what each row does. The table does not have this column.
+        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key,
+          names a column of the rows that says what each row does. The table does not have this column.
           `operation_mapping`, such as `"new=+I,gone=-D"`, says what its values mean.
 
         Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,

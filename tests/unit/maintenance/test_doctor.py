@@ -625,7 +625,7 @@ def test_another_number_of_buckets_is_noted(query: Query) -> None:
     shifted(query, options={"bucket": "4", "bucket-key": "id"})
     told = told_of(query, query.checkpoint)
     assert not told.safe
-    assert "bucket was -1 and is 4" in told.notes[0]
+    assert "bucket was -1 and is now 4" in told.notes[0]
 
 
 def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(
