@@ -1,1 +1,1 @@
-"""From Arrow batches to data files and commit messages; runs on executors."""
+"""Writes Arrow batches to data files and makes their commit messages; runs on executors."""

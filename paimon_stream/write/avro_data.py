@@ -1,4 +1,4 @@
-"""Avro data files on their way to the storage (format.md §7.6)."""
+"""Writes Avro data files to the storage (format.md §7.6)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AvroSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> AvroSettings:
-        """The settings that the options ask for. Raises `InvalidOption`."""
+        """The settings that follow from the options. Raises `InvalidOption`."""
         codec = compression(options, FileFormat.AVRO)
         return cls(
             fields=schema.fields,
@@ -53,7 +53,7 @@ class AvroSettings:
 
     @property
     def most_open(self) -> int:
-        """How many files a task keeps open: each holds less than a block in memory."""
+        """How many files a task keeps open. Each of them holds less than one block in memory."""
         return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> AvroDataFile:
@@ -61,7 +61,7 @@ class AvroSettings:
         return AvroDataFile(self, storage, path)
 
     def compressor(self) -> Compressor:
-        """What compresses blocks."""
+        """The compressor of the file's blocks."""
         return compressor(self.codec, self.level)
 
 

@@ -1,8 +1,8 @@
 """Rows in Avro's binary form, and the schema they are written with (format.md §7.6).
 
-Each column becomes a list of the bytes of its values, nested ones from the lists of their parts; a row is
-those of its columns, joined. This is the one place where every value passes through Python: Avro has no
-columns.
+Each column becomes a list with the bytes of each of its values. A nested column is built from the lists of
+its parts. A row is the bytes of its columns, joined. This is the only place where every single value passes
+through Python, because Avro stores rows, not columns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN: Final = {
     TypeRoot.BINARY: "bytes",
     TypeRoot.VARBINARY: "bytes",
 }
-# The names are the wrong way round, and have to be: Java writes them so.
+# The names are swapped on purpose: Java writes them this way.
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
 
@@ -47,7 +47,7 @@ _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "
 
 
 def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
-    """The schema of a data file with these columns, as Java makes it."""
+    """The schema that Java writes into a data file with these columns."""
     made = _record("record", fields)
     return {"type": made["type"], "name": made["name"], "namespace": _NAMESPACE, "fields": made["fields"]}
 
@@ -109,13 +109,13 @@ def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
 
 
 def encode_rows(rows: pa.RecordBatch, fields: Sequence[DataField]) -> list[bytes]:
-    """The bytes of each row, one record of `avro_schema(fields)`; the columns fit the fields."""
+    """The bytes of each row, as a record of `avro_schema(fields)`. The columns already fit the fields."""
     columns = [_nullable(rows.column(i), one.type) for i, one in enumerate(fields)]
     return [b"".join(row) for row in zip(*columns, strict=True)]
 
 
 def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
-    """Values that may be NULL have the number of their branch of the union before them."""
+    """The bytes of each value. A nullable value is preceded by the number of its branch of the union."""
     values = _values(column, type_)
     if not type_.nullable:
         return values
@@ -126,7 +126,7 @@ def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
 
 
 def _values(column: pa.Array, type_: DataType) -> list[bytes]:
-    """The bytes of each value; those of NULLs are anything."""
+    """The bytes of each value. The bytes for a NULL are arbitrary."""
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _blocks(column, _nullable(own_elements(column, column.values), element))
@@ -156,7 +156,7 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
 
 
 def _keys(column: pa.Array, type_: DataType) -> list[bytes]:
-    """Keys of an Avro map are plain strings; in other maps they are as nullable as their type."""
+    """The bytes of the keys. Keys of an Avro map are plain strings; elsewhere their type decides."""
     return _values(column, type_) if type_.is_string else _nullable(column, type_)
 
 
@@ -169,7 +169,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _decimals(column: pa.Array) -> list[bytes]:
-    """The shortest two's complement form of the unscaled values, big endian."""
+    """The unscaled values in their shortest two's complement form, big endian."""
     if not len(column):
         return []
     raw = memoryview(column.buffers()[1])[16 * column.offset :]
@@ -182,7 +182,7 @@ def _decimals(column: pa.Array) -> list[bytes]:
 
 
 def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:
-    """Lists of elements: one block of all of them, if any, and the end."""
+    """The bytes of each list: one block with all its elements, if it has any, and the end mark."""
     if not len(column):
         return []
     bounds = column.offsets.to_pylist()

@@ -1,6 +1,6 @@
-"""Which bucket a row belongs in: a function of its bucket key alone, the same in every engine.
+"""Assigns rows to buckets. The bucket depends on the bucket key alone and is the same in every engine.
 
-Functions and rules: format.md §6.3. All work on whole columns.
+format.md §6.3 defines the functions and their rules. All functions here work on whole columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["assign_buckets"]
 Buckets = npt.NDArray[np.int32]
 
 _BLOCK: Final = 1 << 15
-"""Rows taken at once: their words stay in the processor's cache."""
+"""Rows hashed at once. Their words fit into the processor's cache."""
 
 
 def assign_buckets(
@@ -31,11 +31,11 @@ def assign_buckets(
 ) -> Buckets:
     """The bucket of every row, 0 to `num_buckets` - 1.
 
-    The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`, and
-    `types` are theirs. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`.
+    The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`. `types` are
+    the types of these columns. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`.
 
-    Raises `UnsupportedFeature` for another function and for nested types, `InvalidOption` where the key
-    does not suit the function, `InvalidData` for columns that do not fit their type.
+    Raises `UnsupportedFeature` for any other function and for nested types, `InvalidOption` if the key does
+    not suit the function, and `InvalidData` for columns that do not fit their type.
     """
     if num_buckets < 1:
         raise InvalidOption(
@@ -65,7 +65,7 @@ def _default(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int)
         hashes = hash_rows(encode_columns(block.columns, types))
     else:
         hashes = hash_words(words, block.num_rows)
-    # The remainder has the sign of the hash, as in Java; its absolute value is the bucket.
+    # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
     rest: Buckets = np.fmod(hashes, np.int32(num_buckets))
     return np.abs(rest, out=rest)
 

@@ -1,7 +1,7 @@
-"""Columns of any type made to fit: ARRAY, MAP, MULTISET and ROW are taken apart, fitted and put together.
+"""Casts columns of any type: ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again.
 
-Only what is alive is looked at: elements of NULL arrays and members of NULL rows are anything in Arrow, and
-are left out. All of it is work on whole columns.
+Elements of NULL arrays and members of NULL rows may hold anything in Arrow, so they are left out. Only the
+elements and members of rows that are not NULL are checked. All functions work on whole columns.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`; NULLs on its top level are not judged.
+    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked.
 
-    Raises as `cast_scalar`, and `NullInNotNull` for NULL keys, elements, values and members that must not be.
+    Raises what `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL
+    although their type is NOT NULL.
     """
     source = column.type
     if pa.types.is_null(source):
@@ -80,8 +81,11 @@ def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """New offsets of lists or maps, from 0 on and NULL where the row is, and the elements that they point to:
-    those of rows that are not NULL."""
+    """New offsets of lists or maps, and the elements that they point to.
+
+    The offsets begin at 0 and are NULL where the row is NULL. The elements are those of rows that are not
+    NULL.
+    """
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
@@ -121,8 +125,11 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """The members of the rows that are not NULL, at their places among all rows. In between is NULL, or,
-    because writers insist on it for NOT NULL members, anything else."""
+    """The members of the rows that are not NULL, moved to their places among all rows.
+
+    The places of NULL rows hold NULL. If the member is NOT NULL, they hold an arbitrary value instead,
+    because writers insist on one.
+    """
     if not field.nullable and not len(member):
         return _zeros(field.type, len(valid))
     places = np.maximum(np.cumsum(valid) - 1, 0)
@@ -130,7 +137,7 @@ def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> 
 
 
 def _zeros(type_: pa.DataType, rows: int) -> pa.Array:
-    """Rows that are not NULL, without any content."""
+    """Rows that are not NULL and have no content."""
     if pa.types.is_struct(type_):
         return pa.Array.from_buffers(type_, rows, [None], children=[_zeros(one.type, rows) for one in type_])
     if pa.types.is_map(type_) or pa.types.is_list(type_):

@@ -1,6 +1,6 @@
-"""One column of scalars made to fit its type exactly, or refused with its name and the number of rows.
+"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of rows.
 
-Nothing is converted that could change a value: an error names what to do instead (semantics.md §6.2).
+No conversion may change a value. Where one would, an error says what to do instead (semantics.md §6.2).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _DAY_MILLIS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where values belong, for messages: the table, the column, and the path inside of it."""
+    """Where values belong, for messages: the table, the column, and the path inside the column."""
 
     table: str
     column: str
     path: str = ""
 
     def inside(self, part: str) -> Place:
-        """A member, an element, a key or a value of this place."""
+        """The place of a member, an element, a key or a value inside this one."""
         return Place(table=self.table, column=self.column, path=f"{self.path}.{part}")
 
     def __str__(self) -> str:
@@ -46,16 +46,16 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """What an error's pattern has in place of its count: inside of nested values rows are not counted."""
+        """The placeholder of the count in an error's pattern. Inside nested values, rows are not counted."""
         return "{places}" if self.path else "{rows}"
 
     def context(self, count: int) -> dict[str, Any]:
-        """What an error says of it to a program."""
+        """The context that an error carries for programs."""
         return {"table": self.table, "column": self.column + self.path, "count": count}
 
 
 def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
-    """Raises `NullInNotNull` where the type does not allow the NULLs that are there."""
+    """Raises `NullInNotNull` if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
         raise NullInNotNull(
             f"{place} is NOT NULL, but the value is NULL in {place.amount}. Filter NULLs out, or replace "
@@ -65,11 +65,11 @@ def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
 
 
 def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of the scalar type `type_`. One that fits is not copied.
+    """The column as `target`, the Arrow type of the scalar type `type_`. A column that fits is not copied.
 
-    Raises `IncompatibleSchema` for other types and for values with more digits than theirs,
-    `NumericOverflow` for numbers out of range, `ValueTooLong` for text and bytes beyond the length,
-    `InvalidData` for text that is not UTF-8.
+    Raises `IncompatibleSchema` for other types and for values with more digits than the type has,
+    `NumericOverflow` for numbers out of range, `ValueTooLong` for text and bytes that exceed the length,
+    and `InvalidData` for text that is not UTF-8.
     """
     if not column.type.equals(target):
         column = _converted(column, type_, target, place)
@@ -83,7 +83,7 @@ def cast_scalar(column: pa.Array, type_: DataType, target: pa.DataType, place: P
 
 
 def _check_digits(column: pa.Array, type_: DataType, place: Place) -> None:
-    """TIMESTAMP(p) is held in units of 3, 6 or 9 digits; those beyond p must be zero."""
+    """TIMESTAMP(p) is held in units of 3, 6 or 9 digits. The digits beyond p must be zero."""
     spare = _UNIT_DIGITS[column.type.unit] - type_.precision
     if spare <= 0:
         return
@@ -105,7 +105,7 @@ def _check_text(column: pa.Array, type_: DataType, place: Place) -> None:
 
 
 def _check_length(column: pa.Array, type_: DataType, place: Place) -> None:
-    """Lengths are code points of text, and bytes of BINARY."""
+    """Checks the length: code points of text, bytes of BINARY."""
     most = type_.precision
     if (pc.max(pc.binary_length(column)).as_py() or 0) <= most:
         return
@@ -136,7 +136,7 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Pl
 
 
 def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """TIME is an integer in Spark, which has no such type: milliseconds of the day."""
+    """Converts integers, milliseconds of the day, to TIME. Spark has no such type."""
     beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
     if beyond:
         raise _overflow(column, type_, place, beyond)
@@ -173,7 +173,7 @@ def _other_type(
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a checked cast between the two keeps every value or fails."""
+    """Whether a checked cast between the two types either keeps every value or fails."""
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
     if pa.types.is_string(target):
@@ -202,7 +202,7 @@ def _is_exact_number(type_: pa.DataType) -> bool:
 
 
 def _as_decimal(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Integers for a decimal column, in a decimal that holds any integer: Arrow refuses the direct way."""
+    """Integers for a decimal column, as a decimal that holds any integer: Arrow refuses the direct cast."""
     widened = pa.types.is_decimal(target) and pa.types.is_integer(column.type)
     return column.cast(pa.decimal128(20, 0)) if widened else column
 
@@ -222,7 +222,7 @@ def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
 
 
 def _count_outside(column: pa.Array, target: pa.DataType) -> int:
-    """How many numbers are beyond the target's range, its fraction digits aside."""
+    """How many numbers are outside the target's range, regardless of fraction digits."""
     least, most = _limits(column.type)
     low, high = _limits(target)
     step = Decimal(1).scaleb(-_scale(column.type))
@@ -236,7 +236,7 @@ def _count_outside(column: pa.Array, target: pa.DataType) -> int:
 
 
 def _floored(limit: Decimal, step: Decimal) -> Decimal:
-    """The limit without the digits that the source cannot have, towards zero."""
+    """The limit, rounded towards zero to the digits that the source can have."""
     return limit.quantize(step, rounding="ROUND_DOWN", context=_WIDE)
 
 
@@ -245,7 +245,7 @@ def _scalar(value: Decimal, type_: pa.DataType) -> pa.Scalar:
 
 
 def _count_changed(column: pa.Array, target: pa.DataType) -> int:
-    """How many values an unchecked cast would change; at least one, as the checked cast failed."""
+    """How many values an unchecked cast would change. At least one, because the checked cast failed."""
     try:
         back = column.cast(target, safe=False).cast(column.type, safe=False)
         return max(1, _count(pc.not_equal(back, column)))

@@ -1,7 +1,7 @@
-"""Makes incoming Arrow batches fit the table exactly: columns by name, types by the table's, NULLs checked.
+"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs checked.
 
-Spark has selected and cast the columns before; here it is verified once more, because a wrong name or
-unit in a data file reads back as silent NULLs or wrong values (format.md §7.1, §7.4).
+Spark has already selected and cast the columns. They are verified here once more, because a wrong name or
+unit in a data file is later read, without an error, as NULLs or wrong values (format.md §7.1, §7.4).
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _WORDS: Final = {
 
 
 def conform(batch: pa.RecordBatch, schema: TableSchema, table: str = "") -> pa.RecordBatch:
-    """One batch in the table's columns; see `ColumnPlan.conform`, which is for many."""
+    """One batch in the table's columns. For many batches, use `ColumnPlan.conform`."""
     return ColumnPlan.of(schema, table).conform(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch for one table has to look like. `table` is its location, for messages; `defaults`
-    are what NULLs become, None where they stay."""
+    """What every batch for one table has to look like.
+
+    `table` is its location, for messages. `defaults` are the values that replace NULLs, or None for a column
+    whose NULLs stay.
+    """
 
     table: str
     fields: tuple[DataField, ...]
@@ -46,7 +49,7 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, schema: TableSchema, table: str = "") -> ColumnPlan:
-        """The plan of that schema. Raises `UnsupportedFeature` for defaults that are not understood."""
+        """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of` refuses."""
         return cls(
             table=table,
             fields=schema.fields,
@@ -55,13 +58,13 @@ class ColumnPlan:
         )
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's columns in table order and exactly of `file_schema`'s types. Columns
-        that fit already are not copied; NULL becomes the default of a column that has one.
+        """The batch with the table's columns, in table order and with exactly the types of `file_schema`.
+        Columns that already fit are not copied. If a column has a default, it replaces NULL.
 
         Other types are converted where no value can change: wider integers and decimals, any time zone
         to UTC, other units that hold the same instant, large and dictionary-encoded strings, integers to
-        TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for other types,
-        `NumericOverflow`, `ValueTooLong`, `NullInNotNull`; each with table, column and count.
+        TIME. Raises `IncompatibleSchema` for missing, unknown and ambiguous columns and for any other type,
+        `NumericOverflow`, `ValueTooLong` and `NullInNotNull`, each with table, column and count.
         """
         columns = [
             self._cast(batch.column(position), *parts)
@@ -113,10 +116,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
-    """What NULLs of the column become when they are written; None where there is no default.
+    """The value that replaces NULLs of the column when they are written; None if there is no default.
 
-    The text is read as Java casts a string to the type; quotes around it are taken off. Raises
-    `UnsupportedFeature` for a text that is no value of the type, and for defaults of nested columns.
+    The text is parsed as Java casts a string to the type, without the quotes around it. Raises
+    `UnsupportedFeature` for a text that is not a value of the type, and for defaults of nested columns.
     """
     text = one.default_value
     if text is None:
@@ -130,7 +133,7 @@ def default_of(one: DataField, table: str = "") -> pa.Scalar | None:
             return cast_scalar(_parsed(text, one.type.root, target), one.type, target, place)[0]
         why = "defaults of nested columns are not supported"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, InvalidData, IncompatibleSchema):
-        why = "that is no value of its type"
+        why = "that is not a value of its type"
     raise UnsupportedFeature(
         f"{place} is {one.type} with the default {one.default_value!r}: {why}. Remove or change the default.",
         table=table,
@@ -151,6 +154,6 @@ def _parsed(text: str, root: TypeRoot, target: pa.DataType) -> pa.Array:
         case TypeRoot.TIME:
             return pa.array([f"1970-01-01 {text.strip()}"]).cast(pa.timestamp("ms")).cast(target)
         case TypeRoot.TIMESTAMP_LTZ:
-            # Java reads such a text in its own time zone; here every zone is UTC.
+            # Java reads such a text in the JVM's time zone; here every zone is UTC.
             return pa.array([text.strip()]).cast(pa.timestamp(target.unit)).cast(target)
     return pa.array([text.strip()]).cast(target)

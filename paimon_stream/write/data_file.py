@@ -1,8 +1,8 @@
-"""The data files of one (partition, bucket): rows are collected, written in groups, files rolled.
+"""Writes the data files of one (partition, bucket): collects rows, writes row groups, rolls files.
 
-Rows wait until a row group is worth writing: 256k rows, or fewer where they are wide or where the file
-at hand reaches `target-file-size` earlier. How many rows that is follows from the size of the row groups
-already written, so that files of small targets end near it, too.
+Rows wait until a row group is worth writing. That is 256k rows, or fewer if the rows are wide or if the open
+file reaches `target-file-size` earlier. The number of rows is computed from the size of the row groups
+already written, so files with a small target also end near it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _TELLING_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileSettings:
-    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` counts rows as
-    they are in memory."""
+    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size of rows in
+    memory."""
 
     format: FileSettings
     arrow: pa.Schema
@@ -53,7 +53,7 @@ class DataFileSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> DataFileSettings:
-        """The settings of an append table (format.md §7.1, §9.2); `table` is for messages. Raises
+        """The settings for an append table (format.md §7.1, §9.2); `table` is for messages. Raises
         `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         stats = StatsPlan.of(schema, options)
@@ -72,9 +72,10 @@ class DataFileSettings:
 def file_settings(
     schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
 ) -> FileSettings:
-    """How the data files of a table are written; `wanted` says which columns get statistics.
+    """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for
+    messages.
 
-    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do; `table` is for messages.
+    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do.
     """
     format_ = file_format(options)
     check_columns(format_, schema.fields, options, table)
@@ -88,11 +89,11 @@ def file_settings(
 
 
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in the order they are added.
+    """Writes the rows of one (partition, bucket) to files in `folder`, in the order in which they are added.
 
-    The caller decides when: `add` only keeps the batch; `write_due` writes what is worth a row group;
-    `write_all` everything. `waiting_bytes` is what it holds in memory. Sequence numbers count from 0.
-    Ends with `close` or `abort`.
+    The caller decides when: `add` only keeps the batch, `write_due` writes what is worth a row group, and
+    `write_all` writes everything. `waiting_bytes` is the size of the rows held in memory. Sequence numbers
+    count from 0. The last call is `close` or `abort`.
     """
 
     def __init__(self, settings: DataFileSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
@@ -128,7 +129,7 @@ class BucketWriter:
             self._write_row_group()
 
     def write_all(self) -> None:
-        """Writes everything that waits."""
+        """Writes all waiting rows."""
         while self._waiting_rows:
             self._write_row_group()
 
@@ -143,13 +144,13 @@ class BucketWriter:
         self._done.append(self._described(file, columns))
 
     def close(self) -> tuple[DataFileMeta, ...]:
-        """Writes what waits, closes the last file; all files, oldest first."""
+        """Writes all waiting rows and closes the last file. Returns all files, oldest first."""
         self.write_all()
         self.end_file()
         return tuple(self._done)
 
     def abort(self, why: BaseException) -> tuple[str, ...]:
-        """Gives up: the open file is removed. The paths of the complete ones, for the caller to delete."""
+        """Gives up and removes the open file. Returns the complete files' paths for the caller to delete."""
         self._waiting.clear()
         if self._file is not None:
             file, self._file = self._file, None
@@ -165,7 +166,7 @@ class BucketWriter:
         return self._waiting_rows >= wanted
 
     def _rows_to_target(self) -> int | None:
-        """How many rows fill the file at hand, as far as can be told; None before anything was written."""
+        """About how many more rows fill the open file; None before anything was written."""
         if self._row_bytes is None:
             return None
         written = 0 if self._file is None else self._file.size
@@ -179,7 +180,7 @@ class BucketWriter:
             rows = rows * settings.row_group_bytes // bytes_waiting
         wanted = self._rows_to_target()
         if wanted is None:
-            # The first row group of all tells how small rows become; it must not overfill a small file.
+            # The first row group shows how small rows become. It must not overfill a file of small target.
             probe = int(self._waiting_rows * _PROBE_SHARE * settings.target_bytes / bytes_waiting)
             wanted = probe if probe < self._waiting_rows else self._waiting_rows
         return max(1, min(rows, wanted))
@@ -198,10 +199,10 @@ class BucketWriter:
             self.end_file()
 
     def _note(self, rows: pa.Table) -> None:
-        """Takes note of rows that went to the open file."""
+        """Notes rows that were written to the open file."""
 
     def _take(self, rows: int) -> pa.Table:
-        """The first `rows` waiting rows, no longer waiting. Nothing is copied."""
+        """Removes and returns the first `rows` waiting rows, without copying."""
         waiting = pa.Table.from_batches(self._waiting, self._settings.arrow)
         rest = waiting.slice(rows)
         self._waiting = rest.to_batches()

@@ -1,5 +1,5 @@
-"""Which columns a dictionary pays for, judged by their first rows. Everywhere, dictionaries made files
-larger and writing slower."""
+"""Chooses the columns for which a dictionary pays, by their first rows. Dictionaries on all columns made
+files larger and writing slower."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
 _GLANCE_ROWS: Final = 512
-"""So few rows tell most columns apart: keys and measures hardly repeat, codes have few values."""
+"""This number of rows decides for most columns: keys and measures hardly repeat, codes have few values."""
 
 _TELLING_ROWS: Final = 1024
 _FILES_ALIKE: Final = 15
-"""For so many files after the one whose rows were looked at, the buckets of one batch hold rows alike."""
+"""How many files after a sampled one use its choice: the buckets of one batch hold similar rows."""
 
 _FEW_SHARE: Final = 0.1
 _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class Dictionaries:
-    """The choices for the files of one task: what the rows of one file tell goes for the next few, too."""
+    """The choices for the files of one task. What the rows of one file show also holds for the next few."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
         self._left = 0
 
     def choose(self, rows: pa.Table) -> list[str]:
-        """As `worth_a_dictionary`, for a file that begins with these rows."""
+        """What `worth_a_dictionary` returns, for a file that begins with these rows."""
         if self._left:
             self._left -= 1
             return self._found
@@ -46,8 +46,10 @@ class Dictionaries:
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns with so few different values, in a sample from both ends, that a dictionary pays; those
-    inside nested columns by their paths in Parquet files."""
+    """The columns for which a dictionary pays, because a sample from both ends has few different values.
+
+    A column inside a nested one is given by its path in Parquet files.
+    """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     sample = pa.concat_tables([rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))])
     return [

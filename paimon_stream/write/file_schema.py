@@ -1,5 +1,7 @@
-"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1), and
-their leaf columns: the columns of scalars inside columns of any type."""
+"""The Arrow schema of a table's data files, with the field ids that Parquet files carry (format.md §7.1).
+
+Also their leaf columns: the columns of scalars inside columns of any type.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,11 @@ _COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
-    """Columns in table order, NOT NULL ones not nullable, each with its field id; members of ROWs with
-    theirs, elements, keys and values with those derived from the field around them."""
+    """The columns in table order, each with its field id; NOT NULL columns are not nullable.
+
+    Members of ROWs have field ids of their own. The ids of elements, keys and values are derived from the
+    field around them.
+    """
     return pa.schema([_field(one) for one in schema.fields])
 
 
@@ -33,7 +38,7 @@ def _made(name: str, type_: pa.DataType, nullable: bool, id_: int) -> pa.Field:
 
 
 def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
-    """The type inside the field of that id; `depth` counts ARRAYs, MAPs and MULTISETs below it, from 1."""
+    """The type inside the field whose id is `field`; `depth` counts nested collections from 1."""
     above = _INNER_IDS + _IDS_PER_FIELD * field + depth
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
@@ -57,7 +62,7 @@ def _map(key: DataType, value: DataType, field: int, depth: int) -> pa.DataType:
 
 
 def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
-    """The columns of a Parquet file that hold a column of this type, by their paths, in file order."""
+    """The paths of the Parquet columns that hold a column of this type, in file order."""
     if pa.types.is_map(type_):
         entries = f"{name}.key_value"
         return leaf_paths(f"{entries}.key", type_.key_type) + leaf_paths(f"{entries}.value", type_.item_type)
@@ -69,8 +74,10 @@ def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Each leaf of the column with its path in Parquet files, in file order. Only elements that belong to
-    these rows are in them; members of NULL rows are anything."""
+    """Each leaf of the column with its path in Parquet files, in file order.
+
+    A leaf has only the elements that belong to these rows. Members of NULL rows may hold anything.
+    """
     type_ = column.type
     if pa.types.is_map(type_):
         yield from leaf_columns(f"{name}.key_value.key", own_elements(column, column.keys))
@@ -85,7 +92,7 @@ def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def own_elements(column: pa.Array, children: pa.Array) -> pa.Array:
-    """The elements that belong to these rows of lists or maps, among those of the whole array."""
+    """The elements, out of those of the whole array, that belong to these rows of lists or maps."""
     if not len(column):
         return children.slice(0, 0)
     start = column.offsets[0].as_py()

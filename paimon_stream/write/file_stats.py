@@ -1,8 +1,8 @@
 """The statistics of a data file: which ones its manifest entry carries, and those taken from its rows.
 
-Statistics of rows are taken a whole column at a time. Bounds are in the order in which Java compares: text by
-its bytes, floats -0.0, 0.0, numbers, NaN (format.md §4.5). Values come out in the internal form of
-`format/binary_row.py`.
+Statistics of rows are computed for a whole column at a time. Bounds follow the order in which Java compares:
+text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers (format.md §4.5). Values have the
+internal form of `format/binary_row.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPlan:
-    """Which statistics the files of a table get: a mode for each column, and whether columns without any
-    are left out (`metadata.stats-dense-store`)."""
+    """Which statistics the files of a table get: a mode for each column, and whether columns without
+    statistics are left out (`metadata.stats-dense-store`)."""
 
     fields: tuple[DataField, ...]
     modes: tuple[StatsMode, ...]
@@ -40,7 +40,7 @@ class StatsPlan:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> StatsPlan:
-        """The plan that the options ask for (format.md §4.5). Raises `InvalidOption`."""
+        """The plan that follows from the options (format.md §4.5). Raises `InvalidOption`."""
         general = parse_mode(options.value(STATS_MODE))
         first_n = options.value(STATS_FIRST_N)
         none = parse_mode("none")
@@ -55,17 +55,17 @@ class StatsPlan:
 
     @property
     def wanted(self) -> tuple[bool, ...]:
-        """For each column whether it gets any statistics."""
+        """For each column, whether it gets any statistics."""
         return tuple(mode.kind is not StatsKind.NONE for mode in self.modes)
 
     def describe(self, columns: Sequence[ColumnStats]) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """The statistics of a file with these columns, and the names of those they cover (None for all)."""
+        """The statistics of a file with these columns, and the names of the columns covered (None: all)."""
         kept = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, kept, self.dense)
 
 
 class RowStats:
-    """Collects the statistics of the rows of one file. `wanted` says which columns get any."""
+    """Collects the statistics of the rows of one file. `wanted` says which columns get statistics."""
 
     def __init__(self, types: Sequence[DataType], wanted: Sequence[bool]) -> None:
         self._types = types
@@ -74,7 +74,7 @@ class RowStats:
         self._bounds: list[list[Bounds]] = [[] for _ in types]
 
     def add(self, rows: pa.Table) -> None:
-        """Takes note of rows."""
+        """Adds the rows to the statistics."""
         for i, (type_, column) in enumerate(zip(self._types, rows.columns, strict=True)):
             if self._wanted[i]:
                 self._nulls[i] += column.null_count
@@ -83,7 +83,7 @@ class RowStats:
                     self._bounds[i].append(bounds)
 
     def columns(self, longest_text: int | None = None) -> list[ColumnStats]:
-        """The statistics of all rows; nothing for columns that are not wanted. A bound of text that is
+        """The statistics of all rows; `NO_STATS` for columns that are not wanted. A bound of text that is
         longer than `longest_text` bytes is left out."""
         made = []
         for i, (type_, wanted) in enumerate(zip(self._types, self._wanted, strict=True)):
@@ -93,7 +93,7 @@ class RowStats:
 
 
 def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
-    """The least and greatest value, text as bytes; None without values and for types without order."""
+    """The least and greatest value, text as bytes. None if there are no values or the type has no order."""
     if type_.is_nested or type_.is_binary:
         return None
     if type_.root in _FLOATS:
@@ -126,14 +126,14 @@ def _float_bounds(column: pa.ChunkedArray) -> Bounds:
 
 
 def _holds_bits(column: pa.ChunkedArray, *, negative: bool) -> bool:
-    """Whether there is a zero of that sign."""
+    """Whether the column has a zero of that sign."""
     width = column.type.bit_width
     wanted = pa.scalar(-(2 ** (width - 1)) if negative else 0, pa.int64() if width == 64 else pa.int32())
     return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)
 
 
 def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:
-    """The bounds of all of these, text decoded; none where it is not UTF-8."""
+    """The bounds over all of `bounds`, with text decoded; no bounds if the text is not UTF-8."""
     if not bounds:
         return None, None
     order = _java_order if type_.root in _FLOATS else None
@@ -153,6 +153,6 @@ def _text(raw: bytes, longest: int | None) -> str | None:
 
 
 def _java_order(value: float) -> tuple[bool, float, float]:
-    """The order of Double.compare: -0.0 below 0.0, NaN above everything."""
+    """Sorts as Java's Double.compare: -0.0 is below 0.0, and NaN is above everything."""
     nan = math.isnan(value)
     return nan, 0.0 if nan else value, math.copysign(1.0, value)

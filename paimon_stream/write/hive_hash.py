@@ -26,7 +26,7 @@ _WIDE: Final = Context(prec=50)
 def hive_hashes(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Hashes:
     """The hash of every row of these columns.
 
-    Raises `UnsupportedFeature` for timestamps and nested types, `InvalidData` for columns that do not fit
+    Raises `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not fit
     their type.
     """
     h = np.zeros(len(columns[0]) if columns else 0, np.uint32)
@@ -39,7 +39,7 @@ def hive_hashes(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Hashe
 def _column(column: pa.Array, type_: DataType) -> Hashes:
     if type_.is_timestamp or type_.is_nested:
         raise UnsupportedFeature(
-            f"bucket-function.type = hive does not take {type_} as bucket key.", type=str(type_)
+            f"bucket-function.type = hive does not support {type_} as a bucket key.", type=str(type_)
         )
     if not column.type.equals(arrow_type(type_)):
         raise InvalidData(f"A bucket key of type {type_} came as {column.type}.", type=str(type_))
@@ -66,7 +66,7 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
 
 
 def _bytes(column: pa.Array) -> Hashes:
-    """Of the bytes, which are signed: h = 31 * h + byte. Rows of one length are taken together."""
+    """The hash of the signed bytes, h = 31 * h + byte. Rows of the same length are hashed together."""
     made = np.zeros(len(column), np.uint32)
     lengths = pc.binary_length(column).to_numpy()
     for length in np.unique(lengths[lengths > 0]).tolist():
@@ -80,7 +80,7 @@ def _bytes(column: pa.Array) -> Hashes:
 
 
 def _decimal(value: Decimal, scale: int) -> int:
-    """`BigDecimal.hashCode` of the value without zeros at the end of its fraction."""
+    """Java's `BigDecimal.hashCode` of the value without trailing zeros in its fraction."""
     unscaled = int(value.scaleb(scale, _WIDE))
     while scale and unscaled % 10 == 0:
         unscaled, scale = unscaled // 10, scale - 1

@@ -1,8 +1,8 @@
-"""Timestamps of more than 6 digits as Parquet's INT96, the only form in which Java reads them.
+"""Writes timestamps of more than 6 digits as Parquet's INT96, the only form in which Java reads them.
 
-Arrow writes all timestamps of a file as INT96 or none. So these columns are given to it as the twelve bytes
-they are, eight of nanoseconds and four of the Julian day, and the footer that it writes is corrected:
-timestamps of 6 digits and less stay numbers, by which Java can filter (format.md §7.4).
+Arrow writes either all timestamps of a file as INT96 or none. Timestamps of 6 digits or fewer must stay
+numbers, because Java can filter by those (format.md §7.4). So Arrow gets the longer ones as columns of twelve
+bytes, eight for the nanoseconds and four for the Julian day, and the footer that it writes is corrected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 
 
 def stored_field(field: pa.Field) -> pa.Field:
-    """The field with twelve bytes in the place of nanoseconds, at any depth."""
+    """The field with twelve bytes in place of timestamps in nanoseconds, at any depth."""
     return field.with_type(_stored(field.type))
 
 
@@ -39,7 +39,7 @@ def _stored(type_: pa.DataType) -> pa.DataType:
 
 
 def int96_leaf_columns(stored: pa.Schema) -> frozenset[int]:
-    """The numbers, among all leaves in file order, of those that are twelve bytes."""
+    """The positions, among all leaves in file order, of those that are twelve bytes."""
     leaves = [one for field in stored for one in _leaves(field.type)]
     return frozenset(i for i, one in enumerate(leaves) if one.equals(_BYTES))
 
@@ -58,7 +58,7 @@ def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
-    """The array in its stored type; what is stored as it is comes back as it is."""
+    """The array in its stored type. An array that already has it is returned unchanged."""
     if array.type.equals(stored):
         return array
     if pa.types.is_map(stored):
@@ -76,7 +76,7 @@ def as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
 
 
 def _with_children(array: pa.Array, stored: pa.DataType, child: pa.Array) -> pa.Array:
-    """The same lists over other elements; offsets and NULLs are shared, not copied."""
+    """The same lists with other elements; offsets and NULLs are shared, not copied."""
     return pa.Array.from_buffers(
         stored, len(array), array.buffers()[:2], array.null_count, array.offset, [child]
     )
@@ -92,6 +92,6 @@ def _of_nanos(array: pa.Array) -> pa.Array:
 
 
 def with_int96(end: bytes, leaves: frozenset[int]) -> bytes:
-    """The last bytes of a Parquet file, its footer among them, with these leaves declared as INT96."""
+    """The last bytes of a Parquet file, including its footer, with these leaves declared as INT96."""
     start = footer_start(len(end), end[-TAIL:])
     return end[:start] + declare_int96(end[start:-TAIL], leaves)

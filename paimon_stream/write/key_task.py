@@ -1,12 +1,12 @@
-"""What one Spark task does for a table with primary keys: rows in, sorted and merged files out.
+"""What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged files.
 
-A bucket's rows must all come to one task. Its rows get sequence numbers in the order in which they come, from
-`first_sequence` on, and are merged by the table's merge engine before they are written: each flush makes
-files in which a key occurs once (semantics.md §6.4).
+All rows of a bucket must come to one task. They get sequence numbers in the order in which they come, from
+`first_sequence` on. The table's merge engine merges them before they are written, so each flush makes files
+in which a key occurs once (semantics.md §6.4).
 
-Rows that come sorted by partition, bucket and key are flushed piece by piece into one run of files; what is
-held in memory is bounded however large the bucket is. Rows in any order are held until they are too many;
-each flush is then a run of its own.
+Rows that come sorted by partition, bucket and key are flushed piece by piece into one sorted run, so the
+memory in use is bounded, however large the bucket is. Rows in any other order are held until they exceed
+`buffer_bytes`; each flush is then a sorted run of its own.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ def write_keyed_task(
     is_sorted: bool = False,
     operations: Operations | None = None,
 ) -> TaskResult:
-    """Writes all rows; one commit message for each (partition, bucket), in the order they turned up.
+    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
-    The batches have the table's columns, and may have `_VALUE_KIND` (int8) besides: 0 +I, 1 -U, 2 +U, 3 -D;
-    or the column that `operations` names.
-    `first_sequence` is above every sequence number in the table. `is_sorted` promises that the rows come by
-    partition and bucket, then by primary key in Paimon's order, then in the order in which they count.
+    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U, 3 -D) or
+    the column that `operations` names.
+    `first_sequence` is above every sequence number in the table. `is_sorted` promises that the rows are
+    sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they
+    apply.
     Files are durable when this returns.
 
-    Raises as `write_task`, and `NullInNotNull`, `BadRowKind`, `InvalidData` for rows that the merge engine
-    refuses. Whatever it raises, the task's files are removed first (best effort).
+    Raises what `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the
+    merge engine refuses. Before any error is raised, the task's files are removed (best effort).
     """
     return _KeyedTask(spec, first_sequence, is_sorted, operations).run(batches)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Rows of one (partition, bucket) that are not written yet, with numbers and kinds; its writers."""
+    """The waiting rows of one (partition, bucket), with sequence numbers and kinds, and its writers."""
 
     data: KeyValueWriter
     changelog: KeyValueWriter | None
@@ -109,7 +110,7 @@ class _KeyedTask(Task):
             self._give(number, part)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's columns, with a kind for each row, without those the table ignores."""
+        """The batch in the table's columns, with a kind for each row, without rows that the table ignores."""
         own, given = self._without_kinds(batch)
         try:
             rows = self.columns.conform(own)
@@ -125,7 +126,7 @@ class _KeyedTask(Task):
         return made if kept.all() else made.filter(pa.array(kept))
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The table's columns, and what the other column, if there is one, says of each row's kind."""
+        """The table's columns, and the kind of each row if the batch has a column for it, else None."""
         if self.operations is not None:
             name = self.operations.column
             tokens, table = batch.column(name), self.spec.storage.location
@@ -165,7 +166,7 @@ class _KeyedTask(Task):
         self.bytes += more
 
     def _flush_piece(self, bucket: _Bucket) -> None:
-        """Writes the rows of all keys but the last, which may go on."""
+        """Writes the rows of all keys but the last, because more rows of that key may follow."""
         rows = pa.Table.from_batches(bucket.waiting).combine_chunks()
         ends = self._last_key_start(rows)
         if not ends:
@@ -177,7 +178,7 @@ class _KeyedTask(Task):
         self._write(bucket, rows.slice(0, ends))
 
     def _last_key_start(self, rows: pa.Table) -> int:
-        """How many rows come before those with the key of the last one."""
+        """How many rows come before those that have the key of the last row."""
         same = None
         for name in self.merge.keys:
             column = rows.column(name)
@@ -186,7 +187,7 @@ class _KeyedTask(Task):
         return max(0, int(pc.index(pc.fill_null(same, False), True).as_py()))
 
     def _end_bucket(self, bucket: _Bucket) -> None:
-        """Writes everything, as a run of files that ends here."""
+        """Writes everything and ends the sorted run."""
         if bucket.waiting:
             rows = pa.Table.from_batches(bucket.waiting)
             bucket.waiting = []
@@ -211,7 +212,7 @@ class _KeyedTask(Task):
 
     @property
     def _sources(self) -> list[str]:
-        """For each column of a file the column of the rows that it is."""
+        """For each column of a file, the name of the column in the rows that it is taken from."""
         names = self.settings.file.arrow.names
         keys = len(names) - len(self.columns.arrow.names) - 2
         return [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(names)]
@@ -227,7 +228,7 @@ class _KeyedTask(Task):
 
 
 def _pieces(rows: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows that come by group, cut where the group changes. Nothing is copied."""
+    """Cuts rows that are sorted by group where the group changes. Nothing is copied."""
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     start = 0
     for end in (*cuts.tolist(), len(numbers)):

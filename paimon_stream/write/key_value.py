@@ -1,7 +1,7 @@
 """Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md §7.3).
 
-A file holds the key columns under names of their own, a sequence number and a row kind, then the table's
-columns. Changelog files are the same with all rows of a key, under another prefix.
+A file has the key columns under names of their own, then a sequence number and a row kind, then the table's
+columns. Changelog files have the same columns, but all rows of a key and another prefix in their names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LEVEL: Final = 0
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
-    """The columns of a key-value file of that table; thin files leave the keys out."""
+    """The columns of a key-value file of that table; thin files omit the key columns."""
     keys = [
         DataField(
             id=_FIRST_KEY_ID + one.id,
@@ -76,8 +76,11 @@ def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueSettings:
-    """What all key-value files of a table have in common. `keys` are the key columns in key order; `keys_at`
-    are the positions in a file of the columns with their statistics, `values_at` where the table's begin."""
+    """What all key-value files of a table have in common.
+
+    `keys` are the key columns in key order. `keys_at` are the positions, in a file, of the columns that give
+    the statistics of the keys. `values_at` is the position of the table's first column.
+    """
 
     file: DataFileSettings
     keys: tuple[DataField, ...]
@@ -87,7 +90,7 @@ class KeyValueSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
-        """The settings of data files; `table` is for messages. Raises `ConfigError`s."""
+        """The settings for data files; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
             option.key: options.value(per_level)[_LEVEL]
             for option, per_level in (
@@ -101,7 +104,7 @@ class KeyValueSettings:
 
     @classmethod
     def of_changelog(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
-        """The settings of changelog files. Raises `ConfigError`s."""
+        """The settings for changelog files; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
             option.key: options.value(own)
             for option, own in (
@@ -141,7 +144,7 @@ class KeyValueSettings:
         )
 
     def described(self, columns: Sequence[ColumnStats], file: DataFileMeta) -> DataFileMeta:
-        """The file with the statistics of its columns."""
+        """`file` with the statistics of its columns."""
         key_stats, _ = encode_stats(
             [replace(one, type=replace(one.type, nullable=True)) for one in self.keys],
             [mode.apply(columns[at]) for mode, at in zip(self.key_modes, self.keys_at, strict=True)],
@@ -154,8 +157,10 @@ class KeyValueSettings:
 def _modes(
     schema: TableSchema, keys: Sequence[DataField], options: Options, *, thin: bool
 ) -> tuple[StatsPlan, tuple[StatsMode, ...]]:
-    """The modes of the table's columns and of the key (format.md §4.5: keys have longer bounds, but not in
-    Avro files)."""
+    """The statistics modes of the table's columns and of the key columns (format.md §4.5).
+
+    Keys have longer bounds, except in Avro files.
+    """
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:
@@ -171,8 +176,10 @@ def _modes(
 
 
 class KeyValueWriter(BucketWriter):
-    """Writes the rows of one (partition, bucket), which have the columns of `key_value_schema` and are in
-    key order from file to file. See `BucketWriter`."""
+    """Writes the rows of one (partition, bucket); see `BucketWriter`.
+
+    The rows have the columns of `key_value_schema` and come in key order, also from file to file.
+    """
 
     def __init__(self, settings: KeyValueSettings, storage: Storage, runtime: Runtime, folder: str) -> None:
         super().__init__(settings.file, storage, runtime, folder)

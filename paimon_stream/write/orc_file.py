@@ -1,8 +1,8 @@
-"""ORC files on their way to the storage (format.md §7.5).
+"""Writes ORC files to the storage (format.md §7.5).
 
-TIME is an int in ORC. Everything else has its own type; CHAR and VARCHAR are strings of the length that
-they have. Arrow's writer holds rows back until a stripe is full, so how large a file is meanwhile is an
-estimate.
+TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the
+length that they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is
+an estimate.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MOST_OPEN_FILES: Final = 16
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
 _BLOCK_STEP: Final = 64 * 2**10
-"""Arrow wants compression blocks of a multiple of this."""
+"""Arrow requires the size of compression blocks to be a multiple of this."""
 
 _SAMPLE_ROWS: Final = 4096
 _DICTIONARY_SHARE: Final = 0.4
 _LONGEST_BOUND: Final = 1024
-"""Java's ORC keeps no bound of text that is longer, in bytes."""
+"""Bytes. Java's ORC keeps no bound of longer text."""
 
 _PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
@@ -47,8 +47,11 @@ _STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcSettings:
-    """How the ORC files of a table are written. `arrow` is the schema as it is in the file, `dictionary`
-    None where the rows decide; `wanted` says which columns get statistics."""
+    """How the ORC files of a table are written.
+
+    `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns
+    get statistics. `more` are further arguments of Arrow's writer.
+    """
 
     arrow: pa.Schema
     types: tuple[DataType, ...]
@@ -61,7 +64,7 @@ class OrcSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> OrcSettings:
-        """The settings that the options ask for. Raises `InvalidOption`, `UnsupportedFeature`."""
+        """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.ORC)
         return cls(
             arrow=pa.schema([_in_orc(one) for one in file_schema(schema)]),
@@ -76,7 +79,7 @@ class OrcSettings:
 
     @property
     def most_open(self) -> int:
-        """How many files a task keeps open: each holds up to a stripe in memory."""
+        """How many files a task keeps open. Each of them holds up to one stripe in memory."""
         return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> OrcFile:
@@ -84,8 +87,8 @@ class OrcSettings:
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the types that the file has. Nothing is copied. Raises `InvalidData` for timestamps
-        that Arrow's writer would spoil."""
+        """The rows in the types of the file. Nothing is copied. Raises `InvalidData` for timestamps that
+        Arrow's writer would store wrongly."""
         for i in self.timestamps:
             for chunk in rows.column(i).chunks:
                 _check_fractions(self.arrow.names[i], chunk)
@@ -98,7 +101,7 @@ class OrcSettings:
         return pa.Table.from_arrays(columns, schema=self.arrow)
 
     def writer(self, stream: Any, first: pa.Table) -> orc.ORCWriter:
-        """Arrow's writer for a file whose first rows are like these."""
+        """Arrow's writer for a file that begins with rows like `first`."""
         threshold = self.dictionary
         if threshold is None:
             texts = {name for name, one in zip(first.column_names, self.types, strict=True) if one.is_string}
@@ -109,15 +112,17 @@ class OrcSettings:
 
 
 def _holds_timestamps(type_: DataType) -> bool:
-    """Whether there is a timestamp anywhere in the type."""
+    """Whether the type is a timestamp or contains one."""
     inner = [one for one in (type_.key, type_.element) if one is not None]
     inner += [one.type for one in type_.fields]
     return type_.is_timestamp or any(map(_holds_timestamps, inner))
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds: Arrow's writer leaves a
-    negative rest where Java expects none."""
+    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds.
+
+    Arrow's writer stores a negative remainder for them, which Java does not expect.
+    """
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue
@@ -159,7 +164,7 @@ def _blocks(text: str) -> int:
 
 
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
-    """What `orc.*` options say that Arrow's writer can do."""
+    """The arguments of Arrow's writer for those `orc.*` options that it supports."""
     block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _STRIPE_BYTES
     for key, argument, parse, default in (
         ("orc.stripe.size", "stripe_size", size, max(1, block)),
@@ -179,7 +184,7 @@ class OrcFile:
     def __init__(
         self, settings: OrcSettings, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> None:
-        """Opens the file. `first` are rows to choose encodings by; they are not written."""
+        """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self.path = path
         self.rows = 0
         self._settings = settings
@@ -190,12 +195,12 @@ class OrcFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, rows that are held back among them by estimate; exact once closed."""
+        """Bytes written so far, with an estimate for rows that are held back. Exact after `close`."""
         written = self._output.stream.size
         return max(written, int(self.rows * self._row_bytes)) if self._writer.is_open else written
 
     def write(self, rows: pa.Table) -> None:
-        """Adds the rows to the stripe at hand."""
+        """Adds the rows to the current stripe."""
         stored = self._settings.in_file(rows)
         with self._output.checked():
             self._writer.write(stored)

@@ -1,4 +1,4 @@
-"""What the writers of all file formats share: the file in the storage, its end, and giving it up."""
+"""What the writers of all file formats share: creating, finishing and abandoning a file in the storage."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["CountingStream", "FileSettings", "FileWriter", "Output", "format_opt
 
 
 class FileWriter(Protocol):
-    """A data file that is open for writing. Ends with `close` or `abort`; errors are the storage's.
+    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
 
-    `size` is bytes: those written so far, estimated where the format holds rows back, and exact after
-    `close`. `rows` counts rows.
+    `size` is the number of bytes written so far. It is an estimate if the format holds rows back, and exact
+    after `close`. `rows` is the number of rows.
     """
 
     path: str
@@ -34,35 +34,43 @@ class FileWriter(Protocol):
         """Adds rows."""
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file and makes it durable; exact statistics of each column, for the wanted ones. Where
-        that fails the file is removed."""
+        """Ends the file and makes it durable. If that fails, the file is removed.
+
+        Returns the exact statistics of each column that is to have them.
+        """
 
     def abort(self, why: BaseException) -> None:
         """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
 
 
 class FileSettings(Protocol):
-    """How the data files of one table are written. `suffix` is what their names end with; `most_open` is
-    how many may be open at once for the memory they hold."""
+    """How the data files of one table are written.
+
+    File names end with `suffix`. At most `most_open` files may be open at once, because of the memory that
+    they hold.
+    """
 
     @property
     def suffix(self) -> str:
-        """The end of file names, without the dot before it."""
+        """The end of file names, without the leading dot."""
 
     @property
     def most_open(self) -> int:
         """How many files a task keeps open."""
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
-        """Opens a new file; the name is taken at once. `first` are rows to choose encodings by, they are
-        not written; `row_bytes` is what a row took in an earlier file."""
+        """Opens a new file, which exists under its name from then on.
+
+        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row
+        in an earlier file, None if there was none.
+        """
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them; closing is the storage's business.
+    """Passes bytes on to a storage's stream and counts them. It leaves closing to the storage.
 
-    An error of the storage is kept in `failure`, and nothing is passed on any more. It is not raised here:
-    Arrow's ORC writer ends the whole process over an error of its stream.
+    An error of the storage is kept in `failure`, and nothing is passed on after it. It is not raised here,
+    because Arrow's ORC writer ends the whole process if its stream raises an error.
     """
 
     closed = False
@@ -75,7 +83,7 @@ class CountingStream:
 
     @contextmanager
     def held(self) -> Iterator[bytearray]:
-        """Keeps what is written inside, instead of passing it on or counting it."""
+        """Within this context, keeps what is written instead of passing it on and counting it."""
         self._held = kept = bytearray()
         try:
             yield kept
@@ -83,7 +91,7 @@ class CountingStream:
             self._held = None
 
     def write(self, data: Any) -> int:
-        """Passes the bytes on; how many they were."""
+        """Passes the bytes on. Returns their number."""
         if self._held is not None:
             self._held += data
             return len(data)
@@ -96,29 +104,29 @@ class CountingStream:
         return len(data)
 
     def tell(self) -> int:
-        """How many bytes there were."""
+        """The number of bytes written so far."""
         return self.size + len(self._held or b"")
 
     def flush(self) -> None:
-        """Nothing: the end of the storage's context makes all of it durable."""
+        """Does nothing: the end of the storage's context makes all bytes durable."""
 
     def close(self) -> None:
-        """Nothing, for the same reason."""
+        """Does nothing, for the same reason."""
 
 
 class Output:
-    """A new file of a storage, and whatever writes into its `stream`.
+    """A new file in a storage, and the format's writer that writes into its `stream`.
 
-    `forget` is called before the file is given up: the writer must not touch the stream any more.
+    `forget` is called before the file is given up. After it the writer must not touch the stream any more.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
-        """Creates the file. Raises the storage's errors, `AlreadyExists` among them."""
+        """Creates the file. Raises the storage's errors, including `AlreadyExists`."""
         self._context = ExitStack()
         self.stream = CountingStream(self._context.enter_context(storage.open_output(path)))
 
     def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
-        """What `start` makes of the stream; where that fails the file is removed."""
+        """Returns the writer that `start` makes for the stream. If that fails, the file is removed."""
         with ExitStack() as opened:
             opened.push(self._context.__exit__)
             with self.checked():
@@ -128,7 +136,7 @@ class Output:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Around whatever writes: raises the storage's error that the stream kept."""
+        """A context for writing: at its end it raises the storage's error that the stream kept, if any."""
         try:
             yield
         finally:
@@ -136,7 +144,7 @@ class Output:
                 raise self.stream.failure from None
 
     def finish(self, end: Callable[[], Any], forget: Callable[[], None]) -> None:
-        """Ends the file by `end` and makes it durable. Where that fails the file is removed."""
+        """Ends the file by calling `end` and makes it durable. If that fails, the file is removed."""
         try:
             with self._context, self.checked():
                 end()
@@ -154,7 +162,7 @@ class Output:
                 raise
 
     def _drop(self, forget: Callable[[], None]) -> None:
-        """Keeps Arrow from ending the file by itself when the writer is collected."""
+        """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
         self.stream.inner = None
         forget()
 
@@ -162,7 +170,7 @@ class Output:
 def format_option(
     options: Options, key: str, parse: Callable[[str], Any], documented_by: str, default: Any = None
 ) -> Any:
-    """The value of an option that is a file format's own, such as `parquet.…`; the default where it is not
+    """The value of an option that belongs to a file format, such as `parquet.…`, or the default if it is not
     set. Raises `InvalidOption` for a text that `parse` refuses."""
     raw = options.get(key)
     if raw is None:
@@ -171,7 +179,7 @@ def format_option(
         return parse(raw)
     except (ValueError, KeyError):
         raise InvalidOption(
-            f"Option {key!r} is {raw!r}, which it cannot be. Set it as {documented_by} documents it.",
+            f"Option {key!r} is {raw!r}, which is not a valid value. Set it as {documented_by} documents it.",
             option=key,
             value=raw,
         ) from None

@@ -1,10 +1,10 @@
-"""Parquet files on their way to the storage (format.md §7.4).
+"""Writes Parquet files to the storage (format.md §7.4).
 
-A file is what Java Paimon writes: decimals as integers where they fit, timestamps in milliseconds or
-microseconds by their precision, TIME adjusted to UTC (where Arrow is new enough; readers do not mind), NOT
-NULL columns required, field ids in the schema.
-Dictionary encoding is switched on for the columns where the first rows, of this file or of one just before,
-show that it pays.
+A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds or
+microseconds by their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept both), NOT
+NULL columns are required, and the schema has field ids.
+Dictionary encoding is switched on for the columns where it pays, as shown by the first rows of this file or
+of one written shortly before.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSettings:
-    """How the Parquet files of a table are written. `dictionary` is None where the rows decide; `more` are
-    further arguments of Arrow's writer. `stored` is what Arrow is told of the columns: those `leaves`, by
-    their numbers in the file, are twelve bytes there and INT96 in truth."""
+    """How the Parquet files of a table are written.
+
+    `dictionary` is None if the rows decide. `more` are further arguments of Arrow's writer. `stored` is the
+    schema that Arrow is given. `leaves` are the positions, in the file, of the leaves that are twelve bytes
+    in `stored` and INT96 in the file.
+    """
 
     arrow: pa.Schema
     stored: pa.Schema
@@ -58,7 +61,7 @@ class ParquetSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> ParquetSettings:
-        """The settings that the options ask for. Raises `InvalidOption`, `UnsupportedFeature`."""
+        """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.PARQUET)
         arrow = file_schema(schema)
         stored = pa.schema([stored_field(one) for one in arrow])
@@ -79,7 +82,7 @@ class ParquetSettings:
 
     @property
     def bounded(self) -> bool | list[str]:
-        """The leaves that Arrow keeps bounds of; twelve bytes are not in the order of moments."""
+        """The leaves of which Arrow keeps bounds. The order of twelve bytes is not the order in time."""
         if not self.leaves:
             return True
         paths = [path for one in self.stored for path in leaf_paths(one.name, one.type)]
@@ -87,7 +90,8 @@ class ParquetSettings:
 
     @property
     def most_open(self) -> int:
-        """How many files a task keeps open: a row group is in the storage once it is written."""
+        """How many files a task keeps open. They hold little memory, because written row groups have been
+        passed on to the storage."""
         return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> ParquetFile:
@@ -96,7 +100,7 @@ class ParquetSettings:
 
 
 def _more(options: Options) -> Iterator[tuple[str, Any]]:
-    """What `parquet.*` options say that Arrow's writer can do, in this version of it."""
+    """The arguments of Arrow's writer for those `parquet.*` options that this version of it supports."""
     if _UTC_TIME in _KNOWN_TO_ARROW:
         yield _UTC_TIME, True
     for key, argument, parse in (
@@ -114,7 +118,7 @@ class ParquetFile:
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
     def __init__(self, settings: ParquetSettings, storage: Storage, path: str, first: pa.Table) -> None:
-        """Opens the file. `first` are rows to choose encodings by; they are not written."""
+        """Opens the file. `first` are rows to choose encodings by. They are not written."""
         self.path = path
         self.rows = 0
         self._stored = settings.stored

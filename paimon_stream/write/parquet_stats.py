@@ -1,7 +1,7 @@
-"""What a Parquet footer says of the columns of a file.
+"""Takes the statistics of columns from a Parquet footer.
 
-The bounds are the ones Java Paimon keeps of a file of its own (format.md §4.5). Where a bound could be
-wrong there is none: readers leave out files by it.
+The bounds are those that Java Paimon keeps for a file that it writes (format.md §4.5). A bound that could be
+wrong is left out, because readers skip files by their bounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merg
 __all__ = ["MICRO_DIGITS", "ParquetStats"]
 
 MICRO_DIGITS: Final = 6
-"""Timestamps of more digits are INT96 in Parquet files, of which no bounds are kept."""
+"""Timestamps of more digits are INT96 in Parquet files. INT96 columns have no bounds."""
 
 _MOST_FOOTER_BYTES: Final = 4096
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
@@ -32,11 +32,10 @@ _MILLI_DIGITS: Final = 3
 
 
 class ParquetStats:
-    """The statistics of one file: from its footer, and where that does not tell as Java tells it, from the
-    rows themselves.
+    """The statistics of one file. They come from its footer, and from the rows where Java's differ from it.
 
-    FLOAT and DOUBLE: Arrow leaves NaN out and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds
-    in a row group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
+    FLOAT and DOUBLE: Arrow ignores NaN and widens zeros to -0.0 and 0.0. Text: Arrow keeps no bounds in a row
+    group with a bound above 4 KiB. Timestamps of more than 6 digits have no bounds.
     """
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema) -> None:
@@ -50,7 +49,7 @@ class ParquetStats:
         self._bounds: dict[int, list[Bounds]] = {}
 
     def add(self, rows: pa.Table) -> None:
-        """Takes note of the rows of one row group."""
+        """Adds the rows of one row group."""
         self._rows.add(rows)
         for i in self._always:
             self._keep(i, rows)
@@ -64,7 +63,7 @@ class ParquetStats:
             self._bounds.setdefault(i, []).append(bounds)
 
     def columns(self, footer: pq.FileMetaData) -> list[ColumnStats]:
-        """The statistics of the file with that footer; nothing for nested columns."""
+        """The statistics of the file with that footer; `NO_STATS` for nested columns."""
         rows = self._rows.columns()
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         made = []
@@ -78,7 +77,7 @@ class ParquetStats:
         return made
 
     def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
-        """One column over all row groups. Every one with a value must have bounds, else there are none."""
+        """One column over all row groups. It has bounds only if every row group with a value has them."""
         told = [chunk.statistics for chunk in chunks]
         if not all(one is not None and one.has_null_count for one in told):
             return NO_STATS
@@ -94,7 +93,7 @@ class ParquetStats:
 
 
 def _value(raw: Any, type_: DataType) -> Any:
-    """A bound of the footer in the internal form, text as bytes."""
+    """A bound from the footer in the internal form, with text as bytes."""
     if type_.root is TypeRoot.DECIMAL:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return Decimal(unscaled).scaleb(-type_.scale, _WIDE)

@@ -1,7 +1,7 @@
-"""What a task tells the driver, as bytes: its commit messages, or the error it failed with.
+"""What a task sends to the driver, as bytes: its commit messages, or the error with which it failed.
 
-Versioned and typed, never pickled, so that driver and executors may run different releases. All numbers
-are big endian:
+The bytes are versioned and typed, never pickled, so the driver and the executors may run different releases.
+All numbers are big endian:
 
     "PSTR" | u8 version | u8 kind | i32 partition id | i64 attempt number | body
     kind 0, a result:   i64 rows | i64 bytes | i32 files | i32 message version | i64 row bytes
@@ -32,9 +32,11 @@ _ROW_BYTES: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task wrote: messages, and how many rows, bytes and files they hold. `row_bytes` is the size of a
-    row as Arrow: the mean of the record batch whose mean is largest, 0 where it is not known. Partition id
-    and attempt number are Spark's."""
+    """What a task wrote: its commit messages, and the number of rows, bytes and files in them.
+
+    `row_bytes` is the mean size of an Arrow row in the record batch where this mean is largest; 0 if it is
+    not known. The partition id and the attempt number are Spark's.
+    """
 
     messages: tuple[CommitMessage, ...]
     rows: int
@@ -47,7 +49,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """The error a task failed with, for the driver to raise. It has removed its files itself."""
+    """The error with which a task failed, for the driver to raise. The task has removed its files itself."""
 
     error: PaimonStreamError
     partition_id: int = 0
@@ -55,7 +57,7 @@ class TaskFailure:
 
 
 def encode_result(result: TaskResult | TaskFailure) -> bytes:
-    """The bytes of a result or a failure. Context values that JSON has not travel as their text."""
+    """The bytes of a result or a failure. Context values that JSON cannot represent are sent as text."""
     match result:
         case TaskResult():
             counts = _COUNTS.pack(result.rows, result.bytes, result.files, CommitMessage.VERSION)
@@ -69,10 +71,10 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
 
 
 def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure again.
+    """The result or failure that `encode_result` encoded.
 
-    An error class this release does not know becomes `PaimonStreamError`. Raises `UnknownVersion` for
-    bytes of a newer release, `FormatError` for anything else that is no result.
+    An error class that this release does not know becomes `PaimonStreamError`. Raises `UnknownVersion` for
+    bytes of a newer release, and `FormatError` for bytes that are not a result.
     """
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(
@@ -82,7 +84,7 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     _, version, kind, partition_id, attempt_number = _HEAD.unpack_from(data)
     if version > _VERSION or kind not in (_RESULT, _FAILURE):
         raise UnknownVersion(
-            f"A task result of version {version}, kind {kind}; this release reads version {_VERSION}. "
+            f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
             "Upgrade paimon-stream on the driver.",
             version=version,
         )

@@ -1,7 +1,7 @@
-"""Which (partition, bucket) every row of a batch belongs to, and the batch split by it.
+"""Finds the (partition, bucket) of every row of a batch and splits the batch by it.
 
-Everything is done on whole columns: partition values become codes, keys become buckets by Paimon's hash,
-and Python sees each distinct partition once, never a row.
+All work is done on whole columns: partition values become codes, and Paimon's hash turns keys into buckets.
+Python code handles each distinct partition once, and never a single row.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
 _MOST_CODES: Final = 2**40
 _LONGEST_NAME: Final = 255
-"""Bytes in the name of a folder: on Linux's and macOS's file systems, and on HDFS."""
+"""The most bytes in the name of a folder on the file systems of Linux and macOS, and on HDFS."""
 _LONGEST_NUMBER: Final = 64
 _BYTES_PER_CHARACTER: Final = 4
 
 
 class Group(NamedTuple):
-    """Where rows go: the serialized partition row, and the bucket in it."""
+    """Where rows go: the serialized partition row, and the bucket in that partition."""
 
     partition: bytes
     bucket: int
 
 
 class Router:
-    """Numbers the groups of one table as rows for them turn up; `groups[number]` is the group.
+    """Numbers the groups of one table in the order of their first rows; `groups[number]` is the group.
 
-    Holds one entry per (partition, bucket) seen, nothing per row.
+    Holds one entry for each (partition, bucket) seen, and nothing for single rows.
     """
 
     def __init__(self, schema: TableSchema, options: Options, table: str = "") -> None:
-        """`table` is for messages. Raises `UnsupportedFeature` for other than no or fixed buckets."""
+        """`table` is for messages. Raises `UnsupportedFeature` unless buckets are fixed or `bucket` is -1."""
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
         if self.total_buckets != UNAWARE and self.total_buckets < 1:
@@ -69,7 +69,7 @@ class Router:
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
-        """The group numbers of a conformed batch's rows; one number where all rows are of one group.
+        """The group number of each row of a conformed batch, or one number if all rows are in one group.
 
         Raises `ValueTooLong` for partition values that cannot name a folder.
         """
@@ -130,7 +130,7 @@ class Router:
         return [serialize(types, row) for row in zip(*values, strict=True)]
 
     def _check_folder_names(self, one: DataField, values: Sequence[Any], codes: GroupIds) -> None:
-        """Partition values become names of folders (format.md §1.4). `values[code]` is a code's value."""
+        """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's value."""
         sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
         if sizes:
             raise ValueTooLong(
@@ -144,7 +144,7 @@ class Router:
             )
 
     def _name_bytes(self, one: DataField, value: Any) -> int:
-        """The bytes of the folder's name where they are too many, else 0."""
+        """The number of bytes in the folder's name if it is too long, else 0."""
         most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
         if most + len(one.name) * _BYTES_PER_CHARACTER < _LONGEST_NAME or value is None:
             return 0
@@ -153,8 +153,10 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, in their order, by ascending group number. Each part is a copy of its own,
-    so that keeping one does not keep the others in memory."""
+    """The rows of each group in their order, by ascending group number.
+
+    Each part is a copy of its own, so keeping one part does not keep the others in memory.
+    """
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         counts = np.bincount(numbers)
@@ -170,14 +172,14 @@ def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.Re
 
 
 def _distinct(codes: GroupIds, below: int) -> GroupIds:
-    """The different codes, ascending; all are below `below`."""
+    """The distinct codes, ascending. All codes are below `below`."""
     if below <= _FEW_CODES:
         return np.flatnonzero(np.bincount(codes, minlength=1))
     return np.unique(codes)
 
 
 def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -> GroupIds:
-    """Each code's number; `found` are the codes that there are, ascending, all below `below`."""
+    """The number of each code. `found` are the distinct codes, ascending; all of them are below `below`."""
     if below > _FEW_CODES:
         return numbers[np.searchsorted(found, codes)]
     table = np.zeros(below, dtype=np.int64)
@@ -186,7 +188,7 @@ def _replaced(codes: GroupIds, found: GroupIds, numbers: GroupIds, below: int) -
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits: rows are told apart by bytes, so 0.0 is not -0.0 (format.md §11, 16)."""
+    """Floats as their bits. Partition rows are compared by bytes, so 0.0 is not -0.0 (format.md §11, 16)."""
     if pa.types.is_floating(column.type):
         return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     return column

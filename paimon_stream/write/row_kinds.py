@@ -1,4 +1,4 @@
-"""The kind of each row: +I, -U, +U or -D, and which kinds a table takes (semantics.md §6.2)."""
+"""The kind of each row: +I, -U, +U or -D, and which kinds a table accepts (semantics.md §6.2)."""
 
 from __future__ import annotations
 
@@ -57,15 +57,17 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A column of the rows, not of the table, that says what each row does: by which tokens, and which kind
-    each of them is. Pickles."""
+    """A column of the rows, not of the table, that says what each row does. Can be pickled.
+
+    `kinds` maps each value of the column, a token, to its kind.
+    """
 
     column: str
     kinds: dict[str, int]
 
     @classmethod
     def of(cls, options: Options) -> Operations | None:
-        """As the sink's options say; None where they name no column. Raises `InvalidOption`."""
+        """The column that the sink's options name, or None if they name none. Raises `InvalidOption`."""
         if not options.is_set(OPERATION_COLUMN):
             if options.is_set(OPERATION_MAPPING):
                 raise InvalidOption(
@@ -81,8 +83,8 @@ class Operations:
     def check(
         self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
     ) -> None:
-        """Raises `InvalidOption` where that table has no use for such a column. `fold` makes names that are
-        the same one text."""
+        """Raises `InvalidOption` if that table cannot use such a column. `fold` gives names that count as
+        equal the same text."""
         if not schema.primary_keys:
             wrong = f"needs a primary key, and {table} has none: its rows are never replaced. Leave it out"
         elif fold(self.column) in map(fold, schema.field_names):
@@ -96,7 +98,7 @@ class Operations:
         )
 
     def only(self, found: int, table: str) -> None:
-        """Raises `IncompatibleSchema` unless the rows have one such column."""
+        """Raises `IncompatibleSchema` unless `found`, the number of such columns in the rows, is 1."""
         if found == 1:
             return
         if found:
@@ -113,8 +115,8 @@ class Operations:
 def kinds_of_tokens(
     tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
 ) -> Kinds:
-    """The kinds that the tokens of a column stand for. Raises `BadRowKind` for NULL and unknown ones, with
-    the cure."""
+    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown
+    tokens."""
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
@@ -132,15 +134,18 @@ def kinds_of_tokens(
 
 
 def _listed(tokens: list[str | None]) -> str:
-    """The first of them, for people."""
+    """The first of the tokens, as text for people."""
     shown = ["NULL" if one is None else repr(one) for one in tokens[:_SHOWN]]
     return ", ".join(shown) + (", …" if len(tokens) > _SHOWN else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """What a table makes of row kinds. `field` is the column of `rowkind.field`, None where there is none;
-    `refused` are kinds that readers could not merge (R6.5), and `refusal` says why."""
+    """How a table treats row kinds.
+
+    `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that
+    readers could not merge (R6.5), and `refusal` says why.
+    """
 
     table: str
     field: str | None
@@ -164,7 +169,7 @@ class KindRules:
         )
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
-        """The kind of each row: by `rowkind.field`, else as given; None where all are +I. Raises
+        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
         `BadRowKind`."""
         if self.field is not None:
             tokens = rows.column(self.field)
@@ -172,7 +177,7 @@ class KindRules:
         return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds) -> npt.NDArray[np.bool_]:
-        """Which rows the table takes in. Raises `BadRowKind` for those that readers could not merge."""
+        """Which rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
         dropped = np.zeros(len(kinds), bool)
         if self.ignore_delete:
             dropped |= (kinds == DELETE) | (kinds == UPDATE_BEFORE)
@@ -193,7 +198,7 @@ class KindRules:
 
 
 def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
-    """The kinds that the merge engine fails on, always, where a key has more rows; and why."""
+    """The kinds on which the merge engine always fails if a key has more than one row, and why."""
     both = (UPDATE_BEFORE, DELETE)
     if merge.engine == FIRST_ROW:
         return both, "first-row keeps the first row of a key for good"

@@ -1,12 +1,12 @@
-"""Shuffle packets: the rows of one task on their way to the tasks that write them, many rows in one record.
+"""Shuffle packets move the rows of one task to the tasks that write them, with many rows in one record.
 
-A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it. `task` and
-`number` are its place in the order: by task, then by number. `piece` is bytes: the pieces of one shuffle key,
-in order, are one Arrow stream after the other, and `ends` is set at the last piece of each stream. So the
-rows of a shuffle key come out by task and, within a task, in the order that the task had them.
+A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it. Packets are
+ordered by `task`, then by `number`. `piece` is bytes: the pieces of one shuffle key, in order, make one Arrow
+stream after the other, and `ends` is set on the last piece of each stream. So the rows of a shuffle key
+arrive ordered by task and, within a task, in the task's own order.
 
-Where the partition or bucket of a row cannot be computed, because a value is wrong, its batch goes to the
-first shuffle key unchanged: the task that writes it finds the same error and reports it.
+If the partition or bucket of a row cannot be computed, because a value is wrong, its whole batch goes
+unchanged to the first shuffle key. The task that writes it finds the same error and reports it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ _SCHEMA: Final = pa.schema(
 )  # fmt: skip
 _HELD_BYTES: Final = 32 * 2**20
 _PIECE_BYTES: Final = 4 * 2**10
-"""Spark hands on up to 10,000 records at once, on Spark 3.5 whatever their size: 40 MB of these."""
+"""Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their size."""
 
 
 def pack(
     spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as packets. All rows of a (partition, bucket) get the same one of `shuffle_keys`;
-    the buckets of a table without partitions are spread evenly. Besides one batch it holds tens of MB
-    at most."""
+    """The rows of one task as packets.
+
+    All rows of a (partition, bucket) get the same one of the `shuffle_keys`. The buckets of a table without
+    partitions are spread evenly. Holds one batch and at most tens of MB more in memory.
+    """
     packer = _Packer(spec, shuffle_keys, task)
     for batch in batches:
         packer.add(batch)
@@ -60,7 +62,10 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of one shuffle key, which come in order."""
+    """The rows of the packets of one shuffle key. The packets must come in order.
+
+    Raises `PaimonStreamError` if the last stream has no end.
+    """
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
@@ -84,7 +89,7 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Packer:
-    """Rows that wait to be packed. `bytes` is what they take, at least 1 where there are any."""
+    """Rows that wait to be packed. `bytes` is their size, at least 1 if there are any."""
 
     def __init__(self, spec: WriteSpec, shuffle_keys: Sequence[int], task: int) -> None:
         schema, table = spec.schema, spec.storage.location
@@ -108,7 +113,7 @@ class _Packer:
             self.bytes += max(1, batch.nbytes)
 
     def _placed(self, batch: pa.RecordBatch) -> Places:
-        """For each row a position in the shuffle keys."""
+        """For each row, its position in the shuffle keys."""
         try:
             numbers = self._router.assign(self._plan.conform(batch.select(self._names)))
         except PaimonStreamError:
@@ -121,7 +126,7 @@ class _Packer:
         return found
 
     def packed(self) -> pa.RecordBatch:
-        """Everything that waits, as packets."""
+        """All waiting rows as packets."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting, self._places, self.bytes = [], [], 0
@@ -158,7 +163,7 @@ class _Packer:
 
 
 def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPlan:
-    """Those columns as the table has them, in that order."""
+    """The plan for the columns `names` of the table, in that order."""
     whole = ColumnPlan.of(schema, table)
     kept = [schema.field_names.index(name) for name in names]
     return replace(
@@ -170,5 +175,6 @@ def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPla
 
 
 def _place(group: Group, count: int) -> int:
-    """Buckets one after the other, beginning for each partition elsewhere."""
+    """The position of a group: consecutive buckets get consecutive positions, from a start that the
+    partition's hash decides."""
     return (hash_bytes(group.partition) + group.bucket) % count

@@ -1,7 +1,7 @@
-"""What one Spark task does: rows in, data files and their commit messages out.
+"""What one Spark task does: it takes rows and writes data files, and returns their commit messages.
 
-A task never lists the table, never commits and deletes nothing but its own files, and those only when it
-fails: nobody knows of them yet.
+A task never lists the table and never commits. It deletes nothing but its own files, and only when it fails,
+because then nothing refers to them yet.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ NewFiles: TypeAlias = tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]
 """The data files and the changelog files of one (partition, bucket)."""
 
 _BUFFER_BYTES: Final = 256 * 2**20
-_LEAST_STAGE_BYTES: Final = 4 * 2**20  # splitting is quicker while the rows stay in the processor's cache
+_LEAST_STAGE_BYTES: Final = 4 * 2**20  # splitting is faster while the rows fit into the processor's cache
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """All that a task needs to know. Pickles, as it travels to executors.
+    """Everything that a task needs to know. It can be pickled, because it is sent to executors.
 
-    `options` are the table's with the sink's overrides; `buffer_bytes` bounds the rows a task holds in
-    memory before it writes row groups that are smaller than they could be.
+    `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in
+    memory; above it the task writes row groups that are smaller than they could be.
     """
 
     storage: Storage
@@ -56,7 +56,7 @@ class WriteSpec:
     buffer_bytes: int = _BUFFER_BYTES
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A schema's options are a read-only view, which does not pickle; its JSON does.
+        # A schema's options are a read-only view, which cannot be pickled; its JSON can.
         parts = (self.storage, encode_schema(self.schema), dict(self.options), self.runtime)
         return _restored, (*parts, self.buffer_bytes)
 
@@ -74,19 +74,20 @@ def _restored(
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Writes all rows; one commit message for each (partition, bucket), in the order they turned up.
+    """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
-    The rows of a group keep their order. Sequence numbers count from 0 in each group: the driver renumbers
-    those of fixed buckets. Files are durable when this returns. No rows make no files and no messages.
+    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers
+    those of fixed buckets. Files are durable when this returns. Without rows there are no files and no
+    messages.
 
-    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s. Whatever it
-    raises, and whatever `batches` raises, the task's files are removed first (best effort).
+    Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s, and any error that
+    `batches` raises. Before any error is raised, the task's files are removed (best effort).
     """
     return _AppendTask(spec).run(batches)
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The error with the count of all values like it: those of the same kind in the same column."""
+    """The first error, with its count summed over all errors of the same class in the same column."""
     kind, column = type(first), first.context.get("column")
     alike = [one for one in others if type(one) is kind and one.context.get("column") == column]
     if not alike:
@@ -95,7 +96,7 @@ def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData
 
 
 class Task(ABC):
-    """The files of one task by group number."""
+    """One task's files, by group number."""
 
     def __init__(self, spec: WriteSpec) -> None:
         table = spec.storage.location
@@ -105,7 +106,7 @@ class Task(ABC):
         self.layout = Layout.of(spec.schema, spec.options)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes all rows. Whatever it raises, the task's files are removed first (best effort)."""
+        """Writes all rows. Before any error is raised, the task's files are removed (best effort)."""
         incoming = iter(batches)
         try:
             for batch in incoming:
@@ -128,7 +129,7 @@ class Task(ABC):
 
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
-        """Writes the rest and ends all files; the data and changelog files of each group, in order."""
+        """Writes the rest and ends all files. Returns the files of each group, by group number."""
 
     @abstractmethod
     def open_writers(self) -> Iterable[BucketWriter]:
@@ -159,7 +160,7 @@ class Task(ABC):
         )
 
     def _others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
-        """What is wrong with the values of further batches, which are not written any more."""
+        """The errors in the values of the remaining batches, which are not written any more."""
         for batch in batches:
             try:
                 self.router.assign(self.conform(batch))
@@ -177,7 +178,7 @@ class Task(ABC):
 
 
 class _AppendTask(Task):
-    """The writers of one task, and rows that are not split by group yet."""
+    """The writers of one task, and the rows that are not split by group yet."""
 
     def __init__(self, spec: WriteSpec) -> None:
         super().__init__(spec)
@@ -195,7 +196,7 @@ class _AppendTask(Task):
         return self.writers
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows in. A batch of one group goes on uncopied; mixed ones are split many at a time."""
+        """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split together."""
         if not batch.num_rows:
             return
         fitted = self.columns.conform(batch)
@@ -249,7 +250,7 @@ class _AppendTask(Task):
         self._note_open(number)
 
     def _note_open(self, number: int) -> None:
-        """Ends the file that was written to longest ago where too many are open."""
+        """While too many files are open, ends the one that was written to longest ago."""
         self.open.pop(number, None)
         if self.writers[number].is_open:
             self.open[number] = None
