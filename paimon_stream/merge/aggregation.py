@@ -1,7 +1,7 @@
-"""The engine aggregation: every column by its function (semantics.md §6.5).
+"""The merge engine aggregation: each column is merged by its function (semantics.md §6.5).
 
-With `aggregation.remove-record-on-delete` a -D replaces all that came before by its own values, on which
-later rows build (Java does the same).
+With `aggregation.remove-record-on-delete`, a -D row replaces everything before it with its own values, and
+later rows build on them, as in Java.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSERT, _DELETE = 0, 3
 
 
 def aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """The table's columns, one row per key; every key has several rows. Raises `InvalidData`."""
+    """The table's columns, with one row per key. Every key has several input rows. Raises `InvalidData`."""
     newest = runs.ends - 1
     codes = np.where(runs.retracts, RETRACT, ADD)
     deleted = np.zeros(len(runs.starts), np.bool_)

@@ -1,4 +1,4 @@
-"""What a column becomes by its rule, given the action of each row; for all keys at a time."""
+"""Merges a column by its rule, given the action of each row, for all keys at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ __all__ = ["folded"]
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
-    """One value per key; `table` and `name` are for messages. Raises `InvalidData` for values
-    retracted by a function that cannot, `NumericOverflow`."""
+    """One value per key; `table` and `name` are for messages.
+
+    Raises `InvalidData` if rows retract values and the function cannot, and `NumericOverflow`.
+    """
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
@@ -49,7 +51,8 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
 
 # -- functions that choose one of a key's rows and take its value as it is -------------------------------
 #
-# Each says which rows change what is held. The last of these is the row; a row that retracts leaves NULL.
+# Each function finds the rows that change the held value. The last of them is chosen. If that row retracts,
+# the value is NULL.
 
 
 def _last_value(actions: RowActions) -> Ints:
@@ -58,7 +61,7 @@ def _last_value(actions: RowActions) -> Ints:
 
 
 def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the last value that is not NULL, -1 for NULL. An older row counts if nothing is held."""
+    """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is held."""
     valid = actions.valid(column)
     changes = valid | (actions.codes == SET)
     older = valid & (actions.codes == OUT_OF_ORDER)
@@ -70,14 +73,16 @@ def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_value(actions: RowActions) -> Ints:
-    """The place of the first value, -1 for NULL. An older row is taken for the first once there is one."""
+    """The place of the first value, -1 for NULL. Once there is a first value, an older row replaces it."""
     return _first(actions, actions.runs.first(actions.adds))
 
 
 def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL; older rows as with `first_value`. Until
-    there is a first, the value that an older row or a SET has left is held, and the next older row makes it
-    the first."""
+    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`.
+
+    Until there is a first value, the value that an older row or a SET has left is held. The next older row
+    makes it the first.
+    """
     valid = actions.valid(column)
     older = actions.codes == OUT_OF_ORDER
     begins = valid & (actions.codes == ADD)
@@ -88,7 +93,7 @@ def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
-    """The place of what is held where the first value is there from `begin` on."""
+    """The place of the held value, -1 for NULL. There is a first value from the place `begin` on."""
     begins = np.zeros(len(actions.codes), np.bool_)
     begins[begin[begin >= 0]] = True
     changes = (
@@ -100,7 +105,7 @@ def _first(actions: RowActions, begin: Ints) -> Ints:
 
 
 def _best(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
-    """The place of the largest or smallest value, -1 where all are NULL."""
+    """The place of the largest or smallest value, -1 if all are NULL."""
     runs, wanted = actions.runs, actions.since_set.valid(column)
     numbers = ranks(column)[runs.order]
     least = np.iinfo(np.int64).min

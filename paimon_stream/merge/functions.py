@@ -1,4 +1,4 @@
-"""The aggregate functions of this release: names, the types they take, whether they can retract a value."""
+"""The aggregate functions of this release: their names, their types, and whether they can retract a value."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FUNCTIONS: Final = (
     "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
     "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",
 )  # fmt: skip
-"""Java's names."""
+"""The functions by the names that they have in Java."""
 
 RETRACTABLE: Final = frozenset(
     {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"}
     | {"merge_map"}
 )
-"""Functions that have something to do for a -U or -D; the others refuse it."""
+"""Functions that can process a -U or -D row. The others refuse it."""
 
 _NUMERIC: Final = {
     TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE,
@@ -30,9 +30,12 @@ _NUMERIC: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """What a column becomes: `function` is one of Java's names, or `key`, or `non_null` (each value that is
-    not NULL replaces the one before), or `of_group` (the value of the row that the sequence group takes).
-    `group` is the position of its sequence group, None for none."""
+    """How a column is merged.
+
+    `function` is one of `FUNCTIONS`, or `key`, or `non_null` (each value that is not NULL replaces the value
+    before it), or `of_group` (the value of the row that the sequence group chooses). `group` is the position
+    of the column's sequence group, None if it has none.
+    """
 
     function: str
     ignore_retract: bool = False
@@ -42,7 +45,7 @@ class ColumnRule:
 
 
 def fits(function: str, type_: DataType) -> bool:
-    """Whether the function takes values of that type."""
+    """Whether the function accepts values of that type."""
     match function:
         case "sum" | "product":
             return type_.root in _NUMERIC
@@ -60,7 +63,7 @@ def fits(function: str, type_: DataType) -> bool:
 
 
 def cannot_retract(table: str, column: str, function: str) -> InvalidData:
-    """The error of a -U or -D row with a column whose value cannot be retracted."""
+    """The error for a -U or -D row if the column's values cannot be retracted."""
     return InvalidData(
         f"{table} has -U or -D rows, and column {column!r} is aggregated by {function!r}, which cannot take "
         f"a value back. Filter them out, or set fields.{column}.ignore-retract or ignore-delete to true.",

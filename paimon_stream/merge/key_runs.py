@@ -1,7 +1,7 @@
 """Rows in merge order: by key, then by the sequence fields, then by sequence number.
 
-Of rows that are equal in all of these the one given first comes last, and so wins: the file committed earlier
-does, as in Java (semantics.md §6.4).
+If rows are equal in all of these, the row that was given first comes last and so wins. That is the row of the
+file that was committed earlier, as in Java (semantics.md §6.4).
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _DELETE = 3
 
 @dataclass(frozen=True)
 class KeyRuns:
-    """Rows of a table in merge order. `order` are positions in the table, `starts` where in `order` the rows
-    of each key begin, `kinds` the row kinds along `order`."""
+    """Rows of a table in merge order.
+
+    `order` are their positions in the table. `starts` are the places in `order` where the rows of each key
+    begin. `kinds` are the row kinds along `order`.
+    """
 
     order: Ints
     starts: Ints
@@ -33,52 +36,52 @@ class KeyRuns:
 
     @cached_property
     def ends(self) -> Ints:
-        """Behind the last row of each key, in `order`."""
+        """The place in `order` after the last row of each key."""
         return np.append(self.starts[1:], len(self.order))
 
     @cached_property
     def sizes(self) -> Ints:
-        """How many rows each key has."""
+        """The number of rows of each key."""
         made: Ints = self.ends - self.starts
         return made
 
     @cached_property
     def key_of(self) -> Ints:
-        """Along `order`, the position in `starts` of each row's key."""
+        """For each row along `order`, the position of its key in `starts`."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
     @cached_property
     def retracts(self) -> Flags:
-        """Along `order`, whether a row is -U or -D."""
+        """For each row along `order`, whether it is -U or -D."""
         made: Flags = (self.kinds == _UPDATE_BEFORE) | (self.kinds == _DELETE)
         return made
 
     @cached_property
     def deletes(self) -> Flags:
-        """Along `order`, whether a row is -D."""
+        """For each row along `order`, whether it is -D."""
         made: Flags = self.kinds == _DELETE
         return made
 
     def last(self, wanted: Flags) -> Ints:
-        """Of each key the last place along `order` where `wanted` holds, -1 where it never does."""
+        """For each key, the last place along `order` where `wanted` is true, or -1 if there is none."""
         made: Ints = np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
         return made
 
     def first(self, wanted: Flags) -> Ints:
-        """Of each key the first place along `order` where `wanted` holds, -1 where it never does."""
+        """For each key, the first place along `order` where `wanted` is true, or -1 if there is none."""
         rows = len(wanted)
         found: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(found == rows, -1, found)
 
     def select(self, wanted: Flags) -> KeyRuns:
-        """The rows where `wanted` holds along `order`; keys without any are gone."""
+        """The rows for which `wanted`, along `order`, is true. Keys without such a row are gone."""
         order, key_of = self.order[wanted], self.key_of[wanted]
         starts = run_starts([key_of]) if len(key_of) else np.zeros(0, np.int64)
         return KeyRuns(order, starts, self.kinds[wanted])
 
 
 def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:
-    """The rows of a table of one bucket in merge order."""
+    """The rows of a table, all of one bucket, in merge order."""
     keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
     newest = [
         part
@@ -95,7 +98,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:
 
 
 def _order(parts: list[Part], sequence: Ints) -> Ints:
-    """Stable, so that sequence numbers that ascend already need no sorting."""
+    """The sorted order. The sort is stable, so sequence numbers that already ascend need no sorting."""
     rising = len(sequence) < 2 or bool((sequence[1:] >= sequence[:-1]).all())
     columns = parts if rising else [*parts, sequence]
     if len(columns) == 1:
@@ -104,7 +107,7 @@ def _order(parts: list[Part], sequence: Ints) -> Ints:
 
 
 def _older_last(order: Ints, parts: list[Part]) -> Ints:
-    """Turns rows around that are equal in everything."""
+    """Reverses the order of rows that are equal in all columns of `parts`."""
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for part in parts:
         ordered = part[order]

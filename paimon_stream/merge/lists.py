@@ -1,9 +1,9 @@
-"""listagg, collect and merge_map: texts, lists and maps of all keys at a time, element by element.
+"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
 
-Elements are numbered so that equal ones have equal numbers; then what becomes of an element depends on the
-rows of its key that hold an equal one, and on nothing else. A list gives an element back from the front, and
-no more than it has: of what was put in, the last are left, as many as stand above the lowest point that the
-running difference of put in and retracted ever had.
+Equal elements get equal numbers. What happens to an element then depends only on the rows of its key that
+hold an equal element. A retraction removes the first equal element of a list; if there is none, it does
+nothing. So of all elements added, the last n are left: n is the final difference between elements added and
+elements retracted, minus the lowest value (at most 0) that this running difference ever had.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ __all__ = ["collected", "equals", "joined", "maps_merged"]
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
-    """Texts with the delimiter between; empty ones are left out, unless there is nothing else. With
-    `distinct` the first text stays as it is, and of the others the parts that are not there yet."""
+    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are empty.
+
+    With `distinct`, the first text stays as it is. Of the other texts, only parts that are new are added.
+    """
     actions = actions.since_set
     runs, wanted = actions.runs, actions.valid(column)
     some = np.logical_or.reduceat(wanted, runs.starts)
@@ -43,7 +45,7 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
 
 
 def _in_order(actions: RowActions, wanted: Flags) -> Ints:
-    """The places wanted; of each key the older ones in front, the last of them first."""
+    """The wanted places. The places of a key's older rows come first, in reverse order."""
     places = np.flatnonzero(wanted)
     older = actions.codes[places] == OUT_OF_ORDER
     if not older.any():
@@ -53,7 +55,7 @@ def _in_order(actions: RowActions, wanted: Flags) -> Ints:
 
 
 def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """Of each owner its first text, and the parts of the others that were not there before."""
+    """For each owner its first text, and those parts of its other texts that did not occur before."""
     lists = pc.split_pattern(texts, delimiter)
     parts, bounds = lists.values, lists.offsets.to_numpy(zero_copy_only=False)
     row = np.repeat(np.arange(len(texts)), np.diff(bounds))
@@ -75,8 +77,11 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
 
 @dataclass(frozen=True)
 class _Elements:
-    """Elements of a column in the order of their rows: where each is among all elements, the key it belongs
-    to, the place of its row along the order."""
+    """Elements of a column in the order of their rows.
+
+    `at` is the position of each among all elements, `owner` the key that it belongs to, and `place` the place
+    of its row along the order.
+    """
 
     at: Ints
     owner: Ints
@@ -99,7 +104,7 @@ def _elements(column: pa.Array, actions: RowActions, wanted: Flags) -> _Elements
 
 
 def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Array:
-    """All elements of a key's lists, one list after the other; with `distinct` each once."""
+    """All elements of a key's lists, one list after the other. With `distinct`, each element occurs once."""
     actions = actions.since_set
     wanted = actions.valid(column)
     found = _elements(column, actions, wanted)
@@ -110,7 +115,7 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Ar
     if not distinct:
         return _lists(column, found.select(_left(found, numbers, actions)), some)
     begin = actions.runs.first(actions.adds)
-    # What a SET holds may have equal elements; the first row that adds takes them together.
+    # The value of a SET may have equal elements. The first row that adds removes the duplicates.
     early = (begin < 0)[found.owner] | (found.place < begin[found.owner])
     stays = ~early
     stays[early] = _left(found.select(early), numbers, actions)
@@ -122,7 +127,7 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Ar
 
 
 def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
-    """Which elements are there in the end, where equal ones are held side by side."""
+    """Which elements are left in the end if equal elements are all kept."""
     kept: Flags = actions.codes[found.place] != RETRACT
     if kept.all() or not len(kept):
         return kept
@@ -142,7 +147,7 @@ def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
 
 
 def _left_once(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
-    """Which elements are there in the end, where of equal ones the first is held."""
+    """Which elements are left in the end if only the first of equal elements is kept."""
     made = np.zeros(len(found.at), np.bool_)
     if not len(made):
         return made
@@ -153,8 +158,11 @@ def _left_once(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps; of entries with the same key the last, at the place of the first. An older
-    row's entry counts where there is none."""
+    """The entries of a key's maps.
+
+    Of entries with the same map key, the last one counts, at the place of the first. The entry of an older
+    row counts only if there is no other.
+    """
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
@@ -174,7 +182,7 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Flags]:
-    """Of each run its first place behind its last RETRACT, -1 if there is none; and all such places."""
+    """For each run, the first place after its last RETRACT, or -1; and a flag for each such place."""
     places, retract = np.arange(len(codes)), codes == RETRACT
     ends = np.append(starts[1:], len(codes))
     begin = starts
@@ -186,8 +194,8 @@ def _since_retract(codes: npt.NDArray[np.int8], starts: Ints) -> tuple[Ints, Fla
 
 
 def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
-    """Elements in an order that has equal ones of one owner together, as they came, and where such runs
-    begin."""
+    """An order in which the equal elements of one owner are together, in their own order, and the places
+    where such runs begin."""
     order = np.lexsort((numbers, owner))
     return order, run_starts([owner[order], numbers[order]])
 
@@ -199,8 +207,7 @@ def _first_of_each(numbers: Ints, owner: Ints) -> Ints:
 
 
 def _lists(column: pa.Array, found: _Elements, some: Flags) -> pa.Array:
-    """Lists, or maps, of these elements of the column, in the column's type; NULL where there are not
-    `some`."""
+    """Lists or maps of these elements, in the column's type. NULL for a key where `some` is false."""
     offsets = _offsets(found.owner, len(some))
     at = pa.array(found.at)
     if pa.types.is_map(column.type):
@@ -224,7 +231,7 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 
 
 def equals(values: pa.Array) -> Ints:
-    """Numbers that are equal where the values are; NULL equals NULL."""
+    """A number for each value. Equal values have equal numbers, and NULL equals NULL."""
     type_ = values.type
     if pa.types.is_struct(type_):
         words = np.stack([equals(values.field(position)) for position in range(type_.num_fields)], 1)
@@ -243,7 +250,7 @@ def equals(values: pa.Array) -> Ints:
 
 
 def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
-    """Numbers of runs of words, which begin and end at `bounds`."""
+    """A number for each run of words, as `equals` gives. `bounds` are the ends of the runs."""
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
     data = pa.py_buffer(np.ascontiguousarray(words))
     bits = None if null is None else pa.array(~null).buffers()[1]

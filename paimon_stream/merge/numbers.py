@@ -1,8 +1,9 @@
-"""Sums and products, for all keys at a time.
+"""Sums and products, for all keys at once.
 
-Whole numbers wrap around as Java 1.4.2's do. Floats are added in merge order, one after the other, so that
-the last bit is Java's. Decimals are exact, and NULL where a step overflows, as in Java. Products of decimals,
-and products with retracted values, are made value by value: each step is rounded before the next one.
+Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that
+even the last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step
+overflows. Products of decimals, and products with retracted values, are computed value by value: each step is
+rounded before the next one.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ __all__ = ["multiplied", "summed"]
 
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18
-"""Java holds decimals of up to so many digits as 64-bit numbers, and their sums may be larger on the way."""
+"""Java holds decimals of up to 18 digits as 64-bit numbers. Their intermediate sums may have more digits."""
 
 
 def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Sums; retracted values are subtracted. NULL where there is no value. Raises `NumericOverflow`."""
+    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises
+    `NumericOverflow`."""
     actions = actions.since_set
     wanted = actions.valid(column)
     if pa.types.is_decimal128(column.type):
@@ -37,8 +39,8 @@ def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.A
 
 
 def multiplied(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products; what is held is divided by retracted values. NULL where there is no value. Raises
-    `InvalidData` for what cannot be divided."""
+    """Products. A retracted value divides the product so far. NULL if a key has no value. Raises
+    `InvalidData` if a division is not possible."""
     if pa.types.is_decimal128(column.type):
         return _products(column, actions, _DecimalArithmetic(table, name, column.type))
     if (actions.valid(column) & actions.retracts).any():
@@ -56,7 +58,7 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
     runs = actions.runs
     none = ~np.logical_or.reduceat(wanted, runs.starts)
     with np.errstate(all="ignore"):
-        if pa.types.is_floating(column.type):  # one after the other: sums of three depend on the order
+        if pa.types.is_floating(column.type):  # one after the other: the sum depends on the order
             made = np.full(len(runs.starts), 1.0 if fold is np.multiply else -0.0, values.dtype)
             fold.at(made, runs.key_of[wanted], values[wanted])
         else:
@@ -69,10 +71,11 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
 
 
 def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
-    """NULL where there is no value, or where the last step overflows; a value after that begins anew.
+    """The sums of decimals. NULL if a key has no value or the last step overflows.
 
-    Sums of which no step can overflow are added up together, the others step by step. Raises
-    `NumericOverflow` where Java gives a number that is too large for the type.
+    After a step that overflows, the next value begins a new sum. Sums in which no step can overflow are
+    computed together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
+    too large for the type.
     """
     runs, type_ = actions.runs, column.type
     owner = runs.key_of[wanted]
@@ -111,7 +114,7 @@ def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Deci
     total = _decimal(held, type_.scale)
     if abs(held) >= bound:
         raise NumericOverflow(
-            f"Column {name!r} of {table} sums up to {total}, which is more than {type_} holds. Widen the "
+            f"The sum of column {name!r} of {table} is {total}, which is too large for {type_}. Widen the "
             "column's type.",
             table=table,
             column=name,
@@ -121,7 +124,7 @@ def _total(table: str, name: str, type_: pa.DataType, values: list[Any]) -> Deci
 
 
 def _unscaled(column: pa.Array) -> list[int | None]:
-    """Decimals without their point, None for NULL."""
+    """The unscaled values of decimals, None for NULL."""
     scale = column.type.scale
     return [None if one is None else int(one.scaleb(scale, _WIDE)) for one in column.to_pylist()]
 
@@ -134,7 +137,7 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 
 
 class _Arithmetic:
-    """How whole numbers, which wrap around, and floats are multiplied and divided, as Java does it."""
+    """Multiplies and divides floats and integers, which wrap around, as Java does."""
 
     def __init__(self, table: str, name: str) -> None:
         self._table = table
@@ -152,11 +155,11 @@ class _Arithmetic:
         return pa.array(values, type_)
 
     def times(self, held: Any, new: Any) -> Any:
-        """The product, None where it does not fit."""
+        """The product, None if it does not fit."""
         return held * new
 
     def over(self, held: Any, new: Any) -> Any:
-        """The quotient; of whole numbers the one nearer to zero. Raises `InvalidData` if there is none."""
+        """The quotient; for integers, rounded towards zero. Raises `InvalidData` if there is none."""
         if not isinstance(held, np.integer):
             return held / new
         if not new:
@@ -175,7 +178,7 @@ class _Arithmetic:
 
 
 class _DecimalArithmetic(_Arithmetic):
-    """Decimals of one type as their unscaled numbers; each step is rounded half up to the type's scale."""
+    """Multiplies and divides unscaled decimals of one type. Each step is rounded half up to its scale."""
 
     def __init__(self, table: str, name: str, type_: pa.DataType) -> None:
         super().__init__(table, name)
@@ -194,7 +197,7 @@ class _DecimalArithmetic(_Arithmetic):
 
     def over(self, held: int, new: int) -> int | None:
         rest = new and abs(new) // gcd(held, new)
-        if not rest or 10**128 % rest:  # the quotient has no end
+        if not rest or 10**128 % rest:  # the quotient has infinitely many digits
             raise self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
         size = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
         return self._fit(size, (held < 0) != (new < 0))

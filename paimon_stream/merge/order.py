@@ -1,8 +1,9 @@
-"""The order of rows as Java has it: numbers that sort as the values of a column do, and runs of equal keys.
+"""Orders rows as Java does: turns a column into numbers that sort as its values do, and finds runs of equal
+keys.
 
-Numbers are compared as numbers, text and bytes by unsigned bytes (text is UTF-8), decimals by value, times by
-instant, false before true; -0.0 equals 0.0 and every NaN is the same and largest. NULL comes before all
-values, in descending order too (semantics.md §6.4).
+Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant;
+false comes before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes
+before all values, also in descending order (semantics.md §6.4).
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def nulls(column: pa.Array) -> Flags | None:
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = False) -> list[Part]:
-    """Arrays of numbers that, compared one after the other, order rows as the column does.
+    """Arrays of numbers that order rows as the column does if they are compared one array after the other.
 
-    With `exact`, -0.0 is smaller than 0.0, as `max` and `min` have it. Raises `UnsupportedFeature` for nested
+    With `exact`, -0.0 is smaller than 0.0, as `max` and `min` require. Raises `UnsupportedFeature` for nested
     types.
     """
     null = nulls(column)
@@ -63,8 +64,8 @@ def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = Fa
 
 
 def ranks(column: pa.Array) -> Ints:
-    """One number per row that orders rows as the column does; equal values have equal numbers. Where the
-    column is NULL the number means nothing."""
+    """One number per row that orders rows as the column does. Equal values have equal numbers. For NULL, the
+    number has no meaning."""
     parts = _parts(column, exact=True)
     if len(parts) == 1 and parts[0].dtype != np.uint64:
         return parts[0].astype(np.int64)
@@ -81,7 +82,7 @@ def _dense(order: Ints, parts: Sequence[Part]) -> Ints:
 
 
 def run_starts(parts: Sequence[Part]) -> Ints:
-    """Where runs of equal rows begin, in sorted columns of which at least one is given."""
+    """The places where runs of equal rows begin, in one or more sorted columns."""
     rows = len(parts[0])
     if not rows:
         return np.zeros(0, np.int64)
@@ -93,7 +94,7 @@ def run_starts(parts: Sequence[Part]) -> Ints:
 
 
 def _parts(column: pa.Array, exact: bool) -> list[Part]:
-    """Fresh arrays of whole numbers; where the column is NULL they may hold anything."""
+    """New arrays of integers. For NULL they may hold anything."""
     type_ = column.type
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
@@ -113,7 +114,7 @@ def _parts(column: pa.Array, exact: bool) -> list[Part]:
 
 
 def _float_bits(column: pa.Array, exact: bool) -> Part:
-    """The bits of floats, turned so that they sort as the numbers do."""
+    """The bits of floats, changed so that they sort as the numbers do."""
     wide = pa.types.is_float64(column.type)
     floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
     if not exact:
@@ -136,7 +137,7 @@ def _decimal_words(column: pa.Array) -> list[Part]:
 
 
 def _text_ranks(column: pa.Array) -> Part:
-    """Dense ranks. A text that is there several times is compared once; Arrow compares by bytes."""
+    """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts by bytes."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
     found = column.dictionary_encode()

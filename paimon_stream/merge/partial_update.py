@@ -1,9 +1,10 @@
-"""The engine partial-update: values that are not NULL replace those before, column by column, or sequence
-group by sequence group (semantics.md §6.5).
+"""The merge engine partial-update: values that are not NULL replace earlier values, column by column or
+sequence group by sequence group (semantics.md §6.5).
 
-A group's columns change together, by rows whose ordering columns are no smaller than those held; a row whose
-ordering columns are all NULL leaves the group as it is. Where a key begins with a -U or -D, its values are
-what later rows build on, and so are those of a -D that removes the row (Java has it so).
+The columns of a group change together. A row changes them if its ordering columns are not smaller than the
+held ones. A row whose ordering columns are all NULL leaves the group unchanged. If the first row of a key is
+a -U or -D, later rows build on its values. As in Java, they also build on the values of a -D that removes the
+row.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _INSERT, _DELETE = 0, 3
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """The table's columns, one row per key; every key has several rows. Raises `InvalidData`."""
+    """The table's columns, with one row per key. Every key has several input rows. Raises `InvalidData`."""
     return _grouped(spec, table, runs) if spec.groups else _plain(spec, table, runs)
 
 
 def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
-    """Without sequence groups."""
+    """Merges rows of a table without sequence groups."""
     adds = ~runs.retracts
     if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
         raise InvalidData(
@@ -84,8 +85,11 @@ def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A sequence group along the order: `there` where its ordering columns are not all NULL, `ranks` that
-    order rows by them, from 1 on."""
+    """A sequence group along the order.
+
+    `there` says for which rows its ordering columns are not all NULL. `ranks`, which begin at 1, order the
+    rows by these columns.
+    """
 
     ordering: tuple[str, ...]
     deletes: bool
@@ -141,8 +145,8 @@ def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
-    """Where a row is no older than what its key holds: the newest row before it, from the last one on that
-    replaced the whole row."""
+    """Whether a row is not older than what its key holds. The key holds the newest earlier row since the last
+    row that replaced the whole row."""
     begins = resets.copy()
     begins[runs.starts] = True
     stretch = np.cumsum(begins) * (len(resets) + 1)
@@ -155,9 +159,12 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
-    """Which -D remove their row: those that are no older in a group that says so. With one such group they
-    are known at once; with several a removal sets the others back, and what follows is looked at again: each
-    time one more of every key's removals is certain, and mostly all are after a few times."""
+    """Which -D rows remove their row: those that are not older in a group with `deletes`.
+
+    With one such group, the first pass finds all removals. With several, a removal resets the other groups,
+    so the rows after it are checked again. Each pass makes at least one more removal of every key certain,
+    and usually a few passes are enough.
+    """
     deleting = [group for group in groups if group.deletes]
     resets = np.zeros(len(runs.order), np.bool_)
     while deleting:
@@ -170,7 +177,7 @@ def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
 
 
 class _Changes:
-    """What rows do to columns, where a key's first row, if it retracts, is held before it is retracted."""
+    """The actions of rows. If a key's first row retracts, its values are set before they are retracted."""
 
     def __init__(self, runs: KeyRuns, counts: Flags, removing: Flags) -> None:
         self._runs = runs
@@ -186,13 +193,14 @@ class _Changes:
         self._doubled = KeyRuns(runs.order[places], starts, runs.kinds[places])
 
     def actions(self, codes: ActionCodes) -> RowActions:
-        """The actions of rows that do this, where none removes the row and none begins it."""
+        """The row actions with these codes, but `SET` for rows that remove the row or begin a key."""
         codes = np.where(self._removing, SET, codes)[self._places]
         codes[self._begins] = SET
         return RowActions(self._doubled, codes)
 
     def of_group(self, group: _Group) -> tuple[RowActions, RowActions]:
-        """For columns with a function, and for those without: an older row does nothing to these."""
+        """The row actions for columns with a function, and for those without. Older rows do not change the
+        columns without a function."""
         runs = self._runs
         newer = _newer(group, runs, self._removing)
         there = group.there & self._counts

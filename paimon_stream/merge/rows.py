@@ -1,7 +1,7 @@
-"""`merge_rows`: many rows to one row per key, by the same rules at every flush, read and compaction.
+"""`merge_rows` merges rows to one row per key, by the same rules in every flush, read and compaction.
 
-A key that has one row only keeps it as it is: the engine is not asked, whatever the row's kind (Java's
-ReducerMergeFunctionWrapper). A row of several has the sequence number of the last one that counted.
+If a key has a single row, the row stays as it is, whatever its kind; the engine is not involved (Java's
+ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last row that counted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ __all__ = ["merge_rows", "sort_rows"]
 
 
 def merge_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool) -> pa.Table:
-    """One row per key, sorted by key, of rows of one bucket in any order.
+    """Merges rows of one bucket, in any order, to one row per key, sorted by key.
 
-    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND`, and of the table's columns at least those
-    `spec.needed` names; the result has the same columns. Columns that are not the table's are taken from the
-    row that counted last. Of two rows with equal sequence numbers the one given *first* counts as the newer.
+    The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND`, and at least those of the table's columns
+    that `spec.needed` names. The result has the same columns. Columns that are not the table's are taken from
+    the last row that counted. If two rows have equal sequence numbers, the one given *first* is the newer.
 
-    With `keep_deletes`, a key whose result is a -U or -D stays as such a row (a flush, and a compaction
-    above older levels); without, it is left out (a read, and a compaction into the last level).
+    With `keep_deletes`, a key whose result is a -U or -D row keeps that row (for a flush, and for a
+    compaction above older levels). Without it, the key is left out (for a read, and for a compaction into the
+    last level).
 
     Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
     """
@@ -46,7 +47,7 @@ def merge_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, ke
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, none merged: what a changelog file of `changelog-producer = input` holds."""
+    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds them."""
     table = _one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
 
@@ -66,7 +67,7 @@ def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
 
 
 def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
-    """Keys with one row as they are, between those whose rows are put together."""
+    """One row per key, in key order. Rows of keys that have only one stay as they are."""
     several = runs.sizes > 1
     engine = aggregated if spec.engine == AGGREGATION else partially_updated
     made = engine(spec, table, runs.select(several[runs.key_of]))
@@ -79,7 +80,7 @@ def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
 
 
 def _last_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:
-    """Deduplicate: of each key its last row."""
+    """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
     found = runs.last(~runs.retracts)

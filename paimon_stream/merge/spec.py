@@ -1,7 +1,8 @@
-"""How rows of one key are merged: what a table's options say, checked once (semantics.md §6.5).
+"""How rows of one key are merged: reads and checks a table's options (semantics.md §6.5).
 
-A `MergeSpec` names the key, what orders rows of one key, and what each column becomes. Options that
-contradict each other and functions that this release does not have are refused here, before any row.
+A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options
+that contradict each other, and functions that this release does not have, are refused here, before any row is
+read.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
-"""The column of sequence numbers, BIGINT: among rows of one key the larger is the newer."""
+"""The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is newer."""
 
 KIND: Final = "_VALUE_KIND"
 """The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
@@ -48,8 +49,8 @@ _FIELDS: Final = "fields."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup:
-    """Columns of a partial update that only a row with no smaller values in `ordering` may change;
-    `deletes` says that a -D of the group deletes the row."""
+    """A group of columns in a partial update. A row may change them only if its values in the `ordering`
+    columns are not smaller than the held ones. `deletes` says that a -D of the group deletes the row."""
 
     ordering: tuple[str, ...]
     deletes: bool = False
@@ -59,9 +60,9 @@ class SequenceGroup:
 class MergeSpec:
     """What `merge_rows` has to know. Made by `MergeSpec.of`.
 
-    `keys` are the key columns in key order (without the partition columns), `sequence_fields` the columns
-    of `sequence.field`. `rules` has every column but those of the engines deduplicate and first-row, which
-    take rows whole.
+    `keys` are the key columns in key order, without the partition columns. `sequence_fields` are the columns
+    of `sequence.field`. `rules` has a rule for every column. It is empty for the engines deduplicate and
+    first-row, which take whole rows.
     """
 
     table: str
@@ -78,14 +79,14 @@ class MergeSpec:
     def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> MergeSpec:
         """The spec of a table with these options; `table` is for messages.
 
-        Raises `InvalidOption` for options that contradict each other or the columns, `UnsupportedFeature` for
-        an engine or function that this release does not have.
+        Raises `InvalidOption` for options that contradict each other or the columns, and `UnsupportedFeature`
+        for an engine or function that this release does not have.
         """
         return _Reading(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, and behind them those without which they cannot be merged: keys, what orders
-        rows, and what orders the columns' sequence groups."""
+        """These columns, followed by those that are needed to merge them: the keys, the sequence fields, and
+        the ordering columns of their sequence groups."""
         wanted = dict.fromkeys(columns)
         wanted |= dict.fromkeys((*self.keys, *self.sequence_fields))
         groups = {rule.group for name in wanted if (rule := self.rules.get(name)) and rule.group is not None}
@@ -150,11 +151,11 @@ class _Reading:
         return names
 
     def _columns(self, key: str, text: str) -> tuple[str, ...]:
-        """The columns that an option names, regardless of case, for keys of options have lost theirs."""
+        """The columns that an option names, regardless of case, because option keys have lost their case."""
         found = []
         for name in filter(None, (part.strip() for part in text.split(","))):
             if name not in self._schema.field_names and name.lower() not in self._names:
-                raise self._wrong(key, f"names {name!r}, which is no column")
+                raise self._wrong(key, f"names {name!r}, which is not a column")
             found.append(name if name in self._schema.field_names else self._names[name.lower()])
         return tuple(found)
 
@@ -218,7 +219,7 @@ class _Reading:
         distinct = self._is_on(own + "distinct")
         delimiter = self._options.get(own + "list-agg-delimiter", ",")
         if function == "listagg" and distinct and not delimiter:
-            raise self._wrong(own + "list-agg-delimiter", f"leaves {own}distinct nothing to tell parts by")
+            raise self._wrong(own + "list-agg-delimiter", f"is empty, so {own}distinct cannot separate parts")
         return ColumnRule(
             function=function,
             ignore_retract=self._is_on(own + "ignore-retract"),
@@ -274,7 +275,7 @@ class _Reading:
         return made, rules
 
     def _groups(self) -> tuple[list[SequenceGroup], dict[str, int]]:
-        """The sequence groups, and which group a column is in."""
+        """The sequence groups, and the position of each column's group."""
         groups: list[SequenceGroup] = []
         member_of: dict[str, int] = {}
         for key in sorted(self._options):
