@@ -1,1 +1,1 @@
-"""Where tables live: the storage protocol, its implementations and doubles."""
+"""Where tables are stored: the storage protocol, its implementations and test doubles."""

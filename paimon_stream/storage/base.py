@@ -1,11 +1,11 @@
-"""The storage protocol: the few verbs that the commit protocol is built on.
+"""The storage protocol: the few operations that the commit protocol is built on.
 
-A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to
-it, with `/` between names; a path that would leave the root is refused. The one atomic verb is
-`put_if_absent`; everything else may be repeated. Every implementation passes `tests/contract`.
+A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative to it,
+with `/` between names. A path that would leave the root is refused. The only atomic operation is
+`put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
 
-Errors are the `StorageError` family only. `Unavailable` means that the operation may have taken
-effect; all others prove that it has not.
+All errors are of the `StorageError` family. `Unavailable` means that the operation may have taken effect; all
+others prove that it has not.
 """
 
 from __future__ import annotations
@@ -44,66 +44,67 @@ class FileStat:
 
 @runtime_checkable
 class Storage(Protocol):
-    """One folder of a storage. Implementations are immutable and pickle (they travel to executors)."""
+    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to
+    executors."""
 
     @property
     def location(self) -> str:
-        """The root as the user would write it, without credentials; for messages."""
+        """The root as a user would write it, without credentials; for messages."""
 
     def read(self, path: str) -> bytes:
         """The whole content. Raises `NotFound`."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Creates or replaces the file; readers see the old or the new content, never a part.
-        Durable when it returns. Creates missing folders."""
+        """Creates or replaces the file. Readers see the old or the new content, never a part. The file is
+        durable when the call returns. Creates missing folders."""
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Does what `write` does for each path and its content, in any order; all are whole and durable when
-        it returns. Before, and where it raises, some may be there, and a new one in part: for files that
-        nothing refers to yet."""
+        """Does what `write` does for each path and its content, in any order. All files are whole and durable
+        when the call returns. Until then, and if it raises, some files may exist, and new ones may be
+        incomplete. So it is for files that nothing refers to yet."""
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """As `write`, but if the machine stops before something else is written durably in that folder, the
-        file may be the old one, empty, or gone: for hints."""
+        """Like `write`, for hints: if the machine stops before something else is written durably in that
+        folder, the file may have its old content, be empty, or be missing."""
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file with all of its content in one atomic step, or changes nothing.
-        Durable when it returns CREATED. Creates missing folders."""
+        """Creates the file with all of its content in one atomic step, or changes nothing. The file is
+        durable when the call returns CREATED. Creates missing folders."""
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) whose names start with `prefix`, sorted by
-        name; [] for a missing folder. Files that vanish meanwhile are left out, and so are names that
-        begin with a dot, unless `prefix` does: they are temporary files of this or another engine."""
+        name; [] for a missing folder. Files that vanish in the meantime are left out. So are names that begin
+        with a dot, unless `prefix` does: they are temporary files of this or another engine."""
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The names of what `list_files` finds, sorted, without asking for each file's size and time."""
+        """The sorted names of the files that `list_files` finds, without requesting their sizes and times."""
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), sorted, without those that
-        begin with a dot; [] for a missing one. A storage without real folders gives those that hold at
-        least one file."""
+        begin with a dot; [] for a missing folder. A storage without real folders returns those with at least
+        one file."""
 
     def stat(self, path: str) -> FileStat:
-        """Raises `NotFound`."""
+        """Path, size and modification time of the file. Raises `NotFound`."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file; False for a folder."""
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder; a missing one is fine. Never deletes a folder that holds
-        something."""
+        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that
+        is not empty."""
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file of any size, which must not exist (`AlreadyExists`). The file is
-        complete and durable when the context ends without an exception, and removed (best effort)
-        when it ends with one. Creates missing folders."""
+        """A stream for a new file of any size. The file must not exist (`AlreadyExists`). It is complete and
+        durable when the context ends without an exception. If the context ends with one, it is removed (best
+        effort). Creates missing folders."""
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
 
 
 def checked_path(path: str) -> str:
-    """The path itself, if it stays inside the root.
+    """Returns the path if it stays inside the root.
 
     Raises `InvalidOption` for empty, absolute and backward paths (`a/../b`), and for NUL characters.
     """

@@ -1,4 +1,4 @@
-"""Files that are written together, because nothing refers to any of them before all are there."""
+"""Files that are written together, because nothing refers to any of them before all of them exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HELD_BYTES: Final = 16 << 20
 
 
 class FileSink(Protocol):
-    """What takes whole files: a storage, or a bundle for one."""
+    """Receives whole files: a storage, or a bundle for one."""
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""
@@ -21,8 +21,8 @@ class FileSink(Protocol):
 class Bundle:
     """Holds files back, up to 16 MiB of them, to write them with fewer syncs.
 
-    None of them may be relied on before `flush` has returned; a bundle that is dropped instead leaves
-    some of them, or none.
+    Callers may rely on the files only after `flush` has returned. A bundle that is dropped before that may
+    leave some of them, or none.
     """
 
     __slots__ = ("_files", "_held", "_storage")
@@ -33,14 +33,14 @@ class Bundle:
         self._held = 0
 
     def write(self, path: str, data: bytes) -> None:
-        """Takes the file. Raises `StorageError` where others are written to make room."""
+        """Adds the file. Raises `StorageError` if files must be written to make room and that fails."""
         self._files.append((path, data))
         self._held += len(data)
         if self._held > _HELD_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is held: then all files taken so far are there and durable. Raises `StorageError`."""
+        """Writes the held files; then all files added so far are durable. Raises `StorageError`."""
         files, self._files, self._held = self._files, [], 0
         if files:
             self._storage.write_all(files)

@@ -1,9 +1,9 @@
-"""A storage that fails where it is told to: a public double to test what a failure leaves behind.
+"""A storage that fails where a test plans it: a public double to test what a failure leaves behind.
 
     storage = FaultyStorage(MemoryStorage(), [Fault(at=7, moment=Moment.AFTER)])
 
-Here the seventh operation takes effect and then raises `Unavailable`, like an answer that got lost. The
-usual test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired` still false.
+Here the seventh operation takes effect and then raises `Unavailable`, as if its answer got lost. The usual
+test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired` still false.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Moment(Enum):
 
 
 class Killed(BaseException):
-    """What a storage of a dead process raises. No `Exception`, so that nothing under test handles it."""
+    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle
+    it."""
 
 
 class Operation(NamedTuple):
@@ -49,10 +50,11 @@ class Operation(NamedTuple):
 class Fault:
     """Fails one operation.
 
-    `at` counts from 1 the operations that fit `verb` and `path` (a part of the path); "" fits all.
+    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all.
     `error` is the class that is raised. `stop` makes every later operation of this storage fail as well,
-    without effect, as if the process had died there: the default error is then `Killed`, and an open
-    stream leaves what it has written. `cut` lets that many bytes of the failing `output.write` through.
+    without effect, as if the process had died there. The default error is then `Killed`, and an open stream
+    leaves what it has written. `cut` is the number of bytes of the failing `output.write` that are still
+    written.
     """
 
     at: int
@@ -64,11 +66,11 @@ class Fault:
     path: str = ""
 
     def fits(self, operation: Operation) -> bool:
-        """Whether the operation is one of those that `at` counts."""
+        """Whether `at` counts the operation."""
         return self.verb in ("", operation.verb) and self.path in operation.path
 
     def raised(self, operation: Operation) -> BaseException:
-        """The error, saying that it was planned."""
+        """The error; its message says that it was planned."""
         kind = self.error or (Killed if self.stop else Unavailable)
         text = f"Planned fault {self.moment.value} {operation.verb} of {operation.path!r}."
         return kind(text, path=operation.path) if issubclass(kind, StorageError) else kind(text)
@@ -76,7 +78,7 @@ class Fault:
 
 @dataclass
 class _Record:
-    """What has happened so far. Copies by pickle start with their own."""
+    """What has happened so far. Pickled copies start with a record of their own."""
 
     seen: list[int]
     operations: list[Operation] = field(default_factory=list)
@@ -89,8 +91,8 @@ class _Record:
 class FaultyStorage:
     """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
 
-    Every method call is one operation, as are each write and the close of an output stream; what is read
-    from an `open_input` is not counted.
+    Every method call is one operation, and so is each write and the close of an output stream. Reads from an
+    `open_input` are not counted.
 
     >>> from paimon_stream.storage.memory import MemoryStorage
     >>> storage = FaultyStorage(MemoryStorage(), [Fault(at=2)])
@@ -117,76 +119,76 @@ class FaultyStorage:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """All calls so far, the failed ones too."""
+        """All calls so far, including failed ones."""
         with self._record.lock:
             return tuple(self._record.operations)
 
     @property
     def fired(self) -> bool:
-        """Whether any fault has struck."""
+        """Whether any fault has occurred."""
         return bool(self._record.fired)
 
     @property
     def stopped(self) -> bool:
-        """Whether a fault with `stop` has struck, so that nothing works any more."""
+        """Whether a fault with `stop` has occurred, so that nothing works any more."""
         return self._record.stopped is not None
 
     @property
     def location(self) -> str:
-        """The inner storage's."""
+        """The location of the inner storage."""
         return self.inner.location
 
     def read(self, path: str) -> bytes:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("read", path, lambda: self.inner.read(path))
 
     def write(self, path: str, data: bytes) -> None:
-        """As the inner storage."""
+        """Like the inner storage."""
         self._run("write", path, lambda: self.inner.write(path, data))
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each in turn: each is an operation of its own."""
+        """Writes each file in turn. Each is an operation of its own."""
         for path, data in files:
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """As `write`."""
+        """Like `write`."""
         self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("list_files", folder, lambda: self.inner.list_files(folder, prefix))
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """As the inner storage; counted as a `list_files`."""
+        """Like the inner storage. Counted as a `list_files`."""
         return self._run("list_files", folder, lambda: self.inner.list_names(folder, prefix))
 
     def list_folders(self, folder: str) -> list[str]:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("list_folders", folder, lambda: self.inner.list_folders(folder))
 
     def stat(self, path: str) -> FileStat:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("stat", path, lambda: self.inner.stat(path))
 
     def exists(self, path: str) -> bool:
-        """As the inner storage; counted as a `stat`."""
+        """Like the inner storage. Counted as a `stat`."""
         return self._run("stat", path, lambda: self.inner.exists(path))
 
     def delete(self, path: str) -> None:
-        """As the inner storage."""
+        """Like the inner storage."""
         self._run("delete", path, lambda: self.inner.delete(path))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """As the inner storage. A planned fault strikes when the context is entered."""
+        """Like the inner storage. A planned fault occurs when the context is entered."""
         return _FaultyOutput(self, path)
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
-        """As the inner storage."""
+        """Like the inner storage."""
         return self._run("open_input", path, lambda: self.inner.open_input(path))
 
     def _run(self, verb: str, path: str, effect: Callable[[], T]) -> T:
@@ -199,7 +201,7 @@ class FaultyStorage:
         raise fault.raised(operation)
 
     def _due(self, operation: Operation) -> Fault | None:
-        """Counts the operation; the fault that strikes now, if any."""
+        """Counts the operation. Returns the fault that occurs now, if any."""
         record = self._record
         with record.lock:
             record.operations.append(operation)
@@ -216,7 +218,8 @@ class FaultyStorage:
             return due
 
     def _abandon(self, stream: object) -> None:
-        """Keeps an inner stream from being closed or collected, as nobody does it for a dead process."""
+        """Keeps an inner stream from being closed or collected, because nobody does that for a dead
+        process."""
         with self._record.lock:
             self._record.abandoned.append(stream)
 
@@ -266,7 +269,7 @@ class _FaultyOutput:
         if self.storage.stopped:
             self.storage._abandon(self.context)
             return
-        # The inner context raises the error again when it is done; whoever called us raises it, too.
+        # The inner context raises the error again when it is done; the caller raises it, too.
         try:
             self.context.__exit__(kind, error, trace)
         except BaseException as again:
@@ -275,7 +278,7 @@ class _FaultyOutput:
 
 
 class _FaultyStream:
-    """The stream of an `open_output`: counts writes, passes the rest on."""
+    """The stream of an `open_output`. It counts writes and passes everything else on."""
 
     def __init__(self, storage: FaultyStorage, path: str, inner: BinaryIO) -> None:
         self.storage = storage
@@ -283,7 +286,7 @@ class _FaultyStream:
         self.inner = inner
 
     def write(self, data: Any) -> int:
-        """Writes all of it, or as much as the fault lets through."""
+        """Writes all of the data, or as much as the fault permits."""
         operation = Operation(_WRITE, self.path)
         fault = self.storage._due(operation)
         if fault is None:
@@ -295,7 +298,7 @@ class _FaultyStream:
 
     @property
     def closed(self) -> bool:
-        """Whether the inner stream is closed (pyarrow asks)."""
+        """Whether the inner stream is closed (pyarrow asks for this)."""
         return self.inner.closed
 
     def __getattr__(self, name: str) -> Any:

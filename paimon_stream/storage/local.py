@@ -1,9 +1,9 @@
-"""Tables in a folder of this machine, or of anything mounted like one.
+"""Tables in a folder of this machine, or of anything mounted like a local folder.
 
-The atomic create is a hard link: the content goes to a synced temporary file beside the target, which
-is then linked to its name. Unlike a rename, a link never replaces (semantics.md R2.3). Temporary files
-are named `.<name>.<uuid>.tmp`; names that begin with a dot are never listed, so one left behind by a
-killed process disturbs nobody.
+The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then
+linked to its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are
+named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process
+does no harm.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _QUICK_SYNC_SECONDS: Final = 0.001
 
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),
-    errno.EEXIST: (AlreadyExists, "it exists already. Remove it, or write under another name"),
+    errno.EEXIST: (AlreadyExists, "it already exists. Remove it, or write under another name"),
     errno.ENOTDIR: (
         AlreadyExists,
         "{file} is a file, where a folder is needed. Remove that file, or use another location",
@@ -66,11 +66,12 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """A folder of the local file system. It need not exist: reads find nothing, the first write makes it.
+    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates
+    it.
 
-    `unsafe_single_writer`: where hard links are unsupported, create files exclusively under their final
-    name instead of raising `NotAtomic`. A reader may then see half a file, and a killed process leaves
-    one, so this is safe for one writer at a time only.
+    `unsafe_single_writer` applies where hard links are unsupported: files are created exclusively under their
+    final names instead of raising `NotAtomic`. A reader may then see half a file, and a killed process may
+    leave one, so this is safe only for one writer at a time.
 
     Raises `InvalidOption` for an empty root.
 
@@ -84,7 +85,7 @@ class LocalStorage:
 
     def __post_init__(self) -> None:
         if not self.root or "\0" in self.root:
-            raise InvalidOption(f"{self.root!r} is no folder. Give the path of the table.", path=self.root)
+            raise InvalidOption(f"{self.root!r} is not a folder. Give the path of the table.", path=self.root)
         object.__setattr__(self, "root", os.path.abspath(self.root))
 
     @property
@@ -107,8 +108,8 @@ class LocalStorage:
             _sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """As `write` for each, but new files have their names at once, since nothing refers to them yet. They
-        are synced side by side, and their folders once, at the end."""
+        """Like `write` for each file, but new files get their names at once, because nothing refers to them
+        yet. They are synced in parallel, and their folders once, at the end."""
         paths = [self._full(path) for path, _ in files]
         created: list[_CheckedFile] = []
         try:
@@ -129,15 +130,15 @@ class LocalStorage:
             _sync_folder_of(full)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """Creates or replaces the file by renaming a temporary file over it; nothing is synced."""
+        """Creates or replaces the file by renaming a temporary file over it. Nothing is synced."""
         full = self._full(path)
         with self._temporary(full, data, synced=False) as temporary, _writing(full):
             os.replace(temporary, full)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file with all of its content, or leaves the one that is there.
+        """Creates the file with all of its content, or leaves an existing one unchanged.
 
-        Raises `NotAtomic` where the file system has no hard links.
+        Raises `NotAtomic` if the file system has no hard links.
         """
         full = self._full(path)
         with self._temporary(full, data) as temporary:
@@ -150,11 +151,11 @@ class LocalStorage:
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) by name, without those that begin with a
-        dot unless `prefix` does; [] for a missing folder."""
+        """The files directly in the folder (`""` is the root) by name, without those that begin with a dot
+        unless `prefix` does; [] for a missing folder."""
         found = []
         for entry in self._entries(folder, prefix):
-            try:  # contexts only where they are needed: folders may hold very many files
+            try:  # contexts only where needed, because folders may hold very many files
                 if entry.is_file():
                     found.append(_file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat()))
             except FileNotFoundError:
@@ -162,7 +163,7 @@ class LocalStorage:
             except OSError:
                 with _reading(entry.path):
                     raise
-        return sorted(found, key=_PATH)  # of one folder, so by name
+        return sorted(found, key=_PATH)  # all are in one folder, so this sorts by name
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
@@ -177,8 +178,8 @@ class LocalStorage:
         return sorted(found)
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root), without those that begin
-        with a dot; [] for a missing folder."""
+        """The names of the folders directly in the folder (`""` is the root), without those that begin with a
+        dot; [] for a missing folder."""
         found = []
         for entry in self._entries(folder, ""):
             with _reading(entry.path):
@@ -187,7 +188,7 @@ class LocalStorage:
         return sorted(found)
 
     def stat(self, path: str) -> FileStat:
-        """Size and modification time. Raises `NotFound`, also for a folder."""
+        """The size and modification time. Raises `NotFound`, also for a folder."""
         full = self._full(path)
         with _reading(full):
             found = os.stat(full)
@@ -204,8 +205,8 @@ class LocalStorage:
         return True
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. Missing ones and folders that hold something stay as
-        they are."""
+        """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not
+        empty."""
         full = self._full(path)
         try:
             os.unlink(full)
@@ -214,7 +215,7 @@ class LocalStorage:
         except OSError as failed:
             if not os.path.isdir(full):
                 if _is_missing(full):
-                    return  # a read-only file system says that it is read-only before it looks for the file
+                    return  # a read-only file system reports that before it looks for the file
                 raise _translated(failed, full, "delete") from None
             with contextlib.suppress(OSError):
                 os.rmdir(full)
@@ -249,7 +250,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
-        """A synced file beside the target, gone afterwards."""
+        """A synced file beside the target; it is removed afterwards."""
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
         try:
@@ -275,7 +276,7 @@ class LocalStorage:
 
 
 class _CheckedFile(io.FileIO):
-    """A new file whose errors are ours, synced when it is closed, whoever closes it."""
+    """A new file that raises this package's errors and is synced when it is closed, by whomever."""
 
     def __init__(self, full: str) -> None:
         self.full = full
@@ -287,7 +288,7 @@ class _CheckedFile(io.FileIO):
             return super().write(data)
 
     def write_whole(self, data: bytes) -> None:
-        """Writes all of it."""
+        """Writes all of the data."""
         _write_whole(self.write, data)
 
     def close(self) -> None:
@@ -301,7 +302,7 @@ class _CheckedFile(io.FileIO):
                 super().close()
 
     def remove(self) -> None:
-        """Closes the file and deletes it, as far as that can be done."""
+        """Closes the file and deletes it, as far as possible."""
         self.abandoned = True
         with contextlib.suppress(StorageError):
             self.close()
@@ -310,8 +311,8 @@ class _CheckedFile(io.FileIO):
 
 
 class _Output:
-    """The context of `open_output`. A class rather than a generator: one that is dropped half-way, as in
-    a killed process, leaves what is there."""
+    """The context of `open_output`. It is a class and not a generator, so that an object dropped half-way, as
+    in a killed process, leaves the file as it is."""
 
     def __init__(self, full: str) -> None:
         self.full = full
@@ -337,7 +338,7 @@ class _Output:
 
 
 def _is_missing(full: str) -> bool:
-    """Whether it is certain that there is no such file."""
+    """Whether the file certainly does not exist."""
     try:
         os.lstat(full)
     except (FileNotFoundError, NotADirectoryError):
@@ -352,8 +353,8 @@ def _file_stat(path: str, found: os.stat_result) -> FileStat:
 
 
 def _open_new(full: str) -> int:
-    """A descriptor of a file that did not exist. Someone who tidies up empty folders may remove ours
-    between its making and its first file; then it is made again."""
+    """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder before
+    its first file is created; then the folder is created again."""
     for _ in range(_CREATE_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
             return os.open(full, _NEW_FILE, 0o666)
@@ -374,7 +375,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
-    """Writes all of it, however little the system takes at a time."""
+    """Writes all of the data, however little the system accepts at a time."""
     rest = memoryview(data)
     while rest:
         rest = rest[write(rest) :]
@@ -404,8 +405,8 @@ def _put_exclusively(full: str, data: bytes) -> PutResult:
 
 
 def _linked_nevertheless(temporary: str) -> bool:
-    """Whether a link that reported an error was made. A network file system repeats a request whose
-    answer was lost, and the repetition says "exists"; the link count tells (man 2 open, O_EXCL)."""
+    """Whether a link that reported an error was made after all. A network file system repeats a request whose
+    answer was lost, and the repetition reports "exists"; the link count shows it (man 2 open, O_EXCL)."""
     try:
         return os.stat(temporary).st_nlink > 1
     except OSError:
@@ -421,9 +422,9 @@ def _sync(folder: str) -> None:
 
 
 def _close_files(files: Sequence[_CheckedFile]) -> None:
-    """Closes, and so syncs, all of them. Where the disk is busy, and the first one takes its time, the
-    others are synced some at a time: the journal is then committed once for all of them. Threads of the
-    moment, since a pool would not survive a fork."""
+    """Closes, and so syncs, all files. If the disk is busy and the first sync is slow, the others are synced
+    several at a time, so that the file system commits its journal once for all of them. The threads are
+    short-lived, because a pool would not survive a fork."""
     failed: list[StorageError] = []
 
     def close(file: _CheckedFile) -> None:
@@ -449,7 +450,7 @@ def _close_files(files: Sequence[_CheckedFile]) -> None:
 
 
 def _sync_folder_of(full: str) -> None:
-    """Makes a name durable. The file is there already, so a failure proves nothing: `Unavailable`."""
+    """Makes a name durable. The file already exists, so a failure proves nothing: it raises `Unavailable`."""
     try:
         _sync(os.path.dirname(full))
     except OSError as failed:
@@ -487,7 +488,7 @@ def _translated(failed: OSError, full: str, verb: str) -> StorageError:
 
 
 def _file_above(full: str) -> str:
-    """The nearest file among the folders of a path."""
+    """The nearest file among the parent folders of a path."""
     above = os.path.dirname(full)
     while not os.path.exists(above) and above not in ("", "/"):
         above = os.path.dirname(above)

@@ -1,7 +1,7 @@
 """A storage in this process's memory: a public double for tests, and the storage of `memory://` tables.
 
-It keeps the whole contract, so code that is tested on it needs no mocks. Other processes, Spark's Python
-workers among them, see an empty one.
+It fulfils the whole contract, so code that is tested on it needs no mocks. Other processes, including Spark's
+Python workers, see an empty storage.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class _File:
 
 @dataclass
 class _Store:
-    """Files by folder and name, shared by all storages of one name."""
+    """Files by folder and name, shared by all storages of the same name."""
 
     clock: Clock
     lock: threading.Lock = field(default_factory=threading.Lock)
     folders: dict[str, dict[str, _File]] = field(default_factory=dict)
 
 
-# What makes copies of one storage, pickled ones too, see the same files. Named stores stay until they are
-# cleared; nameless ones end with their last storage.
+# These make copies of one storage, including pickled ones, see the same files. Named stores stay until they
+# are cleared; nameless ones end with their last storage.
 _NAMED: dict[str, _Store] = {}
 _ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
 _REGISTRY_LOCK = threading.Lock()
@@ -57,12 +57,12 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 
 
 class MemoryStorage:
-    """Files in memory, seen by every `MemoryStorage` of the same name in this process, and by pickled
-    copies there. Safe to use from many threads.
+    """Files in memory. Every `MemoryStorage` of the same name in this process sees them, and so do pickled
+    copies in this process. Safe to use from many threads.
 
-    Without a name it is private: shared with its copies only, and gone with the last of them. `root` is a
-    folder inside the store, and `clock` gives modification times (the clock of the store's first storage
-    counts).
+    Without a name the storage is private: only its copies share it, and it ends with the last of them. `root`
+    is a folder inside the store. `clock` gives modification times; only the clock of the store's first
+    storage is used.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
@@ -105,7 +105,7 @@ class MemoryStorage:
         return f"memory://{self.name}/{self.root}".rstrip("/")
 
     def clear(self) -> None:
-        """Deletes every file of the store, those outside this storage's root too."""
+        """Deletes every file of the store, including those outside this storage's root."""
         with self._store.lock:
             self._store.folders.clear()
 
@@ -120,16 +120,16 @@ class MemoryStorage:
             self._keep(folder, name, data)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each in turn."""
+        """Writes each file in turn."""
         for path, data in files:
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """As `write`."""
+        """Like `write`."""
         self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file, or leaves the one that is there."""
+        """Creates the file, or leaves an existing one unchanged."""
         folder, name = self._split(path)
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):
@@ -154,8 +154,8 @@ class MemoryStorage:
         return [file.name for file in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root) that hold a file at any
-        depth, without those that begin with a dot."""
+        """The names of the folders directly in the folder (`""` is the root) that have a file at any depth,
+        without those that begin with a dot."""
         start = self._folder(folder)
         start = f"{start}/" if start else ""
         with self._store.lock:
@@ -164,7 +164,7 @@ class MemoryStorage:
         return sorted(name for name in names if name and not name.startswith("."))
 
     def stat(self, path: str) -> FileStat:
-        """Size and modification time. Raises `NotFound`."""
+        """The size and modification time. Raises `NotFound`."""
         return _file_stat(path, self._file(path))
 
     def exists(self, path: str) -> bool:
@@ -176,7 +176,7 @@ class MemoryStorage:
         return True
 
     def delete(self, path: str) -> None:
-        """Deletes the file; a missing one is fine."""
+        """Deletes the file. It is no error if it is missing."""
         folder, name = self._split(path)
         with self._store.lock:
             files = self._store.folders.get(folder, {})
@@ -230,7 +230,7 @@ class MemoryStorage:
 
 
 class _Stream(io.BytesIO):
-    """Keeps its content when it is closed, whoever closes it."""
+    """Keeps its content when it is closed, by whomever."""
 
     content: bytes = b""
 

@@ -1,7 +1,7 @@
-"""Proof, at the start of a stream, that a storage creates files atomically.
+"""Checks, at the start of a stream, that a storage creates files atomically.
 
-Some gateways and mounts accept a conditional create and then overwrite. On them two commits could take
-the same snapshot id, and one of them would be lost without a word (semantics.md R2.3).
+Some gateways and mounts accept a conditional create and then overwrite the file. There, two commits could
+take the same snapshot id, and one of them would be lost silently (semantics.md R2.3).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SECOND = b"second"
 
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
-    """Creates the same new file in the folder twice. The second create must change nothing and say so.
+    """Creates the same new file in the folder twice. The second create must change nothing and report that.
 
-    The file is hidden (its name begins with a dot) and removed afterwards. Raises `NotAtomic` where the
-    proof fails, and what the storage raises where it cannot write.
+    The file is hidden (its name begins with a dot) and is removed afterwards. Raises `NotAtomic` if the check
+    fails, and what the storage raises if it cannot write.
     """
     path = f"{folder}/.probe-{ids.uuid()}" if folder else f".probe-{ids.uuid()}"
     results = []
@@ -40,7 +40,7 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
 
 
 def _remove(storage: Storage, path: str) -> None:
-    """Best effort: a hidden file that stays behind is never read."""
+    """Best effort: a hidden file that is left behind is never read."""
     try:
         storage.delete(path)
     except StorageError:

@@ -1,4 +1,4 @@
-"""From what a user writes as a location to a `Storage`."""
+"""Turns a location, as a user writes it, into a `Storage`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SUPPORTED: Final = "a local path, file:///path or memory://name"
 def open_storage(location: str | PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded) or `memory://name`.
 
-    The only storage option of a local path is `paimon-stream.unsafe-single-writer`. Raises
+    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. Raises
     `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown storage
-    option. Messages hold neither the values of storage options nor a user, password or query of the URI.
+    option. Messages never contain the values of storage options, nor a user, password or query of the URI.
 
     >>> open_storage("file:///data/db.db/orders").location
     '/data/db.db/orders'
@@ -77,7 +77,7 @@ def _path_of_file_uri(location: str) -> str:
         path = slash + path
     path = unquote(path)
     if not path.startswith("/"):
-        raise InvalidOption(f"{location!r} is no absolute path. Give file:///path.", location=location)
+        raise InvalidOption(f"{location!r} is not an absolute path. Give file:///path.", location=location)
     return path
 
 
