@@ -1,11 +1,12 @@
-"""Changes: the flights of January 2013 as one row each that changes, streamed through `kill -9`, and checked.
+"""Demo of changes: each flight of January 2013 is one row that changes. The job survives `kill -9`.
 
 1. Departures, delays, arrivals and cancellations become a stream of changes: inserts, updates, deletes.
-2. The job that streams them into a table with a primary key is killed with SIGKILL, its JVM too, at four
-   moments, and is started again each time.
-3. Java Paimon, pypaimon and paimon_stream itself read the table. A dict of the changes says what is right.
+2. A job streams them into a table with a primary key. The job and its JVM are killed with SIGKILL at four
+   moments. Each time the job is started again.
+3. Java Paimon, pypaimon and paimon_stream itself read the table. Their results must equal those of a dict to
+   which all changes were applied.
 
-Each run works in a folder of its own under `demo-data/`, and leaves it there.
+Each run works in a new folder under `demo-data/` and leaves it there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _TOLD = {"c": "inserts", "u": "updates", "d": "deletes"}
 
 
 def expected(changes: pa.Table) -> Summary:
-    """What must be in the table."""
+    """What the table must hold."""
     rows = left_over(changes.to_pylist())
     return summarize("the changes, in a dict", pa.Table.from_pylist(rows, ARROW_SCHEMA), ARROW_SCHEMA, SUMMED)
 
@@ -60,11 +61,11 @@ def check_snapshots(table: PaimonTable, batches: int) -> None:
     """Each batch must have become one snapshot."""
     found = [snapshot.commit_identifier for snapshot in table.snapshots()]
     if found != list(range(batches)):
-        raise DemoFailed(f"The snapshots are of batches {found}, not of 0 to {batches - 1}, each once.")
+        raise DemoFailed(f"The snapshots are of batches {found}; expected 0 to {batches - 1}, each once.")
 
 
 def run_demo(room: Room) -> int:
-    """All three steps."""
+    """Runs all three steps. Returns the exit code."""
     started = time.monotonic()
     flights = load_flights()
     flights = flights.filter(pc.equal(flights["month"], MONTH))
@@ -73,8 +74,8 @@ def run_demo(room: Room) -> int:
     batches = -(-files // FILES_PER_BATCH)
     counts = Counter(changes[OPERATION].to_pylist())
     told = ", ".join(f"{counts[op]:,} {name}" for op, name in _TOLD.items())
-    print(f"{flights.num_rows:,} flights of January 2013 are {changes.num_rows:,} changes: {told};")
-    print(f"{files} daily files, {FILES_PER_BATCH} a micro-batch.")
+    print(f"{flights.num_rows:,} flights of January 2013 make {changes.num_rows:,} changes: {told};")
+    print(f"{files} daily files, {FILES_PER_BATCH} per micro-batch.")
     table = PaimonTable.create(str(room.table), **TABLE)
     runs = stream_through_kills(room, batches, KILLS, "cdc_stream.py")
     print_what_happened(room, runs, time.monotonic() - started)
@@ -83,9 +84,9 @@ def run_demo(room: Room) -> int:
     readers = [*independent_readers(room, room.table, "cdc_check.py"), our_own(table)]
     agreed = print_agreement(source, readers, SUMMED)
     print(f"\nThe table stays at {room.table}")
-    print(f"All of it took {time.monotonic() - started:.0f} s.")
+    print(f"The demo took {time.monotonic() - started:.0f} s.")
     if not agreed:
-        print("FAILED: the table does not hold what the changes make.")
+        print("FAILED: the table does not hold the result of the changes.")
         return 1
     print(
         f"OK: {source.rows:,} flights left of {flights.num_rows:,} after {counts['d']:,} cancellations and"

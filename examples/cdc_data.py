@@ -1,8 +1,8 @@
-"""The flights of January 2013 as a stream of changes, and what must be left of them at the end.
+"""The flights of January 2013 as a stream of changes, and the rows that must be left at the end.
 
 Every flight is one row that changes: scheduled (`c`), delayed, departed, arrived or diverted (`u`), or
-cancelled (`d`). The changes come in daily files, in the order in which they were received; a few are received
-a day late, when newer ones of the same flight are there already: `changed_at` says which counts.
+cancelled (`d`). The changes come in daily files, in the order in which they were received. A few changes are
+received a day late, after newer changes of the same flight. `changed_at` decides which change counts.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ TABLE = {
     "primary_keys": list(KEY),
     "options": {"bucket": "2", "sequence.field": "changed_at"},
 }
-"""What `PaimonTable.create` is told: of each flight the row with the newest `changed_at`."""
+"""The arguments of `PaimonTable.create`. Of each flight, the row with the newest `changed_at` counts."""
 
 OPERATION = "op"
-"""The column that says what a change does, which is none of the table's."""
+"""The column that says what a change does. The table does not have it."""
 
 _ARROW = {
     "DATE": pa.date32(),
@@ -68,8 +68,11 @@ _LATE = 40
 
 
 def changes_of(flights: pa.Table) -> pa.Table:
-    """All changes of these flights, in the order in which they are received: `op`, the table's columns, and
-    `received`, the day. Of 40 changes one is received a day late."""
+    """All changes of these flights, in the order in which they are received.
+
+    The columns are `op`, the table's columns, and `received`, the day. One in 40 changes is received a day
+    late.
+    """
     hour = flights["time_hour"].cast(pa.int64()).to_numpy()
     due = hour + flights["minute"].to_numpy().astype(np.int64) * _MINUTE
     waited = pc.fill_null(flights["dep_delay"], 0).to_numpy().astype(np.int64) * _MINUTE
@@ -99,7 +102,8 @@ _KNOWN = ("tailnum", "dep_delay", "arr_delay", "air_time")
 
 
 def _change(flights: pa.Table, which: Any, op: str, status: Any, at: Any, known: Iterable[str]) -> pa.Table:
-    """One change of some flights; of what is learned on the way only `known` is there yet."""
+    """One change of some flights. Of the columns that become known over time, only those in `known` have
+    values."""
     columns = {name: flights[name] for name in ARROW_SCHEMA.names if name in flights.column_names}
     unknown = [name for name in _KNOWN if name not in known]
     columns |= {name: pa.nulls(flights.num_rows, ARROW_SCHEMA.field(name).type) for name in unknown}
@@ -111,7 +115,7 @@ def _change(flights: pa.Table, which: Any, op: str, status: Any, at: Any, known:
 
 
 def left_over(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that a table must hold after these changes: a dict by key, that knows nothing of Paimon."""
+    """The rows that a table must hold after these changes, found with a dict by key and without Paimon."""
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for change in changes:
         key = tuple(change[name] for name in KEY)
@@ -125,7 +129,7 @@ def left_over(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_daily_changes(changes: pa.Table, folder: Path) -> int:
-    """One file for each day on which changes were received. Returns how many."""
+    """Writes one file for each day on which changes were received. Returns the number of files."""
     folder.mkdir(parents=True)
     starts, names = day_starts(changes["received"])
     for number, (start, name) in enumerate(zip(starts, names, strict=True)):

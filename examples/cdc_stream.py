@@ -1,9 +1,9 @@
-"""The streaming job of `cdc.py`: files of changes in, a table with a primary key out.
+"""The streaming job of `cdc.py`: it reads files of changes and writes a table with a primary key.
 
     python cdc_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 6]}'
 
-Run as a process of its own, because it is killed on the way. What it has done it tells as one line of JSON
-for each batch.
+It runs as a process of its own, because it is killed while it runs. It reports each batch as one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILES_PER_BATCH = 2
 
 
 def main() -> None:
-    """Streams what there is, and ends; or is killed on the way."""
+    """Streams all available files and ends, or is killed before that."""
     task = json.loads(sys.argv[1])
     spark = local_spark("cdc")
     sink = PaimonSink(

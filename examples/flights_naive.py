@@ -1,9 +1,9 @@
-"""The same crash on two sinks: one that appends whatever it is handed, and PaimonSink.
+"""The same crash with two sinks: one that appends every batch that it gets, and PaimonSink.
 
     python flights_naive.py SOURCE FOLDER CHECKPOINTS
 
-The crash is the one between a sink's return and Spark's note of it. It is made here as others have
-reported it for other sinks: let the stream end, remove the newest entry of `<checkpoint>/commits`, start
+The crash comes after the sink has returned and before Spark has noted that. It is reproduced here as users
+have reported it for other sinks: let the stream end, remove the newest entry of `<checkpoint>/commits`, start
 again. Spark then runs the last batch a second time, with the same rows and the same batch id.
 """
 
@@ -38,7 +38,7 @@ def start_ours(stream: DataFrame, checkpoint: Path, target: Path) -> None:
 
 
 def forget_last_batch(checkpoint: Path) -> int:
-    """Removes the newest entry of Spark's commit log, and returns its batch id."""
+    """Removes the newest entry of Spark's commit log. Returns its batch id."""
     commits = checkpoint / "commits"
     newest = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
     (commits / str(newest)).unlink()
@@ -47,7 +47,7 @@ def forget_last_batch(checkpoint: Path) -> int:
 
 
 def main() -> None:
-    """Runs both sinks through the crash and tells what the naive one holds."""
+    """Takes both sinks through the crash and reports how many rows the naive one holds."""
     source, folder, checkpoints = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     naive, ours = folder / "naive", folder / "warehouse" / "demo.db" / "replayed"
     PaimonTable.create(str(ours), **TABLE)

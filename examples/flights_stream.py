@@ -1,9 +1,9 @@
-"""The streaming job: daily files in, a Paimon table out, one snapshot for each micro-batch.
+"""The streaming job: it reads daily files and writes a Paimon table, one snapshot for each micro-batch.
 
     python flights_stream.py '{"source": …, "table": …, "checkpoint": …, "kill": ["PUBLISHED", 15]}'
 
-Run by `flights.py` as a process of its own, because it is killed on the way. What it has done it tells
-as one line of JSON for each batch.
+`flights.py` runs it as a process of its own, because it is killed while it runs. It reports each batch as one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def local_spark(name: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        # A process that lives for seconds: quick to start beats quick in the long run.
+        # The process lives only for seconds, so a fast start matters more than speed in the long run.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
@@ -50,12 +50,12 @@ def daily_files(spark: SparkSession, source: str, per_batch: int = FILES_PER_BAT
 
 
 def tell(**event: Any) -> None:
-    """One line to the process that started this one."""
+    """Writes one line to the process that started this one."""
     print(json.dumps(event), flush=True)
 
 
 def tell_report(report: CommitReport) -> None:
-    """Tells of a batch that took effect, now or in an earlier run."""
+    """Reports a batch that took effect, now or in an earlier run."""
     tell(
         batch=report.identifier,
         outcome=report.outcome,
@@ -74,7 +74,7 @@ class KillAt:
     jvm: int
 
     def reached(self, phase: Phase, identifier: int) -> None:
-        """What the sink calls at each phase of each batch."""
+        """Called by the sink at each phase of each batch."""
         if phase is self.phase and identifier == self.batch:
             tell(killed=identifier, phase=phase.name)
             os.kill(self.jvm, signal.SIGKILL)
@@ -82,7 +82,7 @@ class KillAt:
 
 
 def killed_at(spark: SparkSession, kill: tuple[str, int] | None) -> dict[str, KillAt]:
-    """What `PaimonSink` is told for the job to be killed at that phase of that batch."""
+    """The arguments that make `PaimonSink` kill the job at that phase of that batch."""
     if not kill:
         return {}
     phase, batch = kill
@@ -91,7 +91,7 @@ def killed_at(spark: SparkSession, kill: tuple[str, int] | None) -> dict[str, Ki
 
 
 def main() -> None:
-    """Streams what there is, and ends; or is killed on the way."""
+    """Streams all available files and ends, or is killed before that."""
     task = json.loads(sys.argv[1])
     spark = local_spark("flights")
     sink = PaimonSink(task["table"], on_commit=tell_report, **killed_at(spark, task["kill"]))

@@ -1,4 +1,4 @@
-"""The README's snippet: a stream into a Paimon table. Run it twice, and it goes on where it was."""
+"""The README's snippet: a stream into a Paimon table. If you run it again, it continues where it stopped."""
 
 import os
 import sys
