@@ -1,7 +1,7 @@
-"""The command line `paimon-stream`, also `python -m paimon_stream`; its page is `docs/cli.md`.
+"""The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is `docs/cli.md`.
 
-Importing this costs nothing and needs neither click nor rich: both are loaded by `main`, and what a
-command needs is loaded when that command is called. Only `doctor` imports pyspark, to judge a changed schema.
+This module imports neither click nor rich: `main` loads both, and each command loads the rest when it is
+called. Only `doctor` imports pyspark, and only to judge a changed schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command that the arguments name, `sys.argv` by default, and ends the process with its exit
+    """Runs the command that `args` name (by default `sys.argv`), and ends the process with the command's exit
     code (docs/cli.md)."""
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")

@@ -1,4 +1,4 @@
-"""The commands by name, completion for shells, and how the process ends.
+"""The commands by name, completion for shells, and the exit of the process.
 
 A command's module is imported when the command is called, so that `--help` is quick.
 """
@@ -41,16 +41,17 @@ COMMANDS: Final = {
     "drop-partition": ("clear", "Clear some partitions."),
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
-"""Each command's module in this package, and its line in the list of commands; that fits into 80 columns."""
+"""The module of each command in this package, and its line in the list of commands, which is 80 columns
+wide."""
 
 _COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
-"""The variable by which a shell asks for its completion script, and then for each completion."""
+"""The environment variable with which a shell requests its completion script, and later each completion."""
 
 _EXITS: Final = "\n".join(f"  {code:>3}  {meaning.replace('`', '')}" for code, meaning in MEANING.items())
 
 
 class _Commands(click.Group):
-    """A group that knows its commands by name, and imports them late."""
+    """A group that knows the names of its commands and imports each command on its call."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,23 +76,24 @@ class _Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> Any:
-        """Runs a command and ends the process with its exit code. Ctrl-C is one line and 130."""
+        """Runs a command and ends the process with its exit code. On Ctrl-C it prints one line and ends with
+        130."""
         instruction = os.environ.get(_COMPLETE)
         if instruction:
             sys.exit(self._complete(instruction))
         try:
             code = self._run(list(sys.argv[1:] if args is None else args))
         except KeyboardInterrupt:
-            say("interrupted. What was published stands; what was not is invisible, and can be run again.")
+            say("interrupted. What was published stays. The rest is invisible, and can be run again.")
             code = INTERRUPTED
         except BrokenPipeError:
-            # Whoever read our answer has seen enough (`| head`). Python must not complain at exit.
+            # The reader of standard output has closed it (`| head`). Python must not complain at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         sys.exit(code)
 
     def _complete(self, instruction: str) -> int:
-        """Prints a shell's script (`bash_source`), or what completes a line (`bash_complete`)."""
+        """Prints a shell's completion script (`bash_source`) or a line's completions (`bash_complete`)."""
         shell = instruction.partition("_")[0]
         if get_completion_class(shell) is None:
             say(f"{_COMPLETE}={instruction} names no shell. Use bash_source, zsh_source or fish_source.")

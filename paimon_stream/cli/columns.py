@@ -1,4 +1,4 @@
-"""What is listed of many things of one kind: each column is declared once, for the JSON and for the table."""
+"""Listings of things of one kind. Each column is declared once, for the JSON and for the table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One fact of each thing that is listed.
+    """One column: a fact about each listed thing.
 
-    `key` is its name in the JSON, and `value` gives what stands there. `title` is its name for people, the
-    key by default; `text` gives what people see, the value by default. A `number` stands to the right, with
-    commas; an `ident` is a number that names something, such as a snapshot, and has none. Prose may be
-    broken into lines. An `extra` column is in the JSON, and in the table only where `--columns` names it.
+    `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for
+    people, by default the key. `text` returns what people see, by default the value. A `number` is aligned to
+    the right and has commas. An `ident` is a number that names something, such as a snapshot, and has no
+    commas. `prose` may be broken into lines. An `extra` column is always in the JSON, but in the table only
+    if `--columns` names it.
     """
 
     key: str
@@ -40,14 +41,14 @@ class Column(Generic[T]):
         return self.title or self.key.replace("_", " ")
 
     def cell(self, one: T) -> object:
-        """What people see of one thing."""
+        """What people see in this column for one thing."""
         shown = self.value(one) if self.text is None else self.text(one)
         return str(shown) if self.ident and shown is not None else shown
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Things with their columns; `empty` is said where there are none."""
+    """Things with their columns. `empty` is printed if there are none."""
 
     columns: Sequence[Column[T]]
     rows: Iterable[T]
@@ -55,13 +56,14 @@ class Listing(Generic[T]):
 
 
 def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
-    """The JSON of one thing: every column, whatever is shown to people."""
+    """The JSON of one thing: all columns, including those not shown to people."""
     return {column.key: jsonable(column.value(one)) for column in columns}
 
 
 def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:
-    """The columns that are shown: those of the names, in their order, else all that are not extra. A column
-    has two names, its title and its key; `all` are all. Raises a usage error for another name."""
+    """The columns to show: those with these names, in this order, or without names all that are not extra. A
+    column has two names, its title and its key. The name `all` stands for all columns. Raises a usage error
+    for an unknown name."""
     if names is None:
         return tuple(column for column in columns if not column.extra)
     known: Mapping[str, Column[T]] = {

@@ -1,6 +1,7 @@
-"""What all commands have in common: the table, `--json`, `--storage-option`, `--debug`, errors as one line.
+"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one line.
 
-A command is a function from a `Session` and its own options to an `Answer`; it prints nothing itself.
+A command is a function that takes a `Session` and the command's own options, and returns an `Answer`. It
+prints nothing itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["Session", "YES", "changed_answer", "pairs_of", "report_json", "table
 
 @dataclass
 class Session:
-    """The table that a command is about. It is opened when it is first asked for."""
+    """The table that a command works on. It is opened at its first use."""
 
     location: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Session:
 
     @cached_property
     def raw(self) -> Table:
-        """The table as functions of lower layers take it. Raises `NotFound` where there is none."""
+        """The table as functions of lower layers take it. Raises `NotFound` if there is none."""
         try:
             return load_table(self.storage)
         except NotFound:
@@ -60,7 +61,7 @@ class Session:
 
     @property
     def table(self) -> PaimonTable:
-        """The table as users have it."""
+        """The table as the public class `PaimonTable`."""
         return PaimonTable(self.raw)
 
     def document(self, **body: Any) -> dict[str, Any]:
@@ -78,10 +79,10 @@ def table_command(
     params: Sequence[click.Parameter] = (),
     columns: Sequence[Column[Any]] = (),
 ) -> Callable[[CommandFunction], click.Command]:
-    """Makes a command of the function; its docstring is the help, and `example` stands below it.
+    """Turns a function into a command. The function's docstring is the help text, followed by `example`.
 
-    `params` are its own click parameters; they are passed by name. `columns` are those of the listing that it
-    answers with; they can be chosen by `--columns`.
+    `params` are the command's own click parameters, which are passed by name. `columns` are the columns of
+    the listing that it returns; users choose among them with `--columns`.
     """
 
     def make(function: CommandFunction) -> click.Command:
@@ -129,13 +130,13 @@ def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
     return click.Option(
         ["--columns", "shown"],
         metavar="NAME[,NAME…]",
-        help=f"Show these columns, in this order. There are: {names}; all shows all of them.",
+        help=f"Show these columns, in this order. The columns are: {names}. The name all shows all of them.",
         shell_complete=columns_from(columns),
     )
 
 
 def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> Answer:
-    """The answer, or the error as an answer; what goes wrong is said on standard error."""
+    """The answer, or the error as an answer. Errors and warnings are also printed to standard error."""
     with _log_lines():
         try:
             return ask()
@@ -145,10 +146,10 @@ def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug
             return _refused(session.location, error)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception as defect:  # noqa: BLE001 - whatever it is, people get a line and programs a code
+        except Exception as defect:  # noqa: BLE001 - people get a line and programs a code, for any error
             if debug:
                 traceback.print_exc(file=sys.stderr)
-            say(f"unexpected {type(defect).__name__}: {defect}. This is a defect; --debug shows where.")
+            say(f"unexpected {type(defect).__name__}: {defect}. This is a defect. --debug shows where.")
             return Answer(
                 document=_error_json(session.location, type(defect).__name__, str(defect), {}, DEFECT),
                 code=DEFECT,
@@ -166,7 +167,8 @@ def _refused(location: str, error: PaimonStreamError) -> Answer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact, or one of a list of facts: it may name the first of many."""
+    """Whether a message names the fact. Of a list it needs to name only one, because messages often name just
+    the first."""
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 
@@ -177,7 +179,7 @@ def _error_json(
 
 
 class _log_lines:
-    """Warnings of the package become lines on standard error while a command runs."""
+    """Prints warnings of the package as lines on standard error while a command runs."""
 
     def __enter__(self) -> None:
         self._handler = _Said(logging.WARNING)
@@ -193,7 +195,7 @@ class _Said(logging.Handler):
 
 
 def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """`("k=v",)` as a mapping. Raises a usage error for what has no `=`."""
+    """`("k=v",)` as a mapping. Raises a usage error for a text without `=`."""
     for one in given:
         if not one.partition("=")[0].strip() or "=" not in one:
             raise click.UsageError(f"{option} takes KEY=VALUE.")
@@ -203,14 +205,14 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
 YES = click.Option(
     ["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do."
 )
-"""The option of commands that change what is there."""
+"""The option of commands that change or delete something."""
 
 
 def changed_answer(
     document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
 ) -> Answer:
-    """The answer of a command that needs --yes: exit code 5 where that is missing and there is something to
-    do."""
+    """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something
+    to do."""
     if done or not something:
         return Answer(document=document, parts=parts)
     return Answer(
@@ -219,5 +221,5 @@ def changed_answer(
 
 
 def report_json(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a report of the maintenance functions."""
+    """The JSON of a maintenance function's report."""
     return dict(jsonable(report))

@@ -1,6 +1,6 @@
-"""What a shell offers when somebody presses Tab inside of a command: folders, and names that the table knows.
+"""What a shell offers when the user presses Tab inside a command: folders, and names that the table knows.
 
-Whatever goes wrong on the way offers nothing: a line that is not finished yet is no error.
+If anything goes wrong, nothing is offered, because an unfinished line is not an error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def folders(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Folders, which the shell itself finds."""
+    """Folders. The shell finds them itself."""
     return [CompletionItem(typed, type="dir")]
 
 
 def columns_from(columns: Sequence[Column[object]]) -> Offer:
-    """The names of columns, each behind the last comma of what is typed."""
+    """The names of columns, each after the last comma of the typed text."""
 
     def offer(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, begun = typed.rpartition(",")
@@ -41,7 +41,7 @@ def columns_from(columns: Sequence[Column[object]]) -> Offer:
 
 def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
     def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-        # Behind an option that still lacks its value click has not sorted the arguments yet.
+        # If an option still lacks its value, click has not assigned the arguments yet.
         location = context.params.get("location") or next(iter(context.args), "")
         try:
             names = list(find(load_table(open_storage(location))))

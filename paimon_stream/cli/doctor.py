@@ -39,7 +39,7 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
         click.Option(
             ["--name", "names"],
             multiple=True,
-            help="The sink's name, if it has one. Repeat it for several sinks, in their order.",
+            help="The sink's name, if it has one. Repeat the option for several sinks, in their order.",
         ),
         click.Option(
             ["--mode"],
@@ -66,10 +66,11 @@ def doctor(
     query_name: str | None,
     sink_option: tuple[str, ...],
 ) -> Answer:
-    """Judges whether a stream can be restarted, what the restart would do, and what to do where it cannot.
-    The doctor asks the same code as the sink, with the table and the checkpoint, and writes nothing. Without
-    --checkpoint it judges every stream that is registered in the table, with the checkpoint it had. The exit
-    code is 0 only where each of them goes on by itself; it is 1 where one would stop, or cannot be judged."""
+    """Judges whether a stream can be restarted, what the restart would do, and what to do if it cannot be
+    restarted. The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing.
+    Without --checkpoint it judges every stream that is registered in the table, with the checkpoint that is
+    registered for it. The exit code is 0 only if each stream goes on by itself. It is 1 if a stream would
+    stop or cannot be judged."""
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     found = examine(
@@ -98,9 +99,7 @@ def doctor(
 def _nobody(session: Session, user: str | None) -> str:
     known = {one.user for one in registered_writers(session.storage)}
     if user is not None and known:
-        return (
-            f"No stream of commit user {user!r} is registered here. Registered are {listed(sorted(known))}."
-        )
+        return f"No stream of commit user {user!r} is registered here. Registered: {listed(sorted(known))}."
     return "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
 
 

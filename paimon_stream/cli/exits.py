@@ -1,4 +1,4 @@
-"""The exit codes, and which error ends with which. They are API: `docs/cli.md` lists them."""
+"""The exit codes, and the code of each error. The codes are public: `docs/cli.md` lists them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ INTERRUPTED: Final = 130
 
 MEANING: Final = {
     OK: "Done. Verify found no error; doctor found that every stream can be restarted.",
-    FINDINGS: "Findings (verify, doctor), or the table or its options do not allow what was asked.",
+    FINDINGS: "Findings (verify, doctor), or the table or its options do not allow the request.",
     USAGE: "The command line is wrong, or the extra `cli` is not installed.",
     MISSING: "There is no such table, snapshot or tag.",
     BROKEN: "Files could not be read, written or understood, or a commit did not get through.",
-    DRY_RUN: "There is something to change, and `--yes` was not given: nothing was changed.",
-    DEFECT: "A defect of this program; `--debug` shows where.",
+    DRY_RUN: "There is something to change, but `--yes` was not given. Nothing was changed.",
+    DEFECT: "A defect of this program. `--debug` shows where.",
     INTERRUPTED: "Interrupted by Ctrl-C.",
 }
 

@@ -25,7 +25,7 @@ _COUNT = click.IntRange(min=1)
         click.Option(
             ["--older-than"],
             metavar="AGE|TIME",
-            help='Expire only snapshots that are older, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
+            help='Expire only snapshots older than this, such as "36 h", 2026-11-01, 2026-11-01T12:00Z.',
         ),
         click.Option(["--max-deletes"], type=_COUNT, help="Expire at most this number of snapshots now."),
         click.Option(
@@ -46,8 +46,8 @@ def expire(
     protect_streams: bool,
     yes: bool,
 ) -> Answer:
-    """Expires old snapshots, and deletes the files that only they need. The table's options decide what is
-    not given here. Tags, consumers and active streams keep what they need. Without --yes it only shows
+    """Expires old snapshots, and deletes the files that only they need. For limits that are not given, the
+    table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
     what would expire."""
     cutoff = None if older_than is None else _moment(older_than)
     with progress() as tell:
@@ -67,7 +67,7 @@ def expire(
         files = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
         verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
         said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
-    left = [f"{count(report.left, 'file')} could not be deleted, and stay as orphans."] if report.left else []
+    left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
     return changed_answer(report_json(report.to_json()), [said, *left], done=yes, something=bool(ids))
 
 

@@ -104,8 +104,8 @@ def manifests(session: Session, snapshot: int | None) -> Answer:
     example="partitions --json /data/warehouse/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
 )
 def partitions(session: Session, snapshot: int | None) -> Answer:
-    """Lists the partitions of a snapshot, with their files, rows and bytes. Of a table with a primary key
-    the rows of the files are counted, before readers merge them by key."""
+    """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a primary key,
+    rows are counted in the files, before readers merge them by key."""
     found = partitions_of(session.raw, snapshot)
     return Answer(
         document=session.document(partitions=[json_of(_PARTITIONS, one) for one in found]),
@@ -115,8 +115,8 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 
 @table_command(example="stats /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
-    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. Of a table with a primary key
-    the rows of the files are counted, before readers merge them by key."""
+    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary
+    key, rows are counted in the files, before readers merge them by key."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     keyed = bool(session.raw.schema.primary_keys)
@@ -155,6 +155,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
 
 
 def _rows_of(found: Statistics, keyed: bool) -> str:
-    """The rows; with a primary key those of the files, which are more than the table has."""
+    """The rows as text. With a primary key these are the rows in the files, which may be more than the rows
+    of the table."""
     deletes = f", of these {found.delete_rows:,} deletes" if found.delete_rows else ""
     return f"{found.rows:,}{' in files, before they are merged by key' if keyed else ''}{deletes}"

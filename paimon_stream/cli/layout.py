@@ -1,5 +1,5 @@
-"""How an answer is laid out for people: a table where it fits into the width, else a block of lines for each
-row. Widths are those of a terminal: a letter of Chinese is two wide, a combining accent none."""
+"""Lays an answer out for people: a table if it fits into the width, otherwise a block of lines for each row.
+Widths are terminal columns: a Chinese character takes two, a combining accent none."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NARROWEST_PROSE: Final = 30
 
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
-    """A sentence, broken between words where it is wider than `width`; None is no limit."""
+    """A sentence, broken between words if it is wider than `width`. None means no limit."""
     return (Text(line) for piece in sentence.split("\n") for line in _broken(plain(piece), width))
 
 
 def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon: str = "") -> Iterator[Text]:
-    """Names and values, one pair a line; a long value goes on below itself."""
+    """Names and values, one pair per line. A long value continues below its beginning."""
     widest = max((cell_len(name) for name, _ in pairs), default=0) + len(colon)
     inside = None if width is None else max(width - widest - len(_GAP), _NARROWEST_PROSE)
     for name, value in pairs:
@@ -38,8 +38,8 @@ def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon:
 def listing_lines(
     listing: Listing[T], width: int | None, names: Sequence[str] | None = None
 ) -> Iterator[Text]:
-    """The rows below the titles of their columns, or, where that is wider than `width`, each row as a block
-    of `name: value` lines. `names` are the columns to show, in their order."""
+    """The rows below the titles of their columns, or each row as a block of `name: value` lines if the table
+    is wider than `width`. `names` are the columns to show, in this order."""
     columns = choose(listing.columns, names)
     rows = [[plain(column.cell(row)) for column in columns] for row in listing.rows]
     if not rows:
@@ -59,8 +59,8 @@ def listing_lines(
 def _widths(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
 ) -> list[int] | None:
-    """How wide each column of the table is: prose gives way, as far as it can be read; None where the table
-    does not fit even so."""
+    """The width of each column of the table. Columns of prose become narrower if the table is too wide, but
+    stay readable. None if the table still does not fit."""
     widths = [
         max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)
     ]
@@ -102,7 +102,7 @@ def _table(
 
 
 def _broken(text: str, width: int | None) -> list[str]:
-    """The text in lines of at most that width, broken between words. A longer word, as a path is, stays
+    """The text in lines of at most this width, broken between words. A longer word, such as a path, stays
     whole, so that it can be copied."""
     if width is None or cell_len(text) <= width:
         return [text]

@@ -35,7 +35,7 @@ _KINDS: Final[tuple[Column[_Kind], ...]] = (
     example='orphans --older-than "36 h" --yes /data/warehouse/shop.db/orders',
     params=(
         click.Option(
-            ["--older-than"], metavar="AGE", help='Take only older files: "1 d" by default, "1 h" at least.'
+            ["--older-than"], metavar="AGE", help='Only files older than this: default "1 d", minimum "1 h".'
         ),
         click.Option(
             ["--max-paths"],
@@ -49,8 +49,8 @@ _KINDS: Final[tuple[Column[_Kind], ...]] = (
 )
 def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> Answer:
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream. With --yes
-    they are deleted; without it they are only shown. Choose an age above the time that your longest batch
-    takes, for its files are not referred to before it is committed."""
+    they are deleted, without it they are only shown. Choose an age above the time that your longest batch
+    takes, because nothing refers to its files before it is committed."""
     with progress() as tell:
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=tell
@@ -69,8 +69,8 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
 
 @table_command(example="repair-hints --yes /data/warehouse/shop.db/orders", params=(YES,))
 def repair_hints(session: Session, yes: bool) -> Answer:
-    """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that are there. This package
-    works with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
+    """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This package works
+    with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
     report = repair(session.raw, dry_run=not yes)
     wrong = {
         "snapshot/LATEST": (report.latest_before, report.latest),
@@ -88,8 +88,8 @@ def repair_hints(session: Session, yes: bool) -> Answer:
 
 @table_command(example="compact-manifests --yes /data/warehouse/shop.db/orders", params=(YES,))
 def compact_manifests(session: Session, yes: bool) -> Answer:
-    """Merges the manifests of the newest snapshot into few, in a snapshot of its own. No row changes, and
-    streams go on meanwhile. Without --yes it only shows what would become of the manifests."""
+    """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row changes, and
+    streams continue meanwhile. Without --yes it only shows how many manifests would be merged."""
     with progress() as tell:
         report = session.table.compact_manifests(dry_run=not yes, progress=tell)
     if not report.merged:

@@ -1,4 +1,4 @@
-"""Standard output and standard error: one answer on the one, everything else on the other."""
+"""Standard output gets the answer; standard error gets everything else."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _UNLIMITED: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Names and values, one pair a line."""
+    """Names and values, one pair per line."""
 
     pairs: Sequence[tuple[str, object]]
 
 
 Part: TypeAlias = "str | Listing[Any] | Lines"
-"""A piece of an answer to people; text is a sentence."""
+"""A piece of an answer to people. A plain text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Answer:
 
 
 def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
-    """Writes the answer to standard output, as one JSON document or as text. `columns` are those of the
-    listings to show, by their names."""
+    """Writes the answer to standard output, as one JSON document or as text. `columns` are the names of the
+    columns to show in listings."""
     if as_json:
         sys.stdout.write(json.dumps(answer.document, indent=2) + "\n")
     else:
@@ -51,7 +51,7 @@ def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None)
 
 
 def say(text: str) -> None:
-    """A line on standard error; on a terminal it is broken between words."""
+    """Prints a line to standard error. On a terminal, a long line is broken between words."""
     _print(sys.stderr, sentence_lines(f"paimon-stream: {text}", _width(sys.stderr)))
 
 
@@ -65,8 +65,8 @@ def _lines(part: Part, width: int | None, columns: Sequence[str] | None) -> Iter
 
 
 def _width(stream: TextIO) -> int | None:
-    """The columns of the terminal; None where the stream is none: whoever reads a file or a pipe wants one
-    line for each row."""
+    """The width of the terminal in columns. None if the stream is not a terminal, because a file or a pipe
+    gets one line per row."""
     return Console(file=stream).width if stream.isatty() else None
 
 
@@ -78,5 +78,5 @@ def _print(stream: TextIO, lines: Iterable[Text]) -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leaves it to the program how it ends; rich would end it with 1."""
+        """Lets the program decide the exit code; rich would end the process with 1."""
         raise BrokenPipeError

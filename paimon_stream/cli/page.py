@@ -2,7 +2,7 @@
 
 python -m paimon_stream.cli.page tests/golden > docs/cli.md
 
-What it shows as answers is what the commands answer about tables in that folder.
+The answers on the page are the real answers of the commands for tables in that folder.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ _START: Final = """\
     pip install '.[cli]'                                       # in a checkout
     paimon-stream snapshots /data/warehouse/shop.db/orders     # or: python -m paimon_stream snapshots …
 
-`TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. Spark does not run, and
-PySpark is needed only where `doctor` judges a schema that has changed.
+`TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. No command starts Spark. PySpark is
+needed only if `doctor` has to judge a schema that has changed.
 
 - The answer goes to standard output; errors, warnings and progress go to standard error.
-- `--json` makes the answer one JSON document. Its keys are stable: none is renamed or removed, new ones may
-  come. It begins with `table`. Where the command fails, the document is `{"table": …, "error": {"type",
-  "message", "facts", "exit_code"}}`, unless the command line itself is wrong. Sizes are bytes; times are
-  ISO 8601 in UTC, and epoch milliseconds where the key ends in `millis`.
-- A command that changes or deletes something shows what it would do, and does it only with `--yes`.
-- Long work shows a bar with rate and time left on a terminal, otherwise a line every 5 seconds.
-- Ctrl-C is safe at any point: a commit is there as a whole or not at all, and files that a clean-up has not
-  deleted stay for the next one.
-- `--storage-option KEY=VALUE` sets an option of the storage, `--debug` shows the traceback of an error.
+- `--json` makes the answer one JSON document. Its keys are stable: no key is renamed or removed, but new keys
+  may be added. The document begins with `table`. If the command fails, it is `{"table": …, "error": {"type",
+  "message", "facts", "exit_code"}}`, unless the command line itself is wrong. Sizes are bytes. Times are
+  ISO 8601 in UTC, or epoch milliseconds if the key ends in `millis`.
+- A command that changes or deletes something only shows what it would do, unless you give `--yes`.
+- On a terminal, long work shows a bar with rate and time left. Otherwise it prints a line every 5 seconds.
+- Ctrl-C is safe at any point. A commit is published as a whole or not at all, and the next clean-up deletes
+  the files that an interrupted one has left.
+- `--storage-option KEY=VALUE` sets an option of the storage. `--debug` shows the traceback of an error.
 
 ## Tables and columns
 
-A list is a table where the terminal is wide enough for it. Where it is not, each row is a block of lines:
+A list is a table if the terminal is wide enough. If it is not, each row is a block of lines:
 
 {block}
-Into a file or a pipe each row is one line, however wide. `--columns` chooses the columns and their order, by
-the names of the titles or of the JSON keys; `--columns all` shows all of them. `--help` of a command lists
-its columns. `--json` always has all columns.
+In a file or a pipe, each row is one line, however wide. `--columns` chooses the columns and their order, by
+their titles or JSON keys. `--columns all` shows all columns. `--help` of a command lists its columns. The
+document of `--json` always has all columns.
 
-A partition is written as `dt=2026-11-21,hour=7`, and shown so that it can be typed again. NULL is the missing
-value. A text stands in double quotes, as in JSON, where it holds anything but letters, digits, spaces and the
-signs `-_.:+@`: `region="a, b"`. The shell needs quotes of its own around these: `'region="a, b"'`.
+A partition is written as `dt=2026-11-21,hour=7`, and is shown in a form that can be typed again. NULL is the
+missing value. A text is in double quotes, as in JSON, if it contains anything but letters, digits, spaces and
+the signs `-_.:+@`: `region="a, b"`. The shell needs its own quotes around such a text: `'region="a, b"'`.
 
 ## Completion
 
-The shells bash (4.4 or later), zsh and fish complete commands, options, folders, and the users, tags,
-snapshots and columns of the table that is already on the line. For the running shell:
+The shells bash (4.4 or later), zsh and fish complete commands, options and folders. They also complete the
+users, tags, snapshots and columns of the table that is already on the line. To enable completion in the
+running shell:
 
     eval "$(_PAIMON_STREAM_COMPLETE=bash_source paimon-stream)"       # bash: in ~/.bashrc
     eval "$(_PAIMON_STREAM_COMPLETE=zsh_source paimon-stream)"        # zsh: in ~/.zshrc
@@ -89,13 +90,13 @@ _ANSWERS: Final = {
     "verify --sample 100": "append_partitioned",
     "rollback": "append_partitioned",
 }
-"""What is shown as a command's answer: with these options, of this table."""
+"""The commands, with their options, whose answers are shown, and the table of each."""
 
 _ARGUMENTS: Final = {"rollback": ["1"]}
 
 
 def render(tables: Path) -> str:
-    """The whole page, in Markdown; answers are those about the tables in the folder."""
+    """The whole page in Markdown, with answers about the tables in the folder."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANING.items())
     start = _START.replace("{block}", _block(tables)) + codes
     return start + "".join(_command(name, command, tables) for name, command in _commands())
@@ -109,7 +110,7 @@ def _block(tables: Path) -> str:
 
 
 def _answer(name: str, tables: Path) -> str:
-    """What the command answers on a terminal that is wide enough; empty for one without an example."""
+    """The command's answer on a terminal that is wide enough. Empty if the command has no example."""
     for asked, table in _ANSWERS.items():
         called, *options = asked.split()
         if called == name:

@@ -1,7 +1,8 @@
-"""A partition as people read it and type it: `dt=2026-11-21, hour=7`.
+"""A partition as people read and type it: `dt=2026-11-21, hour=7`.
 
-What is shown can be typed again, and no two partitions look alike. A text that holds more than letters,
-digits and some signs stands in double quotes, as JSON writes it; NULL is NULL, and the text NULL is quoted.
+What is shown can be typed again, and no two partitions look the same. A text with other characters than
+letters, digits and some signs is in double quotes, as in JSON. NULL is the missing value; the text NULL is
+in quotes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SIGNS: Final = frozenset("-_.:+@ ")
 _NO_COMMA: Final = re.compile(r"[^,]*")
 _SYNTAX: Final = (
     "A partition is COLUMN=VALUE[,COLUMN=VALUE…], such as dt=2026-11-21,hour=7. NULL is the missing value. "
-    'A text with a comma or a quote stands in double quotes, as in JSON: region="a, b".'
+    'A text with a comma or a quote needs double quotes, as in JSON: region="a, b".'
 )
 
 
@@ -33,7 +34,7 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(text: str) -> dict[str, str | None]:
-    """The values that were typed, by column; None for NULL. Raises a usage error for what is no partition."""
+    """The typed values by column; None for NULL. Raises a usage error for a text that is not a partition."""
     return dict(_typed(text))
 
 
@@ -46,15 +47,15 @@ def _shown(value: Any) -> str:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether the text cannot be taken for another one, nor for NULL, a sign of ours, or nothing."""
+    """Whether the text cannot be confused with another text, with NULL, with a separator, or with nothing."""
     if text in ("", _NULL) or text != text.strip() or unicodedata.normalize("NFC", text) != text:
         return False
     return all(char.isalnum() or char in _SIGNS for char in text)
 
 
 def _quoted(char: str) -> str:
-    """One letter inside of quotes. An accent that stands for itself looks like one that belongs to its
-    letter, so it is written as a number."""
+    """One character inside quotes. A combining accent looks the same as an accent that is part of its letter,
+    so it is written as a number."""
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char
     return json.dumps(char)[1:-1]
@@ -70,12 +71,12 @@ def _typed(text: str) -> Iterator[tuple[str, str | None]]:
         value, position = _value(text, position)
         yield name.strip(), value
         if position < len(text) and text[position] != ",":
-            raise click.UsageError(f"{text!r} names no partition: there is more behind a quote. {_SYNTAX}")
+            raise click.UsageError(f"{text!r} names no partition: text follows a closing quote. {_SYNTAX}")
         position += 1
 
 
 def _value(text: str, start: int) -> tuple[str | None, int]:
-    """The value that begins there, and where it ends."""
+    """The value that begins at `start`, and the position of its end."""
     if not text.startswith('"', start):
         found = _NO_COMMA.match(text, start)
         assert found is not None

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar with rate and time left on a terminal, else plain lines."""
+"""Progress of long work on standard error: on a terminal a bar with rate and time left, else plain lines."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from paimon_stream.runtime import Clock, system
 __all__ = ["ProgressCall", "progress"]
 
 ProgressCall = Callable[[str, int, int | None], None]
-"""What is done, how many, of how many; None where nobody knows yet."""
+"""What is being done, how many are done, and of how many; None if the total is not known yet."""
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 @contextmanager
 def progress(console: Console | None = None) -> Iterator[ProgressCall]:
-    """A callable that long work tells how far it is; it shows it on standard error, or that console."""
+    """A callable to which long work reports its progress. It shows the progress on the console, by default
+    standard error."""
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
         lines = _PlainLines(system().clock)
@@ -68,7 +69,7 @@ class _Bars:
 
 
 class _Rate(ProgressColumn):
-    """So many a second."""
+    """The number of items per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -76,7 +77,7 @@ class _Rate(ProgressColumn):
 
 
 class _PlainLines:
-    """At most one line in some seconds, and the last one."""
+    """At most one line per `_SECONDS_BETWEEN_LINES`, and a last one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -94,6 +95,6 @@ class _PlainLines:
             self._said_at, self._unsaid = now, None
 
     def end(self) -> None:
-        """Says the last of it, if the work took long enough to have said something before."""
+        """Prints the last progress, if the work was long enough for earlier lines."""
         if self._unsaid is not None and self._said_at > self._began:
             say(self._unsaid)

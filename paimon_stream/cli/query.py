@@ -60,9 +60,9 @@ _COLUMNS: Final[tuple[Column[Writer], ...]] = (
 )
 def query(session: Session, user: str | None) -> Answer:
     """Lists the streams and other writers that commit to the table, from the snapshots that are left. For
-    each it shows the last batch, its time, its rows, the size of its files and how long it was written; the
-    gaps, which are batches without a snapshot (a batch without rows makes none); and the checkpoint. A stream
-    whose snapshots have all expired is listed without batches."""
+    each it shows the last batch with its time, its rows, the size of its files and the time that writing
+    took; the gaps, which are batches without a snapshot (a batch without rows creates none); and the
+    checkpoint. A stream whose snapshots have all expired is listed without batches."""
     everybody = writers_of(session.raw)
     found = [one for one in everybody if user in (None, one.user)]
     users = (one.user for one in everybody)

@@ -22,7 +22,7 @@ __all__ = ["options", "schema"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """One option of a table: the text that is set, and what this package knows of it."""
+    """One option of a table: the text that is set, and the option's declaration in this package, if any."""
 
     key: str
     given: str | None
@@ -97,7 +97,7 @@ def schema(session: Session, schema_id: int | None) -> Answer:
 def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
     if schema_id not in ids:
         raise NotFound(
-            f"{session.raw.location} has no schema {schema_id}; there are {', '.join(map(str, ids))}.",
+            f"{session.raw.location} has no schema {schema_id}. Its schemas are {', '.join(map(str, ids))}.",
             table=session.raw.location,
             schema=schema_id,
         )
@@ -114,8 +114,8 @@ def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
     ),
 )
 def options(session: Session, everything: bool) -> Answer:
-    """Lists the options that are set on the table. With --all it also lists those that this package knows and
-    that are not set."""
+    """Lists the options that are set on the table. With --all it also lists the options that this package
+    knows and that are not set."""
     own = session.raw.schema.options
     known = {one.key: one for one in table_options()}
     names = sorted({*own, *known} if everything else own)

@@ -27,7 +27,7 @@ def _batch(one: Snapshot) -> int | None:
 
 
 def _rows(one: Snapshot) -> int | None:
-    """The rows that were written; None where a snapshot of another engine does not tell."""
+    """The number of rows that were written; None if a snapshot of another engine does not show it."""
     if one.commit_kind is CommitKind.COMPACT:
         return None
     written = _summary(one).rows
@@ -68,7 +68,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),
 )
-"""A snapshot as all commands show it."""
+"""The columns of a snapshot, the same in all commands."""
 
 
 @table_command(
@@ -80,9 +80,9 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     ),
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
-    """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how many the rows
-    of the table's files changed, and how long it took. A snapshot whose file is damaged is named, and the
-    others are listed."""
+    """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how much the
+    number of rows in the table's files changed, and how long the write took. If a snapshot's file is damaged,
+    its id is reported and the others are listed."""
     users: set[str] = set()
     found, damaged = _newest_first(session, limit, user, users)
     for error in damaged.values():
@@ -96,7 +96,7 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
 
 
 def nobody(what: str, user: str, users: Iterable[str]) -> str:
-    """What is said where nothing of a commit user is there: who else there is."""
+    """The answer if there is nothing of a commit user: it names the other commit users."""
     others = sorted(set(users) - {user})
     whose = f"The commit users here are {listed(others)}." if len(others) > 1 else ""
     whose = f"The only commit user here is {others[0]}." if len(others) == 1 else whose
@@ -106,8 +106,8 @@ def nobody(what: str, user: str, users: Iterable[str]) -> str:
 def _newest_first(
     session: Session, limit: int | None, user: str | None, users: set[str]
 ) -> tuple[list[Snapshot], dict[int, str]]:
-    """The snapshots, and by its id what is wrong with each that cannot be read; adds to `users` whose
-    snapshots were seen."""
+    """The snapshots, and by id what is wrong with each one that cannot be read. Adds the commit users of all
+    snapshots that were read to `users`."""
     store = SnapshotStore(session.raw.storage)
     found: list[Snapshot] = []
     damaged: dict[int, str] = {}
@@ -128,5 +128,5 @@ def _newest_first(
 
 
 def snapshot_json(one: Snapshot) -> dict[str, Any]:
-    """A snapshot as all commands give it."""
+    """The JSON of a snapshot, the same in all commands."""
     return json_of(COLUMNS, one)

@@ -55,7 +55,7 @@ def tag_list(session: Session) -> Answer:
     ),
 )
 def tag_create(session: Session, name: str, snapshot: int | None, time_retained: str | None) -> Answer:
-    """Keeps a snapshot under a name. Its files do not expire while the tag is there."""
+    """Keeps a snapshot under a name. Its files do not expire while the tag exists."""
     kept = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, kept)
     return Answer(
@@ -103,14 +103,14 @@ tag = click.Group(
         click.Option(
             ["--tag", "is_tag"],
             is_flag=True,
-            help="The name is that of a tag, although it looks like a number.",
+            help="Read a number as the name of a tag, not as a snapshot id.",
         ),
         YES,
     ),
 )
 def rollback(session: Session, target: str, is_tag: bool, yes: bool) -> Answer:
-    """Makes a snapshot, or the snapshot of a tag, the newest again: all later snapshots and tags are removed.
-    Stop the writers first. A stream that loses batches by it stops with TableRolledBack when it is restarted.
+    """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots and tags.
+    Stop the writers first. A stream that loses batches stops with TableRolledBack when it is restarted.
     Without --yes it only shows what would be removed."""
     to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
     report = session.table.rollback_to(to, dry_run=not yes)

@@ -1,4 +1,4 @@
-"""How values look: to people as text, to programs as JSON."""
+"""Formats values: as text for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`; None stays None, and so does what
-    no calendar has."""
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for a time that
+    no calendar date can express."""
     if millis is None:
         return None
     try:
@@ -47,13 +47,13 @@ def count(number: int, noun: str) -> str:
 
 
 def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
-    """`3, 5-8` and how many more there are."""
+    """The first `most` ranges, such as `3, 5-8`, and the number of the others."""
     text = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
     return text + (f" and {len(pairs) - most} more" if len(pairs) > most else "")
 
 
 def listed(names: Iterable[str], most: int = 10) -> str:
-    """`a, b and c`; of many, the first and how many more there are."""
+    """`a, b and c`. If there are more than `most` names: the first ones and the number of the others."""
     all_names = list(names)
     shown = all_names[:most]
     if len(all_names) > most:
@@ -62,7 +62,8 @@ def listed(names: Iterable[str], most: int = 10) -> str:
 
 
 def plain(value: object) -> str:
-    """A value on one line. What could move the cursor of a terminal, line ends included, is made visible."""
+    """A value on one line. Characters that could move the cursor of a terminal, such as line ends, are
+    escaped."""
     if value is None:
         return "-"
     if isinstance(value, bool):

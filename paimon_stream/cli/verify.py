@@ -42,9 +42,9 @@ _COLUMNS: Final[tuple[Column[Finding], ...]] = (
     ),
 )
 def verify(session: Session, sample: int, strict: bool) -> Answer:
-    """Reads every snapshot, tag, list and manifest, and checks what they say: that every file is there and
-    has its size, the counts, the statistics and buckets of sampled rows, identifiers and hints. Changes
-    nothing. Ends with exit code 1 where an error is found."""
+    """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has the
+    recorded size, and checks the counts, the statistics and buckets of sampled rows, the identifiers and the
+    hints. Changes nothing. Ends with exit code 1 if it finds an error."""
     with progress() as tell:
         report = verify_table(session.raw, sample=sample, progress=tell)
     looked_at = ", ".join(f"{what} {number:,}" for what, number in report.checked.items())

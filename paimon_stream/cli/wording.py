@@ -1,4 +1,4 @@
-"""Messages of the package speak of Python's methods; people at a terminal read the commands instead."""
+"""Replaces Python methods in the package's messages with the matching commands, for people at a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND_OF: Final = {
     "truncate": "truncate",
     "verify": "verify",
 }
-"""Each method of `PaimonTable` that a command does the same as, and that command."""
+"""The methods of `PaimonTable`, each with the command that does the same."""
 
 _OPTION_OF: Final = {
     name: f"--{name.replace('_', '-')}"
@@ -39,7 +39,7 @@ _CREATE: Final = re.compile(r"Create the table with PaimonTable\.create\(.*?\), 
 
 
 def in_commands(text: str) -> str:
-    """The text with the commands and their options in the place of methods and their arguments.
+    """The text with commands and their options in place of methods and their arguments.
 
     >>> in_commands("PaimonTable.snapshots() and tags() list what there is.")
     '`paimon-stream snapshots` and `paimon-stream tag list` list what there is.'
