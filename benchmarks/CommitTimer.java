@@ -18,7 +18,7 @@ public class CommitTimer {
     private List messages;
     private TableCommitImpl commit;
 
-    /** Takes messages from a file: their number, then the length and the bytes of each. */
+    /** Reads messages from a file: their number, then the length and the bytes of each. */
     public int load(String path) throws Exception {
         DataInputStream in = new DataInputStream(new BufferedInputStream(new FileInputStream(path)));
         int count = in.readInt();
@@ -32,7 +32,7 @@ public class CommitTimer {
         return count;
     }
 
-    /** The next commits are of this table. */
+    /** Opens the table for the next commits. */
     public void open(FileStoreTable table, String user) throws Exception {
         if (commit != null) {
             commit.close();
@@ -41,7 +41,7 @@ public class CommitTimer {
         commit.ignoreEmptyCommit(false);
     }
 
-    /** Commits so many messages from the first one on; answers "wall CPU" in nanoseconds. */
+    /** Commits `count` messages, beginning with number `first`; returns "wall CPU" in nanoseconds. */
     public String commit(long identifier, int first, int count) throws Exception {
         ManifestCommittable committable = new ManifestCommittable(identifier, null);
         for (int i = first; i < first + count; i++) {
@@ -54,7 +54,7 @@ public class CommitTimer {
         return wall + " " + (cpu() - cpu);
     }
 
-    /** "files rows" of the newest snapshot. */
+    /** Returns "files rows" of the newest snapshot. */
     public String live(FileStoreTable table) {
         List entries = table.store().newScan().plan().files();
         long rows = 0;

@@ -1,4 +1,4 @@
-"""How fast rows are put into buckets, beside hashing them one by one with mmh3.
+"""How fast rows are assigned to buckets, compared with hashing them one by one with mmh3.
 
     python benchmarks/bucket.py [ROWS]
 
@@ -46,7 +46,7 @@ def columns(rows: int) -> dict[str, tuple[list[str], list[pa.Array]]]:
 
 
 def rate(rows: int, work: Callable[[], object]) -> float:
-    """Millions of rows per second, the best of some runs."""
+    """Millions of rows per second in the fastest of three runs."""
     best = float("inf")
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -56,7 +56,7 @@ def rate(rows: int, work: Callable[[], object]) -> float:
 
 
 def one_by_one(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[int]:
-    """What a loop over the rows does, with the hash itself in C."""
+    """The buckets, computed by a loop over the rows; the hash itself is in C."""
     values = [column_values(column, type_) for column, type_ in zip(batch.columns, types, strict=True)]
     hashes = [mmh3.hash(encode_row(types, row), 42, signed=True) for row in zip(*values, strict=True)]
     return [abs(int(np.fmod(h, BUCKETS))) for h in hashes]

@@ -1,19 +1,20 @@
-"""What a commit costs, beside Java Paimon and pypaimon in the same run.
+"""What a commit costs, compared with Java Paimon and pypaimon in the same run.
 
     python benchmarks/commits.py                                 # 200 and 10,000 messages, 1,000 in a row
     python benchmarks/commits.py --only 10000 --rounds 3
     python benchmarks/commits.py --systems ours --kind keyed     # checked | buckets | keyed | append
     python benchmarks/commits.py --json commits.json
 
-Messages are prepared before: of one new data file each, with the statistics of eight columns, in a hundred
-partitions; nothing looks whether the files exist but a checked commit. Every round commits them to a fresh
-copy of a table of 100 snapshots, by each system in turn; then so many commits of one message follow each
-other. Times are medians over the rounds, the first of which is dropped; CPU is that of the process. After
-each round Java and this package count files and rows of each system's table. The messages that wait are set
-aside from Python's search for garbage, here and in pypaimon's process. The tables stay until the end: some
-file systems (ext4 without a journal) create files the slower, the more were deleted in the minutes before.
+Messages are prepared in advance. Each has one new data file with statistics of eight columns, in one of a
+hundred partitions. Only a checked commit checks whether the files exist. In every round, each system in turn
+commits the messages to a fresh copy of a table of 100 snapshots. Then come many commits of one message each,
+one after the other. Times are medians over the rounds; the first round is dropped. CPU is that of the
+process. After each round, Java and this package count the files and rows of each system's table. Waiting
+messages are excluded from Python's garbage collection, here and in pypaimon's process. The tables stay until
+the end, because some file systems (ext4 without a journal) create files more slowly if many were deleted in
+the minutes before.
 
-Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside of it.
+Java runs in a JVM of its own through tests/oracle, with both compilers, and times itself inside the JVM.
 pypaimon runs in a Python of its own (--pypaimon, made by `make .venv-readers/.ready`).
 """
 
@@ -105,7 +106,7 @@ for line in sys.stdin:
 
 
 def prepared(count: int, kind: str) -> list[CommitMessage]:
-    """Messages of one file each; their names are in their order."""
+    """Messages of one file each. The file names sort in the order of the messages."""
     made = []
     for n in range(count):
         dt = f"2024-{n % PARTITIONS:03d}"
@@ -160,7 +161,7 @@ def make_table(path: Path, kind: str) -> Table:
 
 
 class Ours:
-    """This package. Keeps its committer from commit to commit, as a stream does."""
+    """This package. It keeps its committer from commit to commit, as a stream does."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -170,14 +171,14 @@ class Ours:
         self._messages = messages
 
     def open(self, path: Path) -> None:
-        """The next commits are of this table."""
+        """Opens the table for the next commits."""
         self._table = load_table(LocalStorage(str(path)))
         self._commit = TableCommit(self._table, "bench")
         self._checked = Committer(self._table)
         self._snapshots = SnapshotStore(self._table.storage)
 
     def commit(self, identifier: int, first: int, count: int) -> Timed:
-        """Commits so many messages; seconds of wall clock and CPU."""
+        """Commits `count` messages. Returns seconds of wall clock and CPU."""
         given = tuple(self._messages[first : first + count])
         wall, cpu = time.perf_counter(), time.process_time()
         if self._kind == "checked":
@@ -210,11 +211,11 @@ class Java:
         self._timer.load(str(file))
 
     def open(self, path: Path) -> None:
-        """The next commits are of this table."""
+        """Opens the table for the next commits."""
         self._timer.open(self.paimon.table(path), "bench")
 
     def commit(self, identifier: int, first: int, count: int) -> Timed:
-        """Commits so many messages; seconds of wall clock and CPU."""
+        """Commits `count` messages. Returns seconds of wall clock and CPU."""
         wall, cpu = self._timer.commit(identifier, first, count).split()
         return int(wall) / 1e9, int(cpu) / 1e9
 
@@ -233,15 +234,15 @@ class Pypaimon:
         )
 
     def load(self, _messages: list[CommitMessage], _file: Path, source: Path) -> None:
-        """Takes the messages, from a table that has their files."""
+        """Reads the messages from a table that has their files."""
         self._ask("load", str(source))
 
     def open(self, path: Path) -> None:
-        """The next commits are of this table."""
+        """Opens the table for the next commits."""
         self._ask("open", str(path))
 
     def commit(self, identifier: int, first: int, count: int) -> Timed:
-        """Commits so many messages; seconds of wall clock and CPU."""
+        """Commits `count` messages. Returns seconds of wall clock and CPU."""
         wall, cpu = self._ask("commit", identifier, first, count)
         return wall, cpu
 
@@ -254,7 +255,7 @@ class Pypaimon:
 
 
 def our_live(path: Path) -> tuple[int, int]:
-    """Files and rows of the newest snapshot, as we read them."""
+    """Files and rows of the newest snapshot, as this package reads them."""
     table = load_table(LocalStorage(str(path)))
     manifests = ManifestStore(table.storage, table.options)
     latest = SnapshotStore(table.storage).latest()
@@ -264,7 +265,7 @@ def our_live(path: Path) -> tuple[int, int]:
 
 
 class Bench:
-    """One run: the systems, their tables, and the rows that come out of it."""
+    """One run: the systems, their tables, and the rows of its result."""
 
     def __init__(self, folder: Path, systems: dict[str, Any], kind: str, count: int) -> None:
         self.folder, self.systems, self.kind, self.round = folder, systems, kind, 0
@@ -286,7 +287,7 @@ class Bench:
         gc.freeze()
 
     def tables(self, template: Path | None) -> dict[str, Path]:
-        """A fresh table for each system, open there."""
+        """Makes a fresh table for each system and opens it there."""
         self.round += 1
         paths = {}
         for name, system in self.systems.items():
@@ -309,7 +310,7 @@ class Bench:
             file.touch()
 
     def check(self, paths: dict[str, Path], files: int) -> None:
-        """All tables have so many files, by us and by Java."""
+        """Checks that all tables have `files` files, as counted by this package and by Java."""
         for name, path in paths.items():
             counts = [our_live(path)]
             if "java" in self.systems:
@@ -317,12 +318,12 @@ class Bench:
             assert set(counts) == {(files, files * ROWS)}, (name, counts)
 
     def at_once(self, count: int, rounds: int) -> dict[str, list[Timed]]:
-        """Commits of so many messages onto 100 snapshots."""
+        """Times commits of `count` messages onto 100 snapshots."""
         times: dict[str, list[Timed]] = {name: [] for name in self.systems}
         for number in range(rounds + 1):
             paths = self.tables(self.template)
             for name, system in self.systems.items():
-                system.commit(1000, 0, 1)  # the committer knows the table now
+                system.commit(1000, 0, 1)  # from now on the committer knows the table
                 timed = system.commit(1001, 1, count)
                 if number:
                     times[name].append(timed)
@@ -331,7 +332,7 @@ class Bench:
         return times
 
     def in_a_row(self, count: int, rounds: int) -> dict[str, list[list[Timed]]]:
-        """So many commits of one message, fifty of each system in turn."""
+        """Times `count` commits of one message each. Each system makes fifty commits in turn."""
         runs: dict[str, list[list[Timed]]] = {name: [] for name in self.systems}
         for _ in range(rounds):
             paths = self.tables(None)
@@ -346,14 +347,14 @@ class Bench:
 
 
 def median_ms(times: list[Timed], which: int) -> float:
-    """The median in milliseconds; 0 for wall clock, 1 for CPU."""
+    """The median in milliseconds: of wall clock if `which` is 0, of CPU if it is 1."""
     return 1000 * statistics.median(time[which] for time in times)
 
 
 def rows_of(
     what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str
 ) -> dict[str, Any]:
-    """One row of the result; prints it."""
+    """Makes one row of the result, and prints it."""
     for name, values in measured.items():
         ratio = next(iter(values.values())) / max(next(iter(measured["ours"].values())), 1e-9)
         told = "  ".join(f"{key} {value:8.2f}" for key, value in values.items())
@@ -364,10 +365,10 @@ def rows_of(
 def measure(
     bench: Bench, only: str | None, rounds: int, row_rounds: int, commits: int
 ) -> Iterator[dict[str, Any]]:
-    """All rows."""
+    """Makes all rows of the result."""
     for count in (200, 10_000):
         if only in (None, str(count)):
-            # Small commits are quick, and need more rounds to say something.
+            # Small commits are fast, so they need more rounds for a reliable median.
             times = bench.at_once(count, rounds * 3 if count == 200 else rounds)
             measured = {
                 name: {"wall": median_ms(one, 0), "cpu": median_ms(one, 1), "slowest": 1000 * max(one)[0]}
@@ -392,7 +393,7 @@ def measure(
 
 
 def ends_of(runs: list[list[Timed]]) -> dict[str, float]:
-    """Medians over the runs of what each says of its ends and its slowest commits."""
+    """Medians, over the runs, of the figures for a run's first, last and slowest commits."""
 
     def over(what: Callable[[list[Timed]], float]) -> float:
         return statistics.median(map(what, runs))
@@ -408,15 +409,13 @@ def ends_of(runs: list[list[Timed]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Runs once and prints a line for each measure and system."""
+    """Runs once, and prints a line for each measure and system."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--systems", default="ours,java,pypaimon", help="which, with commas between")
-    parser.add_argument(
-        "--kind", choices=KINDS, default="append", help="the table and how it is committed to"
-    )
+    parser.add_argument("--systems", default="ours,java,pypaimon", help="the systems, separated by commas")
+    parser.add_argument("--kind", choices=KINDS, default="append", help="the kind of table and commit")
     parser.add_argument("--only", choices=("200", "10000", "row"), help="one measure only")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of the commits of many messages")
-    parser.add_argument("--row-rounds", type=int, default=3, help="rounds of the commits in a row")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds for commits of many messages")
+    parser.add_argument("--row-rounds", type=int, default=3, help="rounds for commits in a row")
     parser.add_argument("--commits", type=int, default=1_000, help="commits in a row")
     parser.add_argument("--pypaimon", type=Path, default=HERE.parent / ".venv-readers/bin/python")
     parser.add_argument("--folder", type=Path, help="where the tables are made")

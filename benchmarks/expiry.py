@@ -1,12 +1,12 @@
-"""What expiry of many snapshots costs, beside Java in the same run, and how much memory it takes.
+"""What expiry of many snapshots costs, compared with Java in the same run, and how much memory it takes.
 
     python benchmarks/expiry.py
     python benchmarks/expiry.py --snapshots 2000 --files 20 --rounds 1
     python benchmarks/expiry.py --memory            # our memory only, at growing numbers of data files
 
-Each round expires two copies of one table on the local disk, one with Java Paimon 1.4.2, one with this
-package, in turn; all but the newest snapshot go. The table has a compaction after every tenth commit, so that
-data files go, too. Java needs its jar (see tests/oracle); without it only our time is measured.
+Each round expires two copies of one table on the local disk in turn, one with Java Paimon 1.4.2 and one with
+this package. All snapshots but the newest expire. Every tenth commit of the table is a compaction, so data
+files are deleted as well. Java needs its jar (see tests/oracle). Without it, only our time is measured.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class QuickStorage(LocalStorage):
 
 
 def build(path: Path, snapshots: int, files: int) -> None:
-    """A table of that many snapshots, each adding that many files of nothing."""
+    """Makes a table of `snapshots` snapshots. Each adds `files` data files without real content."""
     storage = QuickStorage(str(path))
     runtime = simulated(7, SimulatedClock())
     table = create_table(storage, (DataField(id=0, name="id", type=parse_type("BIGINT")),), runtime=runtime)
@@ -82,7 +82,7 @@ def build(path: Path, snapshots: int, files: int) -> None:
 
 
 def new_files(storage: QuickStorage, runtime, count: int) -> list[DataFileMeta]:
-    """Files of nothing, as manifests note them."""
+    """Makes data files without real content, and returns their manifest metadata."""
     uuid = runtime.ids.uuid()
     made = []
     for number in range(count):
@@ -98,7 +98,7 @@ def new_files(storage: QuickStorage, runtime, count: int) -> list[DataFileMeta]:
 
 
 def ours(path: Path) -> float:
-    """Seconds that our expiry takes."""
+    """The seconds that our expiry takes."""
     started = time.perf_counter()
     report = expire_snapshots(load_table(LocalStorage(str(path))), 1, 1, dt.timedelta(0), 10**6)
     seconds = time.perf_counter() - started
@@ -107,7 +107,7 @@ def ours(path: Path) -> float:
 
 
 def theirs(java, path: Path) -> float:
-    """Seconds that Java's takes."""
+    """The seconds that Java's expiry takes."""
     started = time.perf_counter()
     java.expire_snapshots(path, retain_max=1)
     return time.perf_counter() - started
@@ -119,7 +119,7 @@ def listing(path: Path) -> set[str]:
 
 
 def oracle():
-    """Java Paimon, None where it is not there."""
+    """Java Paimon, None if it is not installed."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "oracle"))
     import java_paimon
 
@@ -131,12 +131,12 @@ def oracle():
 
 
 def compare(snapshots: int, files: int, rounds: int, where: str | None) -> None:
-    """Expires copies of one table, with Java and with us in turn."""
+    """Expires copies of one table, with Java and with this package in turn."""
     java = oracle()
     with tempfile.TemporaryDirectory(dir=where) as folder:
         original = Path(folder, "original", "db.db", "t")
         build(original, snapshots, files)
-        print(f"{snapshots} snapshots of {files} files, {len(listing(original))} files in all")
+        print(f"{snapshots} snapshots of {files} files, {len(listing(original))} files in total")
         times: dict[str, list[float]] = {"java": [], "ours": []}
         for number in range(rounds + 1):
             left = {}
@@ -161,7 +161,7 @@ def compare(snapshots: int, files: int, rounds: int, where: str | None) -> None:
 
 
 def memory(snapshots: int) -> None:
-    """The growth of this process's peak while it expires tables of more and more files."""
+    """Prints how much the peak memory of a process grows while it expires tables of more and more files."""
     print(f"{'files':>10}{'MB more':>10}")
     for files in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ def memory(snapshots: int) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=1000)
     parser.add_argument("--files", type=int, default=5, help="data files of each commit")

@@ -1,14 +1,19 @@
-"""Whether commits, starts and expiry stay as quick while a table grows to 10,000 snapshots, 100,000 files.
+"""Whether commits, starts and expiry stay fast while a table grows to 10,000 snapshots and 100,000 files.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --snapshots 2000 --files 10 --marks 100,1000,2000
     python benchmarks/growth.py --json growth.json
 
-One committer makes a table on local storage, commit by commit; the data files themselves are left out, for
-no commit looks into them. At each mark it says what a commit takes, reads, writes and lists; how long the
-first commit of a new committer takes; how long a stream that starts again needs to judge its first batch,
-and one that never wrote here, which looks at every snapshot; and how long expiry takes for each of the oldest
-snapshots. Writing is not synced, to make the table quickly: the syncs of a commit do not grow.
+One committer makes a table on local storage, commit by commit. The data files themselves are left out,
+because no commit reads them. At each mark the benchmark reports:
+
+- how long a commit takes, and what it reads, writes and lists;
+- how long the first commit of a new committer takes;
+- how long a restarted stream needs to judge its first batch, and how long a new stream needs, which reads
+  every snapshot;
+- how long expiry takes for each of the oldest snapshots.
+
+Writes are not synced, so that the table is made quickly. The number of syncs in a commit does not grow.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ COUNTED = ("read", "write", "put", "list")
 
 
 class Counting(LocalStorage):
-    """Local storage that does not sync, and counts what is done with objects and bytes."""
+    """Local storage that does not sync, and counts operations by objects and bytes."""
 
     objects: dict[str, int] = dict.fromkeys(COUNTED, 0)
     bytes: dict[str, int] = dict.fromkeys(COUNTED, 0)
@@ -89,7 +94,7 @@ class Counting(LocalStorage):
         return found
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The names of the files in the folder; each counts as a byte."""
+        """The names of the files in the folder. Each name counts as one byte."""
         found = super().list_names(folder, prefix)
         self._count("list", len(found))
         return found
@@ -118,7 +123,7 @@ def message(number: int, files: int, partition: bytes) -> CommitMessage:
 
 
 def identity_of(query: str) -> WriterIdentity:
-    """A run of the query of that name."""
+    """The identity of a run of the query with that name."""
     ids = system().ids
     return WriterIdentity(user=query, query_id=query, run_id=ids.uuid(), token=ids.uuid())
 
@@ -140,7 +145,7 @@ class Growth:
         self.marks = identity_of(USER)
 
     def commit(self, committer: Committer | None = None) -> float:
-        """Makes one commit; the milliseconds it took."""
+        """Makes one commit. Returns the milliseconds that it took."""
         given = message(self.done, self.files, self.partitions[self.done % PARTITIONS])
         request = CommitRequest(
             user=USER,
@@ -158,20 +163,20 @@ class Growth:
         return took
 
     def start(self, user: str) -> float:
-        """Milliseconds until a stream's run knows what its first batch is."""
+        """Milliseconds until a run of a stream has judged its first batch."""
         start = time.perf_counter()
         writer = StreamWriter(storage=self.storage, identity=identity_of(user), options={})
         writer.judge(Batch(batch_id=self.done if user == USER else 0))
         return 1000 * (time.perf_counter() - start)
 
     def first_commit(self) -> float:
-        """Milliseconds of the first commit of a new committer."""
+        """Milliseconds that the first commit of a new committer takes."""
         start = time.perf_counter()
         committer = Committer(self.table)
         return 1000 * (time.perf_counter() - start) + self.commit(committer)
 
     def expire(self) -> float:
-        """Milliseconds for each of the ten oldest snapshots."""
+        """Milliseconds that expiry takes for each of the ten oldest snapshots."""
         start = time.perf_counter()
         report = expire_snapshots(
             self.table, retain_max=1, retain_min=1, older_than=0, max_deletes=EXPIRED, protect_streams=False
@@ -181,7 +186,7 @@ class Growth:
         return took / EXPIRED
 
     def look(self, commits: int) -> dict[str, float]:
-        """What things cost now."""
+        """What each operation costs now."""
         before = dict(self.storage.objects), dict(self.storage.bytes)
         times = [self.commit() for _ in range(commits)]
         found = {
@@ -202,17 +207,17 @@ class Growth:
 
 
 def median(work: Callable[[], float], times: int = STARTS) -> float:
-    """The median of what it tells."""
+    """The median of the results of `work`."""
     return statistics.median(work() for _ in range(times))
 
 
 def main() -> None:
     """Makes the table, and prints a column for each mark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--snapshots", type=int, default=10_000, help="commits in all")
+    parser.add_argument("--snapshots", type=int, default=10_000, help="commits in total")
     parser.add_argument("--files", type=int, default=10, help="new files in each commit")
-    parser.add_argument("--marks", default="200,1000,3000,10000", help="after how many commits it looks")
-    parser.add_argument("--window", type=int, default=150, help="commits that are looked at")
+    parser.add_argument("--marks", default="200,1000,3000,10000", help="commits after which it measures")
+    parser.add_argument("--window", type=int, default=150, help="commits that are measured at each mark")
     parser.add_argument("--folder", type=Path, help="where the table is made")
     parser.add_argument("--json", type=Path, help="file for the rows")
     given = parser.parse_args()
@@ -231,7 +236,7 @@ def main() -> None:
             looks[mark] = growth.look(given.window)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{'after so many commits':34}" + "".join(f"{mark:>14,}" for mark in marks))
+    print(f"{'number of commits':34}" + "".join(f"{mark:>14,}" for mark in marks))
     print(f"{'files':34}" + "".join(f"{mark * given.files:>14,}" for mark in marks))
     rows: list[dict[str, Any]] = []
     for name in looks[marks[0]]:

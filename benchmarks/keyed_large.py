@@ -1,11 +1,11 @@
-"""One large batch of upserts into a table with a primary key and 8 buckets, on local[2]: rows a second, and
+"""One large batch of upserts into a table with a primary key and 8 buckets, on local[2]: rows per second, and
 the peak memory of each process.
 
     python benchmarks/keyed_large.py [--rows 1000000] [--buckets 8] [--driver-memory 2g] [--payload 40]
 
-A third of the rows has keys that came before, so that keys meet within the batch. Shuffling, sorting and
-spilling are Spark's. What the table holds afterwards is counted by paimon_stream itself. 20,000,000 rows
-take minutes and a few GB of disk for the shuffle.
+A third of the rows repeat earlier keys, so the batch has several rows for some keys. Spark does the
+shuffling, sorting and spilling. paimon_stream itself counts what the table holds afterwards. 20,000,000 rows
+take minutes, and a few GB of disk for the shuffle.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _TICK = 0.2
 
 @dataclass
 class Memory:
-    """The peak resident memory of this process and all below it, in MB by what they are."""
+    """The peak resident memory of this process and its descendants, in MB by kind of process."""
 
     peaks: dict[str, float] = field(default_factory=dict)
     together: float = 0.0
     ended: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        """Looks again and again until it is ended."""
+        """Measures repeatedly until `ended` is set."""
         while not self.ended.wait(_TICK):
             self.look()
 
     def look(self) -> None:
-        """Looks once."""
+        """Measures once."""
         now: dict[str, float] = {}
         for pid in _below(os.getpid()):
             found = _resident(pid)
@@ -67,7 +67,7 @@ def _below(pid: int) -> list[int]:
             try:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
-                continue  # it ended meanwhile
+                continue  # the process has ended
             children.setdefault(parent, []).append(int(entry.name))
     found = [pid]
     for one in found:
@@ -76,7 +76,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> tuple[str, float] | None:
-    """What a process is, and its memory in MB; pages that forks share count in proportion."""
+    """The kind of a process, and its memory in MB. Pages that processes share count in proportion."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -87,7 +87,7 @@ def _resident(pid: int) -> tuple[str, float] | None:
 
 
 def main() -> None:
-    """Writes the batch and prints the figures."""
+    """Writes the batch, and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--buckets", type=int, default=8)
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, folder: Path) -> None:
-    """One batch."""
+    """Writes one batch, and prints the figures."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     )
     keys = max(1, arguments.rows * 2 // 3)
     rows = spark.range(arguments.rows).select(
-        # Keys come in no order, and a third of the rows repeats a key.
+        # Keys come in no order, and a third of the rows repeat a key.
         ((F.col("id") % keys) * 1_000_003 % keys).alias("id"),
         F.col("id").alias("n"),
         F.substring(F.sha2(F.col("id").cast("string"), 256), 1, arguments.payload).alias("payload"),
@@ -142,8 +142,8 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     sizes = [file.file_size for file in table.files()]
     print(f"{arguments.rows:,} rows, {found:,} keys, {arguments.buckets} buckets, local[2]")
     print(f"{'seconds':<28}{seconds:>12,.1f}")
-    print(f"{'rows a second':<28}{arguments.rows / seconds:>12,.0f}")
-    print(f"{'files':<28}{len(sizes):>12,}  of {max(sizes) / 2**20:,.0f} MB at most")
+    print(f"{'rows per second':<28}{arguments.rows / seconds:>12,.0f}")
+    print(f"{'files':<28}{len(sizes):>12,}  of up to {max(sizes) / 2**20:,.0f} MB")
     for name, size in sorted(memory.peaks.items()):
         print(f"{'peak MB, ' + name:<28}{size:>12,.0f}")
     print(f"{'peak MB, together':<28}{memory.together:>12,.0f}")

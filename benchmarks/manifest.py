@@ -1,4 +1,4 @@
-"""Manifests of 10,000 entries: our encoder and our reader beside fastavro's. CPU time.
+"""Manifests of 10,000 entries: CPU time of our encoder and our reader, compared with fastavro's.
 
 python benchmarks/manifest.py [entries]
 """
@@ -26,7 +26,7 @@ PARTITION = [parse_type("STRING")]
 
 
 def entries(count: int) -> list[ManifestEntry]:
-    """Files as a partitioned table with statistics of five columns has them."""
+    """Entries for the files of a partitioned table with statistics of five columns."""
     return [
         ManifestEntry(
             kind=FileKind.ADD,
@@ -53,7 +53,7 @@ def entries(count: int) -> list[ManifestEntry]:
 
 
 def best(what: str, work: Callable[[], Any], count: int) -> Any:
-    """Runs three times, prints the fastest."""
+    """Runs `work` three times, and prints the fastest time."""
     fastest = float("inf")
     for _ in range(3):
         start = time.process_time()
@@ -86,7 +86,7 @@ def main(count: int) -> None:
     theirs = best("fastavro.writer, no zstd", generic, count)
     ours, other = (b"".join(block.data for block in read_file(one, "x").blocks) for one in (plain, theirs))
     assert ours == other
-    print(f"{len(data):,} bytes, {len(data) / count:.0f} an entry")
+    print(f"{len(data):,} bytes, {len(data) / count:.0f} per entry")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks of maintenance share: a table of very many files, a run in a fresh process, Java."""
+"""What the maintenance benchmarks share: a table of very many files, a run in a fresh process, and Java."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BUCKETS = 10
 
 
 def make_table(location: Path, files: int, orphans: int) -> PaimonTable:
-    """A table with so many files in 200 buckets, from 50 commits, and so many orphans among them. Each file
-    has four bytes, and is years old."""
+    """Makes a table with `files` data files in 200 buckets, from 50 commits, and `orphans` orphans among
+    them. Each file has four bytes and is years old."""
     table = PaimonTable.create(
         str(location),
         schema=[("id", "BIGINT"), ("name", "STRING"), ("dt", "STRING")],
@@ -86,8 +86,8 @@ def _write(path: Path) -> None:
 
 
 def in_fresh_process(script: str, location: Path) -> tuple[float, float, int]:
-    """Has the script measure one table: seconds, MiB of memory beyond what the process began with, and
-    the number it found."""
+    """Has the script measure one table. Returns seconds, MiB of memory above the start of the process, and
+    the number that it found."""
     command = [sys.executable, script, "--measure", str(location)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     seconds, memory, found = done.stdout.split()
@@ -95,8 +95,8 @@ def in_fresh_process(script: str, location: Path) -> tuple[float, float, int]:
 
 
 def most_memory() -> float:
-    """The most memory this process has had so far, in MiB. Unlike `ru_maxrss` it does not count what the
-    parent had when it started this one."""
+    """The peak memory of this process so far, in MiB. Unlike `ru_maxrss`, it does not count the memory that
+    the parent had when it started this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -104,7 +104,7 @@ def most_memory() -> float:
 
 
 def java() -> Any:
-    """Java Paimon, warmed up by whoever asks."""
+    """Java Paimon. The caller warms it up."""
     import java_paimon
 
     return java_paimon.shared()

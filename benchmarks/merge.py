@@ -1,12 +1,12 @@
-"""How many rows a second are merged in memory, and read from a table with a primary key, beside Java.
+"""How many rows per second are merged in memory, and read from a table with a primary key compared with Java.
 
     python benchmarks/merge.py                               # 2 million rows, half as many keys
     python benchmarks/merge.py --rows 8000000 --read-rows 0  # merging only
 
-Merging: rows of random keys in the order of their sequence numbers, once for each engine. Reading: a table
-of two buckets that Java wrote in several batches, none compacted, so that every row is merged. Java runs in a
-JVM of its own through tests/oracle, with the first compiler only (-XX:TieredStopAtLevel=1); its rows stay
-there. `peak` is what reading adds to the memory of this process.
+Merging: rows of random keys in the order of their sequence numbers, once for each engine. Reading: a table of
+two buckets that Java wrote in several batches without compaction, so every row is merged. Java runs in a JVM
+of its own through tests/oracle, with the first compiler only (-XX:TieredStopAtLevel=1), and its rows stay
+there. `peak` is the memory that reading adds to this process.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def spec_of(options: dict[str, str], keys: tuple[str, ...]) -> MergeSpec:
 
 
 def rows_of(rows: int, keys: int, random: np.random.Generator) -> pa.Table:
-    """Random rows of so many keys."""
+    """Random rows with `keys` different keys at most."""
     ids = random.integers(0, keys, rows)
     numbers = pa.array(ids).cast(pa.string())
     cents = pa.array(random.integers(0, 10**6, rows))
@@ -80,7 +80,7 @@ def rows_of(rows: int, keys: int, random: np.random.Generator) -> pa.Table:
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:
-    """The least wall clock seconds."""
+    """The wall clock seconds of the fastest run."""
     found = []
     for _ in range(times):
         start = time.perf_counter()
@@ -102,7 +102,7 @@ def merging(rows: int) -> None:
 
 
 def reading(rows: int, batches: int) -> None:
-    """Prints what we and Java need for the same table."""
+    """Prints the speed of this package and of Java for the same table."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
     import java_paimon
 
@@ -128,11 +128,11 @@ def reading(rows: int, batches: int) -> None:
 
 
 def main() -> None:
-    """Runs once and prints two tables."""
+    """Runs once, and prints two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows to merge in memory; 0 for none")
-    parser.add_argument("--read-rows", type=int, default=200_000, help="rows to write by Java; 0 for none")
-    parser.add_argument("--batches", type=int, default=8, help="batches they are written in")
+    parser.add_argument("--read-rows", type=int, default=200_000, help="rows that Java writes; 0 for none")
+    parser.add_argument("--batches", type=int, default=8, help="batches in which Java writes them")
     given = parser.parse_args()
     if given.rows:
         merging(given.rows)

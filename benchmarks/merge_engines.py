@@ -1,12 +1,12 @@
-"""How many rows a second each engine and each aggregate function merges in memory, beside deduplicate.
+"""How many rows per second each engine and aggregate function merges in memory, compared with deduplicate.
 
     python benchmarks/merge_engines.py                        # 1 million rows of 300,000 keys
     python benchmarks/merge_engines.py --hot                  # the same rows, half of them of one key
     python benchmarks/merge_engines.py --only product,collect --rows 200000
 
-Rows of random keys come in the order of their sequence numbers; one in ten is NULL in the column that is
-folded, and where a line says `retracts` one in five is a -D. A line folds one column; `ratio` is the time
-beside that of deduplicate. Each is run `--times` times and the best wall clock counts.
+Rows of random keys come in the order of their sequence numbers. One in ten is NULL in the column that is
+folded. If a line says `retracts`, one row in five is a -D. Each line folds one column. `ratio` is its time
+divided by that of deduplicate. Each line is run `--times` times, and the fastest wall clock time counts.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ FUNCTIONS = (
     ("listagg distinct", "s", False), ("collect", "a", True), ("collect distinct", "a", True),
     ("merge_map", "m", True),
 )  # fmt: skip
-"""Function, the column's type, whether it takes values back."""
+"""The function, the column's type, and whether the function can retract values."""
 
 
 def cases() -> Iterator[tuple[str, dict[str, str], str, bool]]:
-    """Name, options, type of the column `v`, whether there are -D."""
+    """The name, the options, the type of the column `v`, and whether there are -D rows."""
     yield "deduplicate", {}, "s", False
     for engine in (AGGREGATION, GROUPS):
         within = "" if engine is AGGREGATION else ", in a group"
@@ -61,7 +61,7 @@ def cases() -> Iterator[tuple[str, dict[str, str], str, bool]]:
 
 
 def column_of(type_: str, rows: int, random: np.random.Generator) -> pa.Array:
-    """Random values, one in ten NULL."""
+    """Random values. One in ten is NULL."""
     null = pa.array(random.random(rows) < 0.1)
     made = _values(type_, rows, random)
     at = pa.array(np.arange(rows))
@@ -92,7 +92,7 @@ def _values(type_: str, rows: int, random: np.random.Generator) -> pa.Array:
 
 
 def rows_of(type_: str, rows: int, keys: int, *, hot: bool, deletes: bool) -> pa.Table:
-    """Random rows; of a key's rows that retract none is its first."""
+    """Random rows. The first row of a key never retracts."""
     random = np.random.default_rng(7)
     ids = random.integers(0, keys, rows)
     if hot:
@@ -113,7 +113,7 @@ def rows_of(type_: str, rows: int, keys: int, *, hot: bool, deletes: bool) -> pa
 
 
 def spec_of(options: dict[str, str], type_: str) -> MergeSpec:
-    """The spec of a table with a key, an ordering column, and one column more."""
+    """The spec of a table with a key, an ordering column and one more column."""
     types = {"id": "BIGINT NOT NULL", "g": "BIGINT", "v": TYPES["c" if type_ == "huge" else type_]}
     fields = tuple(
         DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(types.items())
@@ -123,13 +123,13 @@ def spec_of(options: dict[str, str], type_: str) -> MergeSpec:
 
 
 def main() -> None:
-    """Runs once and prints a table."""
+    """Runs once, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=2)
     parser.add_argument("--hot", action="store_true", help="half of the rows have one key")
-    parser.add_argument("--only", default="", help="parts of the names of the lines wanted")
+    parser.add_argument("--only", default="", help="parts of the wanted lines' names, separated by commas")
     given = parser.parse_args()
     print(f"{'':58} {'rows/s':>12} {'us/row':>8} {'ratio':>7}")
     first = 0.0

@@ -1,8 +1,8 @@
-"""Looking for orphans in a table of 100,000 files, beside Java, in one run; and memory as the table grows.
+"""Finding orphans in a table of 100,000 files, compared with Java in one run; and memory as the table grows.
 
     python benchmarks/orphans.py [--files 100000] [--orphans 1000]
 
-Ours runs in a fresh process each time; Java's JVM is warm, and its best of three counts.
+Ours runs in a fresh process each time. Java's JVM is warm, and the fastest of its three runs counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paimon_stream.api.table import PaimonTable
 
 
 def measure(location: str) -> None:
-    """One dry run: seconds, MiB, orphans."""
+    """Makes one dry run, and prints seconds, MiB and the number of orphans."""
     table = PaimonTable.load(location)
     before = most_memory()
     start = time.perf_counter()
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--orphans", type=int, default=1_000)
-    parser.add_argument("--measure", metavar="TABLE", help="one run of ours on this table")
+    parser.add_argument("--measure", metavar="TABLE", help="make one run of ours on this table")
     given = parser.parse_args()
     if given.measure:
         measure(given.measure)

@@ -1,10 +1,11 @@
-"""A dynamic overwrite of 1 of 1,000 partitions: ours beside Java's in the same run, and its memory.
+"""A dynamic overwrite of 1 of 1,000 partitions: ours compared with Java's in the same run, and its memory.
 
 python benchmarks/overwrite.py [--partitions 1000] [--files 1] [--rounds 15]
 
-Two copies of one table get the same commit messages; only the commit is timed, from a committer that is
-there. Data files hold no rows: a committer never looks into them. Ours makes every file durable before it
-goes on, Java none; the second line is without that. Needs the Java oracle of the tests.
+Two copies of one table get the same commit messages. Only the commit is timed, with a committer that exists
+already. The data files are not written, because a committer never reads them. Our commit makes every file
+durable before it continues; Java's makes none durable. The second line shows ours without syncs as well.
+Needs the Java oracle of the tests.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def message(partition: int, names: Sequence[str]) -> CommitMessage:
 
 
 def fill(path: Path, partitions: int, files: int) -> None:
-    """Every partition gets its files, over some commits."""
+    """Gives every partition its files, over several commits."""
     PaimonTable.create(str(path), schema=COLUMNS, partition_keys=["dt"], options={"write-only": "true"})
     commit = TableCommit(load_table(LocalStorage(str(path))), "filler")
     for number in range(COMMITS):
@@ -74,7 +75,7 @@ def fill(path: Path, partitions: int, files: int) -> None:
 
 
 def main() -> None:
-    """Prints milliseconds and the ratio."""
+    """Prints the milliseconds and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--files", type=int, default=1, help="files in each partition")
@@ -90,7 +91,10 @@ def main() -> None:
         shutil.copytree(mine, theirs)
         print(f"{given.partitions:,} partitions of {given.files} files, {given.rounds} overwrites of one")
         print(f"{'':<28}{'ours':>10}{'Java':>10}{'ratio':>8}")
-        for what, sync in (("as they are", os.fsync), ("ours without syncs, as Java", lambda file: None)):
+        for what, sync in (
+            ("both as they are", os.fsync),
+            ("ours without syncs, like Java", lambda file: None),
+        ):
             with patch("os.fsync", sync):
                 times = compare(java, mine, theirs, given.partitions, given.rounds)
             one, other = map(statistics.median, times)
@@ -104,7 +108,7 @@ def main() -> None:
 def compare(
     java: Any, mine: Path, theirs: Path, partitions: int, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of each round after some to warm up, ours and Java's taking turns."""
+    """Milliseconds of each round after ten rounds of warm-up. Ours and Java's take turns."""
     ours: list[float] = []
     others: list[float] = []
     commit = TableCommit(load_table(LocalStorage(str(mine))), "bench")
@@ -124,7 +128,7 @@ def compare(
 
 
 def peak(path: Path, partitions: int) -> int:
-    """Bytes that one more overwrite has in memory at most."""
+    """The peak memory, in bytes, of one more overwrite."""
     commit = TableCommit(load_table(LocalStorage(str(path))), "memory")
     tracemalloc.start()
     commit.overwrite(None, [message(partitions // 2, ["memory"])])

@@ -1,13 +1,13 @@
-"""docs/performance.md, from the results of the benchmarks.
+"""Makes docs/performance.md from the results of the benchmarks.
 
     python benchmarks/performance.py build/bench/*.json > docs/performance.md
 
-Takes what `benchmarks/streams.py --json` writes, and files of rows, as other benchmarks write them:
-{"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name:
-number}, "goal", "met", "note"}]}; or its rows alone, of the section that the file is named for. Instead of
-a number there may be an object of several. What `benchmarks/threads.py --json` writes becomes a picture. What
-no script can tell, the method and what a profile shows, is in benchmarks/performance.txt, in Markdown, and is
-added at the end.
+Reads the output of `benchmarks/streams.py --json`, and files of rows that other benchmarks write: {"kind":
+"rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems": {name: number},
+"goal", "met", "note"}]}. A file may also have the rows alone; then its name is the section. An object of
+several numbers may stand in place of a number. The output of `benchmarks/threads.py --json` becomes a chart.
+benchmarks/performance.txt, in Markdown, is added at the end. It has the text that no script can make: the
+method, and what profiles show.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A result; of rows alone, with what they do not say of themselves."""
+    """The result in a file. If the file has the rows alone, the other fields are added."""
     found = json.loads(path.read_text())
     if isinstance(found, dict):
         return found
@@ -98,7 +98,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
-    """What a reader wants to know first: ours beside the others, least to most of all runs."""
+    """What readers want to know first: ours compared with the others, least to most over all runs."""
     lines = []
     for load, (what, peers) in SUMMARY.items():
         shares = [
@@ -118,7 +118,7 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
 
 
 def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
-    """Our CPU divided by another's in a load, least to most of all runs; nothing where they did not meet."""
+    """Our CPU divided by a peer's in a load, least to most over all runs; empty if no run has both."""
     both = [run["loads"][load]["systems"] for run in streams if load in run["loads"]]
     return least_to_most(
         [one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one]
@@ -126,13 +126,14 @@ def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
 
 
 def least_to_most(ratios: list[float]) -> str:
-    """Such as 0.49 to 0.58."""
+    """The range of the ratios, such as 0.49 to 0.58."""
     low, high = f"{min(ratios, default=0):.2f}", f"{max(ratios, default=0):.2f}"
     return "" if not ratios else low if low == high else f"{low} to {high}"
 
 
 def charts(streams: list[dict[str, Any]]) -> list[str]:
-    """The CPU of a stream in each system, ours = 1, for each load of the summary: the run of most systems."""
+    """The CPU of a stream in each system, ours = 1, for each load of the summary, from the run with the most
+    systems."""
     parts = []
     for load in SUMMARY:
         runs = [(run, run["loads"][load]) for run in streams if load in run["loads"]]
@@ -146,7 +147,7 @@ def charts(streams: list[dict[str, Any]]) -> list[str]:
 
 
 def chart(heading: str, systems: dict[str, Any]) -> str:
-    """A bar for each system that writes, the cheapest first."""
+    """A bar for each system that writes, sorted by CPU."""
     shares = {name: one["cpu"] / systems["ours"]["cpu"] for name, one in systems.items() if name != "noop"}
     lines = [f"{heading}; CPU, ours = 1.0", ""]
     for name, share in sorted(shares.items(), key=lambda item: item[1]):
@@ -156,7 +157,7 @@ def chart(heading: str, systems: dict[str, Any]) -> str:
 
 
 def conditions(found: list[dict[str, Any]]) -> str:
-    """When, where and with what."""
+    """The dates, machines and versions of the measurements."""
     if not found:
         return "No figures yet.\n"
     dates = sorted({one["date"] for one in found})
@@ -200,7 +201,7 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
 
 
 def judged(row: dict[str, Any]) -> bool | None:
-    """Whether a row's goal, such as "≤ 12 ms", is met; None where it has none of that kind."""
+    """Whether a row's goal, such as "≤ 12 ms", is met; None if it has no such goal."""
     limit = re.match(r"(?:≤|<=)?\s*([0-9.]+)", row.get("goal", ""))
     if row.get("met") is not None or limit is None:
         return row.get("met")
@@ -210,7 +211,7 @@ def judged(row: dict[str, Any]) -> bool | None:
 
 
 def judged_values(row: dict[str, Any]) -> list[float]:
-    """The figures of ours that a goal is about."""
+    """Our figures to which a goal applies."""
     values = row["systems"]["ours"]
     if not isinstance(values, dict):
         return [values]
@@ -218,23 +219,23 @@ def judged_values(row: dict[str, Any]) -> list[float]:
 
 
 def met(value: bool | None) -> str:
-    """A verdict."""
+    """The verdict as text."""
     return {True: "met", False: "**not met**", None: ""}[value]
 
 
 def spark_of(run: dict[str, Any]) -> str:
-    """The version of Spark of most systems."""
+    """The Spark version that most systems of the run use."""
     versions = [one["pyspark"] for one in run["versions"].values()]
     return max(set(versions), key=versions.count) if versions else "?"
 
 
 def size_of(load: dict[str, Any]) -> str:
-    """Such as 10 × 200,000."""
+    """The size of a load, such as 10 × 200,000."""
     return f"{load['batches']} × {load['rows_per_batch']:,}"
 
 
 def streams_part(runs: list[dict[str, Any]]) -> list[str]:
-    """The tables of all runs of streams, those of one Spark under one heading."""
+    """The tables of all runs of streams. Runs on the same Spark version are under one heading."""
     parts: list[str] = []
     told: set[tuple[str, str]] = set()
     for run in runs:
@@ -256,7 +257,7 @@ def streams_part(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def cost_table(load: dict[str, Any]) -> str:
-    """CPU, wall clock and batches."""
+    """The table of CPU, wall clock and batch times."""
     systems = load["systems"]
     ours, noop = systems.get("ours"), systems.get("noop")
     heads = ["", "CPU s", "least – most", "ours ÷ it", "wall s", "ours ÷ it", "batch p50 ms", "p95"]
@@ -275,7 +276,7 @@ def cost_table(load: dict[str, Any]) -> str:
 
 
 def files_table(load: dict[str, Any]) -> str:
-    """Files and memory."""
+    """The table of files and memory."""
     heads = ["", "files a batch", "KB a file", "MB in all", "peak MiB, driver", "JVM", "Python workers"]
     lines = []
     for name, one in load["systems"].items():
@@ -288,7 +289,7 @@ def files_table(load: dict[str, Any]) -> str:
 
 
 def cold_part(load: dict[str, Any]) -> str:
-    """The first batch of a process."""
+    """The table of the first batch of a process."""
     noop = load["systems"].get("noop")
     lines = []
     for name, one in load["systems"].items():
@@ -302,8 +303,11 @@ def cold_part(load: dict[str, Any]) -> str:
 
 
 def rows_part(one: dict[str, Any]) -> str:
-    """The tables of another benchmark: one for the rows that have a number for each system, one for each
-    row that has several, and one with a column for each where ours is alone with them."""
+    """The tables of another benchmark.
+
+    The rows with one number for each system share one table. A row with several numbers for each system has
+    a table of its own. The rows with several numbers for ours alone share a table with a column for each.
+    """
     about = [f"### {one['title']}\n"] if one["title"] else []
     rows = one["rows"]
     several = [row for row in rows if isinstance(row["systems"].get("ours"), dict)]
@@ -329,7 +333,7 @@ def rows_part(one: dict[str, Any]) -> str:
 
 
 def numbers_table(rows: list[dict[str, Any]]) -> str:
-    """A line for each row, a column for each system, and ratios."""
+    """A table with a line for each row, a column for each system, and ratios."""
     names = list(dict.fromkeys(name for row in rows for name in row["systems"]))
     peers = [name for name in names if name != "ours"]
     plain = {"ours": title("ours"), "java": title("java")}
@@ -348,7 +352,8 @@ def numbers_table(rows: list[dict[str, Any]]) -> str:
 
 
 def columns_table(rows: list[dict[str, Any]]) -> str:
-    """A line for each row, a column for each of its numbers, and the last divided by the first."""
+    """A table with a line for each row, a column for each of its numbers, and the last number divided by the
+    first."""
     names = list(dict.fromkeys(name for row in rows for name in row["systems"]["ours"]))
     lines = []
     for row in rows:
@@ -366,24 +371,24 @@ def bars(one: dict[str, Any]) -> str:
 
 
 def title(name: str) -> str:
-    """A system's name for readers."""
+    """The name of a system for readers."""
     return NAMES.get(name, name)
 
 
 def ratio(ours: dict[str, Any] | None, one: dict[str, Any], figure: str) -> str:
-    """Ours divided by another's."""
+    """Our figure divided by another system's."""
     return "" if ours is None or one is ours or not one[figure] else f"{ours[figure] / one[figure]:.2f}"
 
 
 def number(value: float | None) -> str:
-    """With as many digits as tell something."""
+    """The number with a sensible number of digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def table(heads: list[str], lines: list[list[str]]) -> str:
-    """In Markdown; figures to the right."""
+    """A Markdown table with figures aligned to the right."""
     rule = ["---"] + ["--:"] * (len(heads) - 1)
     return "".join("| " + " | ".join(line) + " |\n" for line in [heads, rule, *lines])
 

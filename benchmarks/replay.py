@@ -1,12 +1,12 @@
-"""The time that a batch takes which is run again, with and without the files that its first run had prepared.
+"""The time to run a batch again, with and without the files that its first run prepared.
 
     python benchmarks/replay.py [--rows 200000] [--rounds 5] [--json FILE]
 
-A stream of 3 batches is killed (SIGKILL) in the last one, after its files were written and before they were
-committed. What it left is kept and put back for each round; then the query is started again, in a process
-that has run such streams before. `reused`: the files are committed, after a look at each. `written again`: by
-`paimon-stream.journal.reuse=false`. Beside both, the last batch of a stream that nobody kills. Rounds
-alternate; medians; the table is read back after each.
+A stream of 3 batches is killed (SIGKILL) in its last batch, after the files were written and before they were
+committed. The state that it leaves is kept and restored for each round. Then the query is started again, in a
+process that has run such streams before. `reused`: the files are checked and committed. `written again`: the
+same with `paimon-stream.journal.reuse=false`. For comparison, the last batch of a stream that is not killed.
+Rounds alternate, figures are medians, and the table is read after each round.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _LIMIT = 300
 
 @dataclass(frozen=True)
 class KillAtLast:
-    """Ends the whole process group when the last batch has noted its files."""
+    """Kills the whole process group when the last batch has noted its files in the journal."""
 
     def reached(self, phase: Phase, identifier: int) -> None:
-        """Does it."""
+        """Kills the process group at that point."""
         if (phase, identifier) == (Phase.JOURNALED, _LAST):
             os.killpg(0, signal.SIGKILL)
 
@@ -54,7 +54,7 @@ class KillAtLast:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000, help="of a batch")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help=argparse.SUPPRESS)
@@ -67,17 +67,17 @@ def main() -> None:
         load = replace(LOADS["L1"], batches=_LAST + 1, warm_up=0, rows_per_batch=given.rows)
         source = make_data(load, Path(folder) / "data")
         (Path(folder) / "order.json").write_text(json.dumps({"load": load.as_json(), "source": str(source)}))
-        print("a stream is run until it is killed", flush=True)
+        print("running a stream until it is killed", flush=True)
         done = in_process(given, "kill", folder)
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-        print("the killed batch is run again", flush=True)
+        print("running the killed batch again", flush=True)
         done = in_process(given, "replay", folder)
         assert done.returncode == 0, done.stderr[-3000:]
         show(json.loads(done.stdout.splitlines()[-1]), given)
 
 
 def in_process(given: argparse.Namespace, what: str, folder: str) -> subprocess.CompletedProcess[str]:
-    """Runs this script as a child that leads a session; ends all that is left of it."""
+    """Runs this script as a child that leads a session, and ends all processes left in the session."""
     command = [sys.executable, __file__, "--rows", str(given.rows), "--rounds", str(given.rounds)]
     environment = {
         **os.environ,
@@ -101,7 +101,7 @@ def in_process(given: argparse.Namespace, what: str, folder: str) -> subprocess.
 
 
 def child(given: argparse.Namespace, what: str, text: str) -> None:
-    """One of the two processes."""
+    """Runs one of the two child processes."""
     folder = Path(text)
     order = json.loads((folder / "order.json").read_text())
     load, source = load_from(order["load"]), Path(order["source"])
@@ -130,7 +130,7 @@ def child(given: argparse.Namespace, what: str, text: str) -> None:
     if what == "kill":
         system.create(spark, "t", load)
         stream({}, KillAtLast())
-        raise AssertionError("nobody killed it")
+        raise AssertionError("the stream was not killed")
     found: dict[str, list[dict[str, Any]]] = {"whole": [], "reused": [], "again": []}
     for number in range(given.rounds + 1):
         for how, answers in found.items():
@@ -145,7 +145,7 @@ def child(given: argparse.Namespace, what: str, text: str) -> None:
 
 
 def restore(folder: Path, killed: bool) -> None:
-    """Puts back what the killed process has left, or nothing."""
+    """Restores the files that the killed process left, or, without `killed`, removes them."""
     kept = folder / "kept"
     for name in ("warehouse", "checkpoint"):
         if not (kept / name).exists():
@@ -162,7 +162,7 @@ def _plain(progress: Any) -> dict[str, Any]:
 
 
 def show(found: dict[str, list[dict[str, Any]]], given: argparse.Namespace) -> None:
-    """The medians as a table, and as JSON."""
+    """Prints the medians as a table, and writes them as JSON."""
 
     def middle(how: str, name: str) -> float:
         return float(statistics.median(one[name] for one in found[how]))

@@ -1,4 +1,4 @@
-r"""Streams of Spark into tables: ours beside its peers, in one run.
+r"""Spark streams into tables: ours compared with its peers in one run.
 
     python benchmarks/streams.py                                      # all loads: noop, parquet, ours
     python benchmarks/streams.py --loads L1,L3 --systems noop,parquet,ours --rounds 5
@@ -11,14 +11,14 @@ buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8
 files in the OS's cache.
 
 Every system has a process and a JVM of its own, started once: local[2], the same memory, the same settings,
-all data files Parquet with zstd at level 1. The first rounds of each load are dropped; all are interleaved,
-in an order that rotates. A round is one stream from a fresh checkpoint into a new table until all files are
-read; its first two batches are not measured, for Spark ends Python workers that were idle for a minute, and
-the load `cold` shows what a start costs. CPU: of the driver, the JVM and the Python workers, from /proc.
-Memory: PSS, looked at five times a second in the first round. "early" and "late" are the median batches of
-the 20 after the first 20, and of the last 20. Every round is read back and its rows and sums compared: what
-the JVM's sinks wrote by Spark, the tables of ours and of pypaimon by paimon_stream, and once per load by
-Java.
+and Parquet data files with zstd at level 1. The first rounds of each load are dropped. The rounds of all
+systems are interleaved, in an order that rotates. A round is one stream from a fresh checkpoint into a new
+table, until all files are read. Its first two batches are not measured, because Spark ends Python workers
+that were idle for a minute; the load `cold` shows what a start costs. CPU is that of the driver, the JVM and
+the Python workers, from /proc. Memory is PSS, read five times a second in the first round. "early" is the
+median of the 20 batches after the first 20, "late" that of the last 20. After every round, the table is read
+and its rows and sums are compared: Spark reads what the JVM's sinks wrote, paimon_stream reads the tables of
+ours and of pypaimon, and Java counts the rows of ours once per load.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYSTEMS = ("noop", "parquet", "ours", "iceberg", "delta", "jar", "pypaimon")
 
 
 def main() -> None:
-    """Measures, prints a table per load, and writes the JSON."""
+    """Measures, prints a table for each load, and writes the JSON."""
     given = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="bench-streams-"))
@@ -60,15 +60,15 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--loads", default=",".join([*LOADS, COLD.name]))
     parser.add_argument("--systems", default="noop,parquet,ours", help=f"of {', '.join(SYSTEMS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="that are measured (5)")
-    parser.add_argument("--dropped", type=int, default=2, help="rounds before them (2)")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds (5)")
+    parser.add_argument("--dropped", type=int, default=2, help="dropped rounds before them (2)")
     parser.add_argument("--starts", type=int, default=3, help="rounds of the load `cold` (3)")
-    parser.add_argument("--batches", type=int, help="cut the rows of L1–L3 into so many batches, such as 50")
-    parser.add_argument("--rows", type=int, help="rows of a whole stream, of any load")
+    parser.add_argument("--batches", type=int, help="number of batches for the rows of L1–L3, such as 50")
+    parser.add_argument("--rows", type=int, help="rows of a whole stream, for every load")
     parser.add_argument("--large", action="store_true", help="L4 with 10 × 1,000,000 rows")
     parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
     parser.add_argument("--python", action="append", default=[], metavar="SYSTEM=INTERPRETER")
@@ -79,15 +79,15 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     for name in given.loads.split(","):
         if name not in LOADS and name != COLD.name:
-            parser.error(f"no load {name}; there are {', '.join(LOADS)} and {COLD.name}")
+            parser.error(f"There is no load {name}. The loads are {', '.join(LOADS)} and {COLD.name}.")
     for name in given.systems.split(","):
         if name.partition("@")[0].split("+")[0] not in SYSTEMS:
-            parser.error(f"no system {name}; there are {', '.join(SYSTEMS)}")
+            parser.error(f"There is no system {name}. The systems are {', '.join(SYSTEMS)}.")
     return given
 
 
 def sized(load: Load, given: argparse.Namespace) -> Load:
-    """The load, made larger or smaller, or cut otherwise."""
+    """The load with the numbers of rows and batches that the command line asks for."""
     rows = given.rows or (load.rows * 10 if given.large and load.keyed else load.rows)
     batches = given.batches if given.batches and load.name in ("L1", "L2", "L3") else load.batches
     per_file = max(1, rows // batches // load.files_per_batch)

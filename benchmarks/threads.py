@@ -1,12 +1,12 @@
-"""Where the CPU of a stream goes: the parts of each system's processes, beside one another.
+"""Where the CPU of a stream goes: the parts of each system's processes, side by side.
 
     python benchmarks/threads.py                        # L1: noop, parquet and ours, after five streams
     python benchmarks/threads.py --load L3 --systems ours,jar --spark-python .venv-spark35/bin/python
     python benchmarks/threads.py --json threads.json
 
-Loads and systems are those of `benchmarks/streams.py`. Each system runs the stream again and again in a JVM
-of its own, in turn; shown are medians of the last rounds. CPU seconds are read from /proc for each thread
-before and after a stream; a thread that has ended is among "the JVM's other threads".
+Loads and systems are those of `benchmarks/streams.py`. Each system runs the stream several times in a JVM of
+its own, in turn. The figures are medians of the last rounds. CPU seconds are read from /proc for each thread
+before and after a stream. A thread that has ended counts among "the JVM's other threads".
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Parts = dict[str, float]
 
 
 def main() -> None:
-    """Measures, prints the picture, and writes the JSON."""
+    """Measures, prints the chart, and writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--load", default="L1", choices=LOADS)
     parser.add_argument("--systems", default="noop,parquet,ours")
-    parser.add_argument("--dropped", type=int, default=4, help="streams of each system before (4)")
-    parser.add_argument("--rounds", type=int, default=3, help="streams that are measured (3)")
+    parser.add_argument("--dropped", type=int, default=4, help="dropped streams of each system before (4)")
+    parser.add_argument("--rounds", type=int, default=3, help="measured streams (3)")
     parser.add_argument("--spark-python", default=sys.executable, help="the interpreter of the systems")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes")
     given = parser.parse_args()
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rounds: int) -> dict[str, Any]:
-    """All rounds; the medians of the parts by system."""
+    """Runs all rounds. Returns the medians of the parts for each system."""
     source = make_data(load, folder / "data")
     taken: dict[str, list[Parts]] = {name: [] for name in peers}
     for number in range(dropped + rounds):
@@ -104,7 +104,7 @@ def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rou
 
 
 def parts(session: int) -> Parts:
-    """CPU seconds so far of each part of a session's processes."""
+    """The CPU seconds so far of each part of a session's processes."""
     found: Parts = collections.defaultdict(float)
     for member in members(session):
         process = Path(f"/proc/{member.pid}")
@@ -123,7 +123,7 @@ def parts(session: int) -> Parts:
 
 
 def threads_of(process: Path) -> dict[str, int]:
-    """Ticks of CPU of those parts of a JVM whose threads can be told by their names."""
+    """The CPU ticks of those parts of a JVM whose threads are known by their names."""
     found: collections.Counter[str] = collections.Counter()
     for thread in (process / "task").iterdir():
         try:
@@ -132,12 +132,12 @@ def threads_of(process: Path) -> dict[str, int]:
                 if pattern.match(stat.name):
                     found[part] += stat.own
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the thread has ended
     return found
 
 
 def picture(found: dict[str, Any]) -> Iterator[str]:
-    """Bars, a line for each part of each system."""
+    """A bar chart with a line for each part of each system."""
     most = max(max(values.values()) for values in found["systems"].values())
     yield found["title"]
     for name, values in found["systems"].items():

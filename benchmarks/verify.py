@@ -1,11 +1,12 @@
-"""Verifying a table of 100,000 files, beside Java, in one run; and memory as the table grows.
+"""Verifying a table of 100,000 files, compared with Java in one run; and memory as the table grows.
 
     python benchmarks/verify.py [--files 100000]
 
-Java has no verification. The nearest it does is a dry run of its orphan cleaning, which reads every snapshot,
-list and manifest once and lists all files, but compares nothing: no sizes, no counts, no bounds. Ours does
-all that, and replays every manifest besides. Ours runs in a fresh process each time; Java's JVM is warm, and
-the best of three counts on both sides. MiB: what the process had at most (VmHWM) beyond what it began with.
+Java has no verification. The nearest operation is a dry run of its orphan cleaning. It reads every snapshot,
+list and manifest once and lists all files, but it compares no sizes, counts or bounds. Ours compares all of
+them, and also replays every manifest. Ours runs in a fresh process each time. Java's JVM is warm. On both
+sides the fastest of three runs counts. MiB is the peak memory of the process (VmHWM) above its memory at the
+start.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paimon_stream.api.table import PaimonTable
 
 
 def measure(location: str) -> None:
-    """One verification: seconds, MiB, errors."""
+    """Runs one verification, and prints seconds, MiB and the number of findings."""
     table = PaimonTable.load(location)
     before = most_memory()
     start = time.perf_counter()
@@ -35,7 +36,7 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--measure", metavar="TABLE", help="one run of ours on this table")
+    parser.add_argument("--measure", metavar="TABLE", help="make one run of ours on this table")
     given = parser.parse_args()
     if given.measure:
         measure(given.measure)
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def _java(paimon: Any, location: Path) -> float:
-    """Seconds of a dry run."""
+    """The seconds of a dry run."""
     start = time.perf_counter()
     paimon.remove_orphans(location, dry_run=True)
     return time.perf_counter() - start

@@ -1,10 +1,10 @@
-"""How fast one task writes, how much memory it takes, and how near the target its files end.
+"""How fast one task writes, how much memory it takes, and how close its files come to the target size.
 
     python benchmarks/write_task.py                          # 2 million rows, no partitions, no buckets
     python benchmarks/write_task.py --rows 10000000 --buckets 8 --partitions 5 --target "16 mb"
 
-Rows are eight columns: BIGINT, two INT, DOUBLE, two STRING, TIMESTAMP, DECIMAL(18, 2). They are made batch
-by batch and not counted in the CPU seconds shown, as far as making them can be told apart.
+Rows have eight columns: BIGINT, two INT, DOUBLE, two STRING, TIMESTAMP, DECIMAL(18, 2). They are made batch
+by batch. The CPU seconds shown do not include the time to make them, as far as it can be measured apart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 class Source:
-    """Batches of rows, and the CPU seconds that making them took."""
+    """Batches of rows, and the CPU seconds that it took to make them."""
 
     def __init__(self, rows: int, batch: int, partitions: int) -> None:
         self.rows, self.batch, self.partitions = rows, batch, partitions
@@ -76,7 +76,7 @@ class Source:
 
 
 def main() -> None:
-    """Runs once and prints one line per figure."""
+    """Runs once, and prints one line per figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, default=10_000, help="rows per batch")
@@ -110,9 +110,9 @@ def main() -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sizes = [file.file_size for message in result.messages for file in message.new_files]
     print(f"rows {result.rows:,}  files {result.files}  messages {len(result.messages)}")
-    print(f"bytes {result.bytes:,}  ({result.bytes / max(1, result.rows):.1f} a row)")
+    print(f"bytes {result.bytes:,}  ({result.bytes / max(1, result.rows):.1f} per row)")
     print(f"file size: median {statistics.median(sizes):,.0f}  least {min(sizes):,}  most {max(sizes):,}")
-    print(f"CPU {cpu:.2f} s ({cpu * 1e6 / result.rows:.2f} us a row), with the source {wall:.2f} s wall")
+    print(f"CPU {cpu:.2f} s ({cpu * 1e6 / result.rows:.2f} us per row), with the source {wall:.2f} s wall")
     print(f"peak memory {peak / 1024:,.0f} MiB, {(peak - base) / 1024:,.0f} above the start")
 
 

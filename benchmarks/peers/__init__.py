@@ -1,1 +1,1 @@
-"""What `benchmarks/streams.py` measures and by what: data, loads, systems, their processes."""
+"""What `benchmarks/streams.py` measures, and how: data, loads, systems and their processes."""

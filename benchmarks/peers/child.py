@@ -1,8 +1,8 @@
-"""The process of one system: a Spark session that runs the streams it is told to.
+"""The process of one system: a Spark session that runs streams on request.
 
     python -m peers.child <system> <folder> <memory> [<jar>…]
 
-Takes a JSON object per line and answers each by one. Whatever else is printed goes to the standard error.
+Reads one JSON object per line, and answers each with another. All other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CORES = 2
 
 
 def session_of(system: System, folder: Path, memory: str, jars: list[str]) -> Any:
-    """The same settings for all systems, but for what its jar asks for."""
+    """A Spark session with the same settings for all systems, and those that the system's jar needs."""
     conf = {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
@@ -56,7 +56,7 @@ def session_of(system: System, folder: Path, memory: str, jars: list[str]) -> An
 
 
 def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[str, Any]:
-    """One stream from a fresh checkpoint to its end."""
+    """Runs one stream from a fresh checkpoint to its end. Returns the measurements."""
     table = order["table"]
     system.create(spark, table, load)
     stream = (
@@ -74,7 +74,7 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
             try:
                 return [path.stat().st_size for path in data_files(system.location(table))]
             except FileNotFoundError:
-                continue  # what a batch that is under way has put aside
+                continue  # a batch that is still running has removed a file
 
     began = time.time()
     with Start(session, warm if load.warm_up else None, sizes_of_files) as start:
@@ -107,7 +107,7 @@ def _epoch(text: str) -> float:
 
 
 def check(spark: Any, system: System, order: dict[str, Any]) -> dict[str, Any]:
-    """Rows and sums of the table as Spark reads it."""
+    """The rows and sums of the table, as Spark reads it."""
     table = system.read(spark, order["table"])
     if table is None:
         return {}
@@ -118,7 +118,7 @@ def check(spark: Any, system: System, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(name: str, folder: str, memory: str, *jars: str) -> None:
-    """Answers until the input ends."""
+    """Answers requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

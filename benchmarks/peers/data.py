@@ -1,4 +1,4 @@
-"""The files that the streams read, with a fixed seed, and what a table must hold after them."""
+"""The files that the streams read, made from a fixed seed, and what a table must hold after them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _CENTS = pa.decimal128(12, 2)
 _START = 1_767_225_600_000_000  # 2026-01-01, in microseconds
 
 Sums = dict[str, int]
-"""Rows, and the sums of ids, quantities and cents."""
+"""The number of rows, and the sums of ids, quantities and cents."""
 
 
 def make_data(load: Load, folder: Path) -> Path:
-    """Writes the load's files and returns their folder; those of an earlier load of the same key serve."""
+    """Writes the load's files, and returns their folder. Files of an earlier load with the same key are
+    reused."""
     place = folder / ("keyed" if load.keyed else "append")
     place = place.with_name("-".join([place.name, *map(str, load.data_key[1:])]))
     if (place.parent / f"{place.name}.json").exists():
@@ -39,13 +40,13 @@ def make_data(load: Load, folder: Path) -> Path:
 
 
 def expected(place: Path) -> Sums:
-    """What a table must hold after all files of a folder."""
+    """What a table must hold after all files of a folder are read."""
     sums: Sums = json.loads((place.parent / f"{place.name}.json").read_text())
     return sums
 
 
 def sums_of(table: pa.Table) -> Sums:
-    """The sums of rows in Arrow, columns `id`, `quantity` and `amount`."""
+    """The sums of Arrow rows with the columns `id`, `quantity` and `amount`."""
     amount = pc.sum(table["amount"]).as_py()
     return {
         "rows": table.num_rows,
@@ -68,7 +69,8 @@ def _append(load: Load, place: Path, random: np.random.Generator) -> Sums:
 
 
 def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
-    """A batch has each key once. Half of its keys, after the first batch, are in the table already."""
+    """Each key occurs once in a batch. After the first batch, half of a batch's keys are in the table
+    already."""
     count, half = load.rows_per_batch, load.rows_per_batch // 2
     known = 0
     quantities = np.zeros(load.all_rows, np.int64)
@@ -117,14 +119,14 @@ def _rows(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
 
 
 def _texts(count: int, random: np.random.Generator) -> pa.Array:
-    """Texts of 40 characters, no two the same."""
+    """Texts of 40 characters, all different."""
     letters = np.frombuffer(random.bytes(count * 20).hex().encode(), np.uint8)
     offsets = np.arange(count + 1, dtype=np.int32) * 40
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
 
 
 def _write(rows: pa.Table, place: Path, number: int) -> None:
-    """Spark takes files by their time, so each has one of its own."""
+    """Writes one file. Spark reads files in the order of their times, so each file gets a different time."""
     path = place / f"part-{number:05d}.parquet"
     pq.write_table(rows, path, compression="snappy")
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))

@@ -1,4 +1,4 @@
-"""From the rounds of a load to medians, goals and a table."""
+"""Turns the rounds of a load into medians, goals and a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Systems = dict[str, Figures]
 
 
 def figures_of(load: Load, rounds: Rounds, warm_up: dict[str, Any]) -> Figures:
-    """Medians over the rounds; of batches' times, the median of the rounds' percentiles."""
+    """Medians over the rounds. For batch times, the medians of the rounds' percentiles."""
 
     def middle(name: str) -> float:
         return float(statistics.median(one[name] for one in rounds))
@@ -47,8 +47,8 @@ def _percentile(values: list[float], percent: float) -> float:
 
 
 def goals_of(load: Load, figures: Systems, others: dict[str, Systems]) -> list[dict[str, Any]]:
-    """Each goal of a load for each variant of ours: the value, the limit, whether it is met. Value None: the
-    peer was not in this run."""
+    """Each goal of a load for each variant of ours: the value, the limit, and whether the goal is met. The
+    value is None if the peer was not in this run."""
     found = []
     for name in figures:
         if name.partition("@")[0].split("+")[0] == "ours":
@@ -70,7 +70,7 @@ def _value(goal: Goal, name: str, figures: Systems, others: dict[str, Systems]) 
 
 
 def table_of(load: Load, result: dict[str, Any]) -> str:
-    """A load's result as text."""
+    """The result of a load, as text."""
     figures: dict[str, Figures] = result["systems"]
     wide = max([12, *(len(name) + 1 for name in figures)])
     lines = [
@@ -101,13 +101,14 @@ def _goal_line(goal: dict[str, Any]) -> str:
 
 
 def cold_figures_of(rounds: Rounds) -> Figures:
-    """Medians of the seconds until a session is up, and from the query's start to its first commit."""
+    """Medians of the seconds until a session is up, and of the seconds from a query's start to its first
+    commit."""
     names = ("session_s", "first_s", "cpu")
     return {name: statistics.median(one[name] for one in rounds) for name in names}
 
 
 def cold_table_of(load: Load, result: dict[str, Any]) -> str:
-    """The result of starts as text."""
+    """The result of the load `cold`, as text."""
     lines = [
         f"{load.name}: {load.title}; {load.rows_per_batch:,} rows; medians of {result['rounds']}",
         f"{'':<12}{'session up s':>14}{'start to first commit s':>25}{'its CPU s':>11}",

@@ -1,4 +1,4 @@
-"""The jars of the peers, from the local Maven repository, else by Maven; pinned."""
+"""The pinned jars of the peers, from the local Maven repository or, if they are missing there, from Maven."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Unavailable", "jars_for"]
 
 _REPOSITORY = Path.home() / ".m2" / "repository"
 
-# By system and by Spark's version. What is not here has no release for that Spark, or none that works on it.
+# By system and Spark version. A missing pair has no release for that Spark, or none that works with it.
 ARTIFACTS: dict[str, dict[str, tuple[str, ...]]] = {
     "iceberg": {"3.5": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.0",)},
     "delta": {"3.5": ("io.delta:delta-spark_2.12:3.3.2", "io.delta:delta-storage:3.3.2")},
@@ -19,11 +19,11 @@ ARTIFACTS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 class Unavailable(RuntimeError):
-    """A system that cannot be had here; the text says why."""
+    """The system is not available here; the text says why."""
 
 
 def jars_for(system: str, spark_version: str) -> list[Path]:
-    """The system's jars; none for one that needs none."""
+    """The system's jars; an empty list if it needs none. Raises `Unavailable`."""
     if system not in ARTIFACTS:
         return []
     version = ".".join(spark_version.split(".")[:2])

@@ -1,4 +1,4 @@
-"""The loads, and the goals that are set for ours."""
+"""The loads, and the goals for ours."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """`figure` of ours, divided by that of `peer` (or, with `minus`, less it), is at most `limit`.
+    """A goal: our `figure` divided by the peer's (with `minus`: the difference of the two) is at most
+    `limit`.
 
-    `peer_load` takes the peer's figure from another load of the same run."""
+    With `peer_load`, the peer's figure comes from another load of the same run."""
 
     text: str
     figure: str
@@ -36,8 +37,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One stream: `batches` micro-batches of `files_per_batch` files each, after `warm_up` more that are not
-    measured."""
+    """One stream: `warm_up` micro-batches that are not measured, then `batches` micro-batches that are. Each
+    has `files_per_batch` files."""
 
     name: str
     title: str
@@ -53,26 +54,26 @@ class Load:
 
     @property
     def all_batches(self) -> int:
-        """Those that are not measured included."""
+        """The number of batches, including those that are not measured."""
         return self.warm_up + self.batches
 
     @property
     def rows(self) -> int:
-        """Of the batches that are measured."""
+        """The rows of the batches that are measured."""
         return self.batches * self.rows_per_batch
 
     @property
     def all_rows(self) -> int:
-        """Of the whole stream."""
+        """The rows of the whole stream."""
         return self.all_batches * self.rows_per_batch
 
     @property
     def data_key(self) -> tuple[object, ...]:
-        """Loads of the same key read the same files."""
+        """The key of the files. Loads with the same key read the same files."""
         return (self.keyed, self.all_batches, self.rows_per_batch, self.files_per_batch)
 
     def as_json(self) -> dict[str, Any]:
-        """What a child process needs."""
+        """The fields that a child process needs."""
         return {**asdict(self), "goals": ()}
 
 

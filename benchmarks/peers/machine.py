@@ -1,4 +1,4 @@
-"""What figures depend on, and nothing that tells whose machine it is."""
+"""The facts of a machine on which figures depend, and nothing that identifies its owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["machine", "today"]
 
 
 def machine() -> dict[str, Any]:
-    """Cores, memory in GiB, the kind of system, and Python's version."""
+    """The cores, the memory in GiB, the kind of system, and the version of Python."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cores": os.cpu_count(),

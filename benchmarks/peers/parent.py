@@ -1,4 +1,4 @@
-"""The parent's end of a system's process: starts it, asks it, ends it."""
+"""The parent's side of a system's process: starts it, sends requests to it, and ends it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _START_LIMIT = 240.0
 
 
 class Died(RuntimeError):
-    """A system that has failed, ended or taken too long; the text says why."""
+    """A system has failed, ended or taken too long; the text says why."""
 
 
 class Peer:
-    """One system in a process, a JVM and a session of its own: `wait` for it before the first run.
+    """One system in a process, a JVM and a session of its own. Call `wait` before the first run.
 
-    `python` is the interpreter it runs by. Raises `Died`, or `Unavailable` where its jar cannot be had.
+    `python` is the interpreter that runs it. Raises `Died`, or `Unavailable` if its jar is not available.
     """
 
     def __init__(self, name: str, folder: Path, *, python: str, memory: str, limit: float) -> None:
@@ -62,15 +62,15 @@ class Peer:
 
     @property
     def session(self) -> int:
-        """The session that all its processes belong to."""
+        """The id of the session to which all its processes belong."""
         return self._process.pid
 
     def wait(self) -> None:
-        """Until the session is up."""
+        """Waits until the Spark session is up. Raises `Died`."""
         self.ready = self._answer(_START_LIMIT)
 
     def run(self, load: Load, source: Path, *, memory: bool = False) -> dict[str, Any]:
-        """Runs the stream once, into a new table; the answer has the table's name and place."""
+        """Runs the stream once, into a new table. The answer has the measurements and the table's name."""
         self.runs += 1
         table = f"t{self.runs}"
         order = {
@@ -90,7 +90,7 @@ class Peer:
         return answer
 
     def sums(self, table: str) -> dict[str, int] | None:
-        """What Spark reads in the table; None if that is another's task."""
+        """The sums that Spark reads from the table; None if Spark does not read this system's tables."""
         sums: dict[str, int] | None = self._ask({"do": "check", "table": table}).get("sums")
         return sums
 
@@ -99,14 +99,15 @@ class Peer:
         return self.folder / "warehouse" / "db.db" / table
 
     def drop(self) -> None:
-        """Removes the files and checkpoints of all runs so far. Not after each run: some file systems (ext4
-        without a journal) create files the slower, the more were deleted in the minutes before."""
+        """Removes the files and checkpoints of all runs so far. This is not done after each run, because some
+        file systems (ext4 without a journal) create files more slowly if many were deleted in the minutes
+        before."""
         for table in (f"t{number}" for number in range(1, self.runs + 1)):
             for folder in ("warehouse/db.db", "warehouse/db", "checkpoints"):
                 shutil.rmtree(self.folder / folder / table, ignore_errors=True)
 
     def close(self) -> None:
-        """Ends the process and all that it has started."""
+        """Ends the process and all processes that it has started."""
         kill_session(self._process.pid)
         self._process.wait()
         self._log.close()
@@ -148,7 +149,7 @@ _VERSIONS: dict[str, str] = {}
 
 
 def spark_version(python: str) -> str:
-    """The pyspark that an interpreter has."""
+    """The version of pyspark that the interpreter has. Raises `Died` if it has none."""
     if python not in _VERSIONS:
         command = [python, "-c", "import importlib.metadata as m; print(m.version('pyspark'))"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -1,7 +1,8 @@
-"""CPU seconds and memory of a session of processes, read from /proc; and the end of them all.
+"""Reads the CPU seconds and memory of a session of processes from /proc, and ends all of its processes.
 
-A measured system is a process that leads a session of its own: its JVM and its Python workers belong to it,
-also those that change their process group. The times of children that have ended are in their parents'.
+A measured system is a process that leads a session of its own. Its JVM and its Python workers belong to the
+session, even if they change their process group. The times of ended children are included in those of their
+parents.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any
 __all__ = ["TICKS", "Memory", "Start", "cpu_seconds", "kill_session", "members", "stat_of"]
 
 TICKS = os.sysconf("SC_CLK_TCK")
-"""In a second."""
+"""Clock ticks per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Of a process or thread: its name and session, and the ticks of CPU that it took, and its children that
-    have ended."""
+    """A process or thread: its name, its session, and the CPU ticks used by itself and by its ended
+    children."""
 
     name: str
     session: int
@@ -35,7 +36,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process: its id, its name, and the ticks of CPU that it and its ended children took."""
+    """One process: its id, its name, and the CPU ticks used by itself and its ended children."""
 
     pid: int
     name: str
@@ -43,7 +44,8 @@ class Member:
 
 
 def stat_of(place: Path) -> Stat:
-    """What /proc says at that place. Raises `OSError` for what has ended."""
+    """Reads the figures in the folder `place` of /proc. Raises `OSError` if the process or thread has
+    ended."""
     head, _, tail = (place / "stat").read_text(errors="replace").rpartition(")")
     fields = tail.split()
     user, system, ended_user, ended_system = map(int, fields[11:15])
@@ -51,7 +53,7 @@ def stat_of(place: Path) -> Stat:
 
 
 def members(session: int) -> list[Member]:
-    """The processes of a session, those included that have ended and were not waited for."""
+    """The processes of a session, including those that have ended but were not waited for."""
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -59,19 +61,19 @@ def members(session: int) -> list[Member]:
         try:
             stat = stat_of(Path(entry.path))
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
         if stat.session == session:
             found.append(Member(int(entry.name), stat.name, stat.own + stat.of_children))
     return found
 
 
 def cpu_seconds(session: int) -> float:
-    """User and system time of a session so far, ended children included."""
+    """The user and system time of a session so far, including ended children."""
     return sum(member.ticks for member in members(session)) / TICKS
 
 
 def kill_session(session: int) -> None:
-    """Ends all of a session, at once."""
+    """Kills all processes of a session."""
     for member in members(session):
         with contextlib.suppress(ProcessLookupError):
             os.kill(member.pid, signal.SIGKILL)
@@ -79,7 +81,7 @@ def kill_session(session: int) -> None:
 
 @dataclass
 class _Watch:
-    """Looks at a session from a thread while its `with` block runs; what it does is `_watch`."""
+    """Runs `_watch`, which observes a session, in a thread while the `with` block runs."""
 
     session: int
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
@@ -99,9 +101,11 @@ class _Watch:
 
 @dataclass
 class Start(_Watch):
-    """What a measurement begins with: the wall clock and the CPU of a session, and the sizes of files, when
-    `after` came to be, a file that is not there yet; or, where there is none to wait for, at once. Looks
-    every two milliseconds."""
+    """The start of a measurement: the wall clock, the CPU seconds of a session, and the sizes of files.
+
+    They are taken when the file `after` appears, or at once if `after` is None. Checks every two
+    milliseconds.
+    """
 
     after: Path | None
     sizes_of_files: Callable[[], list[int]]
@@ -128,8 +132,10 @@ class Start(_Watch):
 
 @dataclass
 class Memory(_Watch):
-    """The peaks of a session's memory in MiB, by driver, JVM and Python workers; pages that processes share
-    count in proportion (PSS). `with Memory(session):` looks every 0.2 seconds."""
+    """The peaks of a session's memory in MiB, for the driver, the JVM and the Python workers.
+
+    Pages that processes share count in proportion (PSS). `with Memory(session):` measures every 0.2 seconds.
+    """
 
     peaks: dict[str, float] = field(default_factory=dict)
 
@@ -150,7 +156,8 @@ class Memory(_Watch):
 
 
 def _kind(pid: int) -> str:
-    """A worker runs Python. What is neither is the JVM, or a command that it is about to run."""
+    """The kind of a process. A worker runs Python. Any other process is the JVM, or a command that it
+    starts."""
     try:
         return "workers" if "python" in os.readlink(f"/proc/{pid}/exe").rpartition("/")[2] else "jvm"
     except OSError:

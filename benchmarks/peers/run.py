@@ -1,4 +1,5 @@
-"""All rounds of the loads: starts the systems, takes turns, checks what they wrote, keeps the results."""
+"""Runs all rounds of the loads: starts the systems, runs them in turn, checks what they wrote, and keeps the
+results."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Run:
         self.began = time.monotonic()
 
     def measure(self, load: Load) -> None:
-        """All rounds of a load; prints its table."""
+        """Runs all rounds of a load, and prints its table."""
         asked = self.given.systems.split(",")
         names = [name for name in asked if name not in load.without]
         source = make_data(load, self.folder / "data")
@@ -78,7 +79,7 @@ class Run:
         self._write()
 
     def measure_cold(self, load: Load) -> None:
-        """The first batch of a process, each round by new processes; none is dropped."""
+        """Measures the first batch of a process. Each round starts new processes, and no round is dropped."""
         names = [name for name in self.given.systems.split(",") if name not in self.missing]
         source = make_data(load, self.folder / "data")
         self.close()
@@ -107,7 +108,7 @@ class Run:
         self._write()
 
     def _start(self, names: list[str]) -> None:
-        """Starts the processes that are not there yet, side by side."""
+        """Starts the processes that are not running yet, at the same time."""
         starting = [name for name in names if name not in self.peers and name not in self.missing]
         for name in starting:
             self._launch(name)
@@ -116,7 +117,7 @@ class Run:
 
     def _launch(self, name: str) -> None:
         python = self.pythons.get(name, self.given.spark_python)
-        # The path stays as it is: resolved, the link of a virtual environment would lead out of it.
+        # The path is not resolved, because the link of a virtual environment leads out of it.
         python = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
         place = Path(tempfile.mkdtemp(dir=self.folder))
         try:
@@ -154,14 +155,14 @@ class Run:
         return answer
 
     def _check(self, peer: Peer, load: Load, source: Path, answer: dict[str, Any], java: bool) -> str:
-        """Compares what the table holds with what it must hold; says who has read it."""
+        """Compares what the table holds with what it must hold. Returns how the table was read."""
         want = expected(source)
         if answer["batches"] != load.all_batches:
-            raise Died(f"{answer['batches']} batches, not {load.all_batches}")
+            raise Died(f"it ran {answer['batches']} batches, not {load.all_batches}")
         plain = peer.name.partition("@")[0].split("+")[0]
         if plain == "noop":
             if answer["rows"] != load.all_rows:
-                raise Died(f"{answer['rows']} rows, not {load.all_rows}")
+                raise Died(f"it read {answer['rows']} rows, not {load.all_rows}")
             return "nothing to read; Spark counted the rows"
         if plain in ("ours", "pypaimon"):
             place = peer.place(answer["table"])
@@ -173,11 +174,11 @@ class Run:
             found = peer.sums(answer["table"]) or {}
             how = "rows and sums by Spark"
         if found != want:
-            raise Died(f"the table holds {found}, and should hold {want}")
+            raise Died(f"the table holds {found}; it must hold {want}")
         return how
 
     def _java(self, place: Path, rows: int) -> str:
-        """Has Java count the rows, by a JVM that ends at once."""
+        """Has Java count the rows, in a JVM that ends right after."""
         if self.given.no_java:
             return ""
         from java_paimon import JavaPaimon, OracleUnavailable
@@ -186,7 +187,7 @@ class Run:
             with JavaPaimon() as paimon:
                 found = paimon.count(place)
         except OracleUnavailable as why:
-            return f"; Java could not be asked: {str(why).splitlines()[0]}"
+            return f"; Java is not available: {str(why).splitlines()[0]}"
         if found != rows:
             raise Died(f"Java counts {found} rows, not {rows}")
         return f"; Java counts {found:,} rows"

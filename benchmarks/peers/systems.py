@@ -1,4 +1,4 @@
-"""The systems: how each makes a table, writes a stream into it, reads it back. Runs in their processes."""
+"""The systems: how each makes a table, writes a stream into it and reads it. Runs in their processes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["System", "data_files", "make_system"]
 
 
 class System:
-    """Spark's noop, and what the others have in common. `folder` is the warehouse of all its tables."""
+    """Spark's noop, and what all other systems have in common. `folder` is the warehouse of its tables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.conf: dict[str, str] = {}
 
     def location(self, table: str) -> Path:
-        """Where the files of a table are."""
+        """The folder of a table's files."""
         return self.folder / "db.db" / table
 
     def create(self, spark: Any, table: str, load: Load) -> None:
-        """Makes an empty table, before the clock starts."""
+        """Makes an empty table. The time for this is not measured."""
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
-        """Starts the query, over all files that are there."""
+        """Starts the query, which reads all existing files."""
         writer = stream.writeStream.foreachBatch(_to_noop)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
     def read(self, spark: Any, table: str) -> Any:
-        """The table as a DataFrame; None if it is read elsewhere, or is nowhere."""
+        """The table as a DataFrame; None if there is no table or Spark does not read it."""
         return None
 
 
@@ -40,7 +40,7 @@ def _to_noop(df: Any, batch: int) -> None:
 
 
 class SparkParquet(System):
-    """Spark's own sink of files."""
+    """Spark's own file sink."""
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
         writer = stream.writeStream.format("parquet").option("path", str(self.location(table)))
@@ -53,7 +53,7 @@ class SparkParquet(System):
 
 
 class Ours(System):
-    """`PaimonSink`. `options` are given to the sink."""
+    """`PaimonSink` with these `options`."""
 
     def __init__(self, folder: Path, options: dict[str, str]) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class Ours(System):
 
 
 class Pypaimon(System):
-    """Batches collected as Arrow on the driver and written there by pypaimon."""
+    """Collects batches as Arrow on the driver, where pypaimon writes them."""
 
     def create(self, spark: Any, table: str, load: Load) -> None:
         _create_paimon(spark, self.location(table), load)
@@ -114,7 +114,7 @@ def _create_paimon(spark: Any, location: Path, load: Load) -> None:
 
 
 class PaimonJar(System):
-    """Paimon's own sink for Spark. It writes only, as ours: no compaction beside the stream."""
+    """Paimon's own sink for Spark. Like ours, it only writes and does not compact beside the stream."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -150,7 +150,7 @@ class PaimonJar(System):
 
 
 class Iceberg(System):
-    """Iceberg's sink, each task writing all its partitions; upserts by MERGE, merged when read."""
+    """Iceberg's sink. Each task writes all its partitions. Upserts use MERGE and are merged when read."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -189,14 +189,14 @@ class Iceberg(System):
 
 
 class Delta(System):
-    """Delta's sink; upserts by MERGE."""
+    """Delta's sink. Upserts use MERGE."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.conf = {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # Its own default, 50, is for clusters.
+            # Delta's default, 50, is meant for clusters.
             "spark.databricks.delta.snapshotPartitions": "2",
         }
 
@@ -236,7 +236,7 @@ _MADE_OF_A_FOLDER: dict[str, Callable[[Path], System]] = {
 
 
 def make_system(name: str, folder: Path) -> System:
-    """A system by its name: `ours` may be followed by `+option=value` and by `@checkout`."""
+    """The system with that name. `ours` may be followed by `+option=value` and by `@checkout`."""
     plain, *options = name.partition("@")[0].split("+")
     if plain == "ours":
         return Ours(folder, dict(option.split("=", 1) for option in options))
@@ -244,7 +244,7 @@ def make_system(name: str, folder: Path) -> System:
 
 
 def data_files(location: Path) -> Iterator[Path]:
-    """The files of rows in a table's folder, whichever system made them."""
+    """The data files in the folder of a table, for every system."""
     for path in location.rglob("*.parquet"):
         if not {"_delta_log", "metadata", "manifest"} & set(path.relative_to(location).parts):
             yield path
