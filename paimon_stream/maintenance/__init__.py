@@ -1,1 +1,1 @@
-"""What keeps a table healthy: expiry, tags, orphans, verification, manifest compaction."""
+"""Maintenance of tables: expiry, tags, orphans, verification, manifest compaction."""

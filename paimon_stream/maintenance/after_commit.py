@@ -1,8 +1,8 @@
 """What a committer does for its table after it has published: expiry of snapshots and tags.
 
-It never fails a commit, and never holds up the next one without a bound: it looks first whether anything
-is due, which costs a few small reads, works in a thread of its own, of which there is one at most, and is
-waited for ten seconds at most. What is not done then goes on beside the next batch, as expiry by any other
+It never fails a commit, and it never delays the next one without a bound. It first checks whether anything is
+due, which costs a few small reads. It works in a thread of its own, at most one at a time, and a batch waits
+at most ten seconds for it. Unfinished work then continues beside the next batch, as expiry by any other
 process would.
 """
 
@@ -34,16 +34,16 @@ __all__ = ["AfterCommit"]
 _LOG = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 10.0
-"""How long a batch waits for its expiry."""
+"""How long a batch waits for its expiry, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AfterCommit:
-    """The maintenance of one committer of one table; called after each commit with its snapshot.
+    """The maintenance by one committer of one table. It is called after each commit with the new snapshot.
 
-    `last_report` is that of the newest expiry that ended, `failures` how many failed, `expired` how many
-    snapshots went. `wait_seconds` bounds the waiting. `on_expiry` is called with the report of each expiry,
-    None for one that failed, from the thread that worked.
+    `last_report` is the report of the newest finished expiry, `failures` the number of failed ones, `expired`
+    the number of expired snapshots. `wait_seconds` limits the waiting. `on_expiry` is called with the report
+    of each expiry, or None if it failed, from the thread that did the work.
     """
 
     runtime: Runtime = field(default_factory=system)
@@ -63,15 +63,16 @@ class AfterCommit:
         self._run(table, lambda: snapshot)
 
     def after(self, table: Table, snapshot_id: int) -> None:
-        """The same, for who knows only the id; nothing, if that snapshot is gone already."""
+        """Like a call, for callers that know only the id. Does nothing if that snapshot is already gone."""
         self._run(table, lambda: self._snapshots(table).find(snapshot_id))
 
     def after_nothing(self, table: Table) -> None:
-        """The same after a batch that made no snapshot: others may have made some, and time goes by."""
+        """Like a call, after a batch that made no snapshot: others may have made some, and time has
+        passed."""
         try:
             if not table.options.value(WRITE_ONLY):
                 self._maintain(table, self._last, latest=None)
-        except Exception as why:  # noqa: BLE001  a batch without rows is no less done
+        except Exception as why:  # noqa: BLE001  a batch without rows is done all the same
             self._failed(table, why)
 
     def _run(self, table: Table, find: Callable[[], Snapshot | None]) -> None:
@@ -90,7 +91,7 @@ class AfterCommit:
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
         if changelog_outlives(table.options):
             self._tell_once(
-                "%s keeps its changelog longer than its snapshots, so they are left to Paimon to expire.",
+                "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
                 table.location,
             )
             return
@@ -106,14 +107,15 @@ class AfterCommit:
             worker.join(self.wait_seconds)
 
     def _snapshots(self, table: Table) -> SnapshotStore:
-        """One store for all batches: what it knows of the newest snapshot saves it from listing them."""
+        """One store for all batches. What it knows of the newest snapshot saves listing the snapshots."""
         if self._store is None or self._store[0] is not table.storage:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
     def _earliest(self, table: Table) -> int | None:
-        """The oldest snapshot. What was the oldest stays it while it exists; asking for that keeps a table in
-        which nothing has expired yet, so that there is no hint, from being listed after each commit."""
+        """The oldest snapshot. A snapshot that was the oldest remains so while it exists. Checking that
+        avoids a listing after each commit in a table where nothing has expired yet and which therefore has no
+        hint."""
         snapshots = self._snapshots(table)
         if self._oldest is None or not snapshots.exists(self._oldest):
             self._oldest = snapshots.earliest_id()

@@ -1,4 +1,5 @@
-"""Ages and times, as all calls and commands take them: `"7 d"`, `timedelta(days=7)`, `2026-11-01T12:00Z`."""
+"""Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
+`2026-11-01T12:00Z`."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ Age: TypeAlias = dt.timedelta | str
 """A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`, `d`)."""
 
 Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
-"""An age; or a time: a `datetime` (local time if it has no zone), a text such as `"2026-11-01T12:00Z"` (UTC
-if it names no zone), or epoch milliseconds."""
+"""An age or a time. A time is a `datetime` (local time if it has no zone), a text such as
+`"2026-11-01T12:00Z"` (UTC if it names no zone), or epoch milliseconds."""
 
 
 def age_or_time(text: str) -> dt.timedelta | dt.datetime:
-    """The age or the time that a text means. Raises `ValueError` for any other text."""
+    """The age or the time that a text denotes. Raises `ValueError` for any other text."""
     try:
         return dt.timedelta(milliseconds=duration(text))
     except ValueError:
@@ -28,7 +29,7 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
 
 
 def age_of(given: Age, name: str, table: str) -> dt.timedelta:
-    """The age; `name` is that of the argument, `table` the location, for the message. Raises
+    """The age. `name` is the name of the argument and `table` the location, both for the message. Raises
     `InvalidOption`."""
     try:
         if isinstance(given, str):
@@ -42,7 +43,7 @@ def age_of(given: Age, name: str, table: str) -> dt.timedelta:
 
 
 def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
-    """The epoch milliseconds that are meant. Raises `InvalidOption`, as `age_of`."""
+    """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of `age_of`."""
     when: object = given
     try:
         if isinstance(given, str):

@@ -1,7 +1,8 @@
-"""Consumers: readers that note, in `consumer/consumer-<id>`, which snapshot is next (semantics.md §11).
+"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next (semantics.md
+§11).
 
-No engine expires a snapshot from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set.
-A stream may keep its own last snapshot that way (`paimon-stream.protect-last-snapshot` = `consumer`).
+No engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set.
+A stream can keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _PREFIX: Final = "consumer-"
 
 
 def consumers(storage: Storage) -> dict[str, int]:
-    """The consumers by name, each with the id of the snapshot that it reads next. One whose file cannot be
-    understood is counted as reading snapshot 0, so that nothing expires under it. Raises `StorageError`."""
+    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose file
+    cannot be understood counts as reading snapshot 0, so that nothing it may need expires. Raises
+    `StorageError`."""
     found: dict[str, int] = {}
     for stat in storage.list_files(FOLDER, _PREFIX):
         try:
@@ -36,7 +38,7 @@ def consumers(storage: Storage) -> dict[str, int]:
         except (ValueError, KeyError, TypeError):
             found[name] = 0
             _LOG.warning(
-                "%s/%s is no consumer file; snapshots do not expire until it is repaired or removed.",
+                "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed.",
                 storage.location,
                 stat.path,
             )
@@ -44,18 +46,20 @@ def consumers(storage: Storage) -> dict[str, int]:
 
 
 def least_next_snapshot(storage: Storage) -> int | None:
-    """From which snapshot on consumers hold back expiry, None without consumers. Raises `StorageError`."""
+    """The first snapshot that consumers protect from expiry, None without consumers. Raises
+    `StorageError`."""
     return min(consumers(storage).values(), default=None)
 
 
 def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
-    """Notes what the consumer reads next. Raises `StorageError`."""
+    """Records what the consumer reads next. Raises `StorageError`."""
     content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
     storage.write(f"{FOLDER}/{_PREFIX}{name}", content.encode())
 
 
 def remove_consumer(storage: Storage, name: str) -> None:
-    """Removes a consumer; a missing one is fine. Raises `InvalidOption` for a name that is a path."""
+    """Removes a consumer. It is no error if it is missing. Raises `InvalidOption` for a name that is a
+    path."""
     storage.delete(f"{FOLDER}/{_PREFIX}{name}")
 
 

@@ -1,9 +1,10 @@
-"""Expiry of snapshots: which may go, and the run over them (semantics.md §8).
+"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8).
 
-The range is Java's: ids below `latest - num-retained.max + 1` go whatever their age, older ones than
-`time-retained` go as long as `num-retained.min` stay, never more than `expire.limit` at once, and none from
-the smallest consumer's next snapshot on. Beyond Java, the last snapshots of this package's streams stay
-for a day after their newest batch was prepared (R1.7, R8.3): a stream that comes back then finds them.
+The range is Java's. Ids below `latest - num-retained.max + 1` are removed at any age. Snapshots older than
+`time-retained` are removed as long as `num-retained.min` remain. At most `expire.limit` are removed at once,
+and none from the smallest `nextSnapshot` of a consumer on. Unlike in Java, the last snapshots of this
+package's streams are kept for a day after their newest batch was prepared (R1.7, R8.3), so that a stream that
+comes back finds them.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ from paimon_stream.table.table import Table
 __all__ = ["ExpireReport", "Retention", "changelog_outlives", "expire_snapshots", "expiry_is_due"]
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
-"""How long after its newest batch a stream's last snapshots are kept: as long as its files are usable."""
+"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are
+usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport:
-    """What expired. `snapshots` are ids, ascending; `files` counts deleted files by kind, and `left` those
-    that could not be deleted and stay as orphans. `earliest` is the oldest snapshot that is left, None in an
-    empty table. In a dry run nothing was deleted. `complete` is false where time ran out before the end."""
+    """What expired. `snapshots` are ids, ascending. `files` counts deleted files by kind, and `left` those
+    that could not be deleted and stay as orphans. `earliest` is the oldest remaining snapshot, None in an
+    empty table. In a dry run nothing was deleted. `complete` is false if time ran out before the end."""
 
     location: str
     snapshots: tuple[int, ...] = ()
@@ -66,14 +68,14 @@ class ExpireReport:
     millis: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """The report as values for JSON."""
         return report_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots stay: at least `least` and at most `most`, and as long as they are not made before
-    `cutoff_millis` (epoch); at most `limit` go at once."""
+    """How long snapshots are kept: at least `least` and at most `most` of them, and all that were made at
+    `cutoff_millis` (epoch) or later; at most `limit` are removed at once."""
 
     least: int
     most: int
@@ -92,8 +94,8 @@ class Retention:
         max_deletes: int | None = None,
         table: str,
     ) -> Retention:
-        """What the options ask for, where nothing else is given; `table` is the location, for messages.
-        Raises `InvalidOption`."""
+        """The given values, with the table's options for those that are missing. `table` is the location, for
+        messages. Raises `InvalidOption`."""
         least = _given(retain_min, "retain_min", options, SNAPSHOT_NUM_RETAINED_MIN, table)
         most = _given(retain_max, "retain_max", options, SNAPSHOT_NUM_RETAINED_MAX, table)
         if retain_max is not None and retain_min is None:
@@ -146,15 +148,15 @@ def expire_snapshots(
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only they need.
 
-    What is not given is as the table's options say (`snapshot.num-retained.max`, `.min`,
+    Missing arguments are taken from the table's options (`snapshot.num-retained.max`, `.min`,
     `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
     `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). With
-    `protect_streams`, the last snapshots of streams of this package that were active within a day stay;
-    `user` is one whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds no further
-    snapshot is begun. `progress` is called with how many are done.
+    `protect_streams`, the last snapshots of this package's streams that were active within a day are kept.
+    `user` is a stream whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds no
+    further snapshot is started. `progress` is called with the number of snapshots done.
 
-    It acts unless `dry_run` is given, for the table's own metadata say what may go. It is safe beside
-    writers, other expirers and whoever creates tags. A run that was killed is finished by the next one.
+    Without `dry_run` it deletes, because the table's own metadata decide what may be deleted. It is safe
+    beside writers, other expirers and creators of tags. The next run finishes a run that was killed.
 
     Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
     `CorruptMetadata` for a snapshot that cannot be read, `StorageError`.
@@ -227,10 +229,11 @@ def expiry_is_due(
     earliest: int | None = None,
     latest: int | None = None,
 ) -> bool:
-    """Whether the table's options let any snapshot go now; consumers and streams may still hold it back.
+    """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent
+    it.
 
-    `earliest` and `latest` are the ids of the oldest and the newest snapshot, where the caller knows them;
-    then it reads one snapshot, whatever the table's size. Raises `InvalidOption`, `StorageError`.
+    `earliest` and `latest` are the ids of the oldest and the newest snapshot, if the caller knows them. With
+    both, one snapshot is read, whatever the table's size. Raises `InvalidOption`, `StorageError`.
     """
     retention = Retention.of(table.options, runtime.clock.now_millis(), table=table.location)
     latest = snapshots.latest_id() if latest is None else latest
@@ -244,8 +247,8 @@ def expiry_is_due(
 
 
 def changelog_outlives(options: Options) -> bool:
-    """Whether the table keeps changelog longer than snapshots, so that expiry must copy snapshots to
-    `changelog/`, which this release does not (R8.2)."""
+    """Whether the table keeps changelog longer than snapshots. Expiry would have to copy snapshots to
+    `changelog/` then, which this release does not do (R8.2)."""
     return any(
         options.is_set(longer) and options.value(longer) > options.value(shorter)
         for longer, shorter in (
@@ -275,7 +278,7 @@ def _end(
     earliest: int,
     latest: int,
 ) -> int:
-    """Up to which id, exclusively, snapshots may go."""
+    """The id below which snapshots may expire."""
     lowest = max(latest - retention.most + 1, earliest)
     end = min(latest - retention.least + 1, earliest + retention.limit)
     if end <= earliest:
@@ -291,10 +294,10 @@ def _end(
 
 
 def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_of_user: int | None) -> int:
-    """From which id on snapshots are the last ones of a stream that was active within a day.
+    """The first id of the last snapshots of streams that were active within a day.
 
-    A journal names the snapshot of the batch before its newest one, or the one it was judged on: the
-    stream's last snapshot is that one or a later one.
+    A journal names the snapshot of the batch before its newest one, or the snapshot that this batch was
+    judged on. The stream's last snapshot is that one or a later one.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     own = None if user is None or last_of_user is None else user_folder(user)
@@ -307,7 +310,7 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
             try:
                 entry = journal.read(batch)
             except (CorruptMetadata, UnknownVersion):
-                continue  # the stream itself will say so when it starts
+                continue  # the stream itself reports that when it starts
             if entry is None or entry.prepared_millis < now_millis - PROTECTED_MILLIS:
                 continue
             if entry.previous is not None:
@@ -318,18 +321,19 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
 
 
 def _pairs(snapshots: SnapshotStore, earliest: int, end: int) -> Iterator[tuple[Snapshot, Snapshot]]:
-    """The snapshots from `earliest` to below `end`, each with the next one that exists, up to `end`."""
+    """The snapshots from `earliest` to below `end`, each with the next one that exists, which may be
+    `end`."""
     before: Snapshot | None = None
     for snapshot_id in range(earliest, end + 1) if end > earliest else ():
         found = snapshots.find(snapshot_id)
         if found is None:
-            continue  # another expirer, or a gap that a rollback to a tag has left
+            continue  # another expirer removed it, or a rollback to a tag left a gap
         if before is not None:
             yield before, found
         before = found
 
 
 def _write_earliest(storage: Storage, earliest: int, moved: bool) -> None:
-    """EARLIEST names the oldest snapshot; if it is missing, it is written in any case, as Java does."""
+    """Points EARLIEST to the oldest snapshot. A missing hint is always written, as in Java."""
     if moved or not storage.exists(EARLIEST_HINT):
         storage.write(EARLIEST_HINT, str(earliest).encode())

@@ -1,12 +1,13 @@
-"""One run of snapshot expiry: what goes with each snapshot, and in which order (semantics.md §8).
+"""One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots go one at a time, oldest first. For snapshot K a note is written and K's own file is deleted; only
-then are the tags read. After that are deleted, in this order: the data files that the next snapshot deleted;
-K's changelog files; the manifests, lists, index files and statistics that the next snapshot does not use;
-the note. No file is deleted that a tag, a branch or a journal refers to. At the end EARLIEST is set.
+Snapshots are expired one at a time, oldest first. For snapshot K, a note is written and K's own file is
+deleted; only then are the tags read. After that, these are deleted in this order: the data files that the
+next snapshot deleted; K's changelog files; the manifests, lists, index files and statistics that the next
+snapshot does not use; the note. No file is deleted that a tag, a branch or a journal refers to. At the end
+EARLIEST is set.
 
-So at every moment each snapshot and each tag that exists is whole. A kill anywhere leaves files that nothing
-refers to, and a note: the next run finishes the work (`expiring.py`). Names never come back, so deleting
+So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing
+refers to, and a note: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
 twice is harmless.
 """
 
@@ -45,7 +46,7 @@ _CHUNK = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Cleaner:
-    """Removes what only expired snapshots need. One for each run; `remover` counts and deletes."""
+    """Removes what only expired snapshots need. Each run has its own; `remover` counts and deletes."""
 
     table: Table
     storage: Storage
@@ -69,18 +70,18 @@ class Cleaner:
 
     def begin(self, oldest: Snapshot, following: Snapshot) -> None:
         """Removes the file of the snapshot `oldest`; `following` is the next snapshot that exists. From then
-        on nobody can tag it, and which tags there are can be told.
+        on nobody can tag `oldest`, so the set of its tags can be read.
 
-        Raises `StorageError`; then the snapshot is there, or its note is.
+        Raises `StorageError`; then the snapshot exists, or its note does.
         """
         if not self.remover.dry_run:
             self.notes.write(oldest, following)
         self.remover.remove_first("snapshot", snapshot_path(oldest.id))
 
     def finish(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Removes what only `oldest` needed, whose own file is gone.
+        """Removes what only `oldest` needed. Its own file is already gone.
 
-        Raises `StorageError`; what was not deleted then is deleted by the next run.
+        Raises `StorageError`; the next run then deletes what was not deleted.
         """
         self._refresh_tags()
         self._delete_replaced_files(following)
@@ -96,10 +97,10 @@ class Cleaner:
         self.remover.remove_uncounted(note_path(oldest.id))
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone, and whose snapshot has expired. `neighbours` are the
-        tag or snapshot before it and the one after it; what neither has, no other has.
+        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
+        tag or snapshot before it and the one after it: a file that neither has, no other has.
 
-        Raises `CorruptMetadata`, and nothing was deleted, where they cannot be read; `StorageError`.
+        Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`.
         """
         self._refresh_tags()
         kept = self._branch_names
@@ -122,7 +123,7 @@ class Cleaner:
     # -- what others refer to ---------------------------------------------------------------------
 
     def _refresh_tags(self) -> None:
-        """Looks which tags there are now: one may have been made since the last snapshot went."""
+        """Reads which tags exist now: one may have been made since the last snapshot was removed."""
         if self._branches is None:
             self._branches = branch_snapshots(self.storage)
             for one in self._branches:
@@ -138,14 +139,15 @@ class Cleaner:
             self._tags[stat] = found
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot of the largest id up to this one: whatever an older tag shares with a
-        snapshot that exists now, this one has, too."""
+        """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
+        with a snapshot that exists now."""
         tagged = sorted(self._tags.values(), key=lambda one: one.id)
         at = bisect.bisect_right([one.id for one in tagged], snapshot_id)
         return tagged[at - 1] if at else None
 
     def _names_kept(self, following: Snapshot) -> frozenset[str] | None:
-        """The metadata that stays when all before `following` goes; None where that cannot be told."""
+        """The metadata that is kept when all before `following` is removed; None if that cannot be
+        determined."""
         try:
             needed = metadata_names(self.storage, self.manifests, following, self._lists)
             tag = self._tag_at(following.id - 1)
@@ -164,7 +166,8 @@ class Cleaner:
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
-        """Whether a data file that a snapshot deleted is referred to by a tag, branch or journal."""
+        """Returns a function that checks whether a tag, branch or journal refers to a data file that a
+        snapshot deleted."""
         sets = [self._journal_names(), self._files_of_branches()]
         tag = self._tag_at(snapshot_id)
         if tag is not None:
@@ -194,7 +197,8 @@ class Cleaner:
     # -- what goes --------------------------------------------------------------------------------
 
     def _delete_replaced_files(self, following: Snapshot) -> None:
-        """The data files that `following` deleted. A file that it added again, on another level, is live."""
+        """Deletes the data files that `following` deleted. A file that it added again, on another level, is
+        live."""
         try:
             metas = self.manifests.delta(following)
             self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
@@ -210,7 +214,7 @@ class Cleaner:
                 self.remover.remove("data", paths)
         except CorruptMetadata as why:
             _LOG.warning(
-                "%s: data files that snapshot %d replaced stay as orphans, for it cannot be read: %s",
+                "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
                 self.storage.location,
                 following.id,
                 why,
@@ -228,7 +232,7 @@ class Cleaner:
                     yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The file and those beside it; none for a file outside of the table, which stays."""
+        """The file and the files beside it. None for a file outside the table, which is kept."""
         if entry.file.external_path is not None:
             return
         folder = self.table.layout.bucket_folder(entry.partition, entry.bucket)
@@ -237,7 +241,7 @@ class Cleaner:
             yield f"{folder}/{name}"
 
     def _delete_changelog(self, list_name: str) -> None:
-        """The changelog files of a snapshot, then the manifests and the list that name them."""
+        """Deletes the changelog files of a snapshot."""
         try:
             metas = self.manifests.read_list(list_name)
         except CorruptMetadata:
@@ -251,7 +255,7 @@ class Cleaner:
             self.remover.remove("changelog", added)
 
     def _clean_folders(self) -> None:
-        """Empty bucket folders, then empty partition folders above them, deepest first."""
+        """Deletes empty bucket folders, then the empty partition folders above them, deepest first."""
         above: set[str] = set()
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
         for folder in sorted(self._folders):

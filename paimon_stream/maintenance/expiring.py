@@ -1,20 +1,20 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
 
 Expiry deletes a snapshot's own file first. Then it reads the tags, and then it deletes the files that only
-this snapshot needs. Whoever creates a tag looks for the snapshot's file after the tag is written. So either
-the expiry sees the tag, or the tag's creator sees that the snapshot is gone. Another engine that does not
-look again still cannot tag a snapshot whose files are being deleted, for it cannot read it any more.
+this snapshot needs. The creator of a tag checks the snapshot's file after the tag is written. So either the
+expiry sees the tag, or the tag's creator sees that the snapshot is gone. Another engine that does not check
+again still cannot tag a snapshot whose files are being deleted, because it cannot read that snapshot any
+more.
 
-A note holds the content of the snapshot's file, and names the snapshot that followed, until its files are
-deleted. The next run finds the note of a run that was killed, and finishes its work.
+A note holds the content of the snapshot's file and names the snapshot that followed. It exists until the
+snapshot's files are deleted. The next run finds the note of a run that was killed, and finishes its work.
 
 Invariants:
 
 - A note is acted upon only if the history is still the one in which it was written: the following snapshot
-  is there, with the same nonce, and none is below it. Otherwise (after a rollback, or where another engine
-  has expired further) the files stay as orphans.
-- A note is a hint. Where it is missing, for the machine stopped before it was durable, the files stay as
-  orphans.
+exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine has
+expired further) the files stay as orphans. - A note is a hint. If it is missing because the machine stopped
+before it was durable, the files stay as orphans.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ExpiringNotes:
         self._storage = storage
 
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Notes that the expiry of `oldest` begins. A failure is logged, and the expiry goes on without a
-        note: deleting must work on a full disk."""
+        """Records that the expiry of `oldest` begins. If that fails, the failure is logged and the expiry
+        goes on without a note, because deleting must work on a full disk."""
         body: dict[str, Any] = {
             "snapshot": encode_snapshot(oldest).decode(),
             "following": {"id": following.id, "nonce": following.nonce},
@@ -61,17 +61,17 @@ class ExpiringNotes:
             )
 
     def any(self) -> bool:
-        """Whether an expiry is under way, or was cut short. Raises `StorageError`."""
+        """Whether an expiry is in progress or was interrupted. Raises `StorageError`."""
         return any(True for _ in self._ids())
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
         """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that
-        follows, ascending. Notes that cannot be acted upon any more are removed. Raises `StorageError`."""
+        follows, ascending. Notes that can no longer be acted upon are removed. Raises `StorageError`."""
         for snapshot_id in sorted(self._ids()):
             try:
                 found = self._read(snapshot_id)
             except UnknownVersion:
-                continue  # of a newer release, which will finish it
+                continue  # a newer release wrote it and will finish it
             except CorruptMetadata as why:
                 self._give_up(snapshot_id, str(why))
                 continue

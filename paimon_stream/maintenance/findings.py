@@ -1,4 +1,4 @@
-"""What verification finds: values, and the one place where they are gathered."""
+"""The findings of verification: their values, and the one place where they are collected."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be. `code` is stable, `path` is relative to the table (None where
-    it is about no single file), `cure` says what to do. An error loses data or makes an engine fail.
-    `snapshots` (ranges of ids, first and last) and `tags` (names) are those that need the file."""
+    """One problem. `code` is stable, `path` is relative to the table (None if the problem concerns no single
+    file), `cure` says what to do. An error loses data or makes an engine fail. `snapshots` (ranges of ids,
+    first and last) and `tags` (names) are those that need the file."""
 
     severity: Severity
     code: str
@@ -30,7 +30,7 @@ class Finding:
     tags: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The finding as values for JSON."""
         return {
             "severity": self.severity,
             "code": self.code,
@@ -44,8 +44,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was found, errors first, and how much was looked at (snapshots, manifests, files, rows …).
-    Of each code at most a hundred findings are kept; `omitted` counts the others."""
+    """What was found, errors first, and how much was checked (snapshots, manifests, files, rows, …). At most
+    a hundred findings of each code are kept; `omitted` counts the others."""
 
     table: str
     findings: tuple[Finding, ...]
@@ -58,7 +58,7 @@ class VerifyReport:
         return not any(one.severity == "error" for one in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The report as values for JSON."""
         return {
             "table": self.table,
             "healthy": self.healthy,
@@ -76,14 +76,14 @@ class _Needs:
     tags: dict[str, None] = field(default_factory=dict)
 
     def add(self, first: int, last: int) -> None:
-        """Snapshots, which come in ascending order."""
+        """Adds snapshots. Calls must come in ascending order."""
         if self.snapshots and first <= self.snapshots[-1][1] + 1:
             self.snapshots[-1] = (self.snapshots[-1][0], max(last, self.snapshots[-1][1]))
         else:
             self.snapshots.append((first, last))
 
     def sentence(self) -> str:
-        """Who needs the file, for people."""
+        """The snapshots and tags that need the file, as a sentence."""
         ids = [str(one) if one == last else f"{one} to {last}" for one, last in self.snapshots]
         several = len(ids) > 1 or any(one != last for one, last in self.snapshots)
         named = [f"snapshot{'s' * several} {_listed(ids)}"] if ids else []
@@ -99,30 +99,30 @@ def _listed(texts: list[str]) -> str:
 
 @dataclass(slots=True)
 class Findings:
-    """Gathers findings and counts. The same finding is kept once, with all snapshots and tags that it
-    matters to."""
+    """Collects findings and counts. Equal findings are kept once, with all snapshots and tags that they
+    concern."""
 
     checked: Counter[str] = field(default_factory=Counter)
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
-    _omitted: dict[int, str] = field(default_factory=dict)  # the code, by the hash of what was found
+    _omitted: dict[int, str] = field(default_factory=dict)  # the code by the hash of the finding
     _by_code: Counter[str] = field(default_factory=Counter)
     _needs: dict[str, _Needs] = field(default_factory=dict)
 
     def error(self, code: str, message: str, path: str | None, cure: str) -> None:
-        """Something that loses data, or on which an engine fails."""
+        """Adds a problem that loses data or makes an engine fail."""
         self._add(Finding(severity="error", code=code, message=message, path=path, cure=cure))
 
     def warning(self, code: str, message: str, path: str | None, cure: str) -> None:
-        """Something that may become an error, or a sign of one."""
+        """Adds a problem that may become an error, or a sign of one."""
         self._add(Finding(severity="warning", code=code, message=message, path=path, cure=cure))
 
     def info(self, code: str, message: str, path: str | None, cure: str) -> None:
-        """Something worth knowing."""
+        """Adds something worth knowing."""
         self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
     def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
-        """What is found about the file matters to this tag, or to this snapshot if there is no tag. Snapshots
-        come in ascending order."""
+        """Records that findings about the file concern this tag, or this snapshot if there is no tag.
+        Snapshots must come in ascending order."""
         needs = self._needs.setdefault(path, _Needs())
         if tag is None:
             needs.add(snapshot_id, snapshot_id)
@@ -145,7 +145,7 @@ class Findings:
         return not self._kept
 
     def absorb(self, other: Findings) -> None:
-        """Takes over what another one gathered."""
+        """Takes over everything that another collector has."""
         self.checked.update(other.checked)
         for one in other._kept.values():
             self._add(one)
@@ -153,21 +153,21 @@ class Findings:
         self._omitted.update((key, code) for key, code in other._omitted.items() if key not in known)
         kept = {one.path for one in self._kept.values()} if other._needs else set()
         for path, needs in other._needs.items():
-            if path in kept:  # of what is not shown, nobody asks to whom it matters
+            if path in kept:  # for findings that are not shown, it does not matter whom they concern
                 mine = self._needs.setdefault(path, _Needs())
                 mine.tags.update(needs.tags)
                 for first, last in needs.snapshots:
                     mine.add(first, last)
 
     def clear(self) -> None:
-        """Forgets what was found, not what was counted."""
+        """Forgets the findings, but not the counts."""
         self._kept.clear()
         self._omitted.clear()
         self._by_code.clear()
         self._needs.clear()
 
     def report(self, table: str) -> VerifyReport:
-        """All of it."""
+        """The report of everything collected."""
         found = sorted(map(self._shown, self._kept.values()), key=lambda one: _ORDER[one.severity])
         omitted = dict(Counter(self._omitted.values()))
         return VerifyReport(table=table, findings=tuple(found), checked=dict(self.checked), omitted=omitted)

@@ -1,7 +1,7 @@
 """Repair of the hint files `snapshot/LATEST` and `snapshot/EARLIEST` (semantics.md §2.4).
 
-This package believes no hint that its snapshot does not prove. Java believes a LATEST that names a missing
-snapshot with no successor, and then fails on the whole table; so a wrong hint is worth repairing.
+This package trusts a hint only if its snapshot proves it. Java trusts a LATEST that names a missing snapshot
+without a successor, and then fails on the whole table. So a wrong hint is worth repairing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["HintReport", "repair_hints"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintReport:
-    """The hints before (None: no file) and after, and which snapshots there are. `repaired` are the paths
-    of the hints that were wrong, and were set or removed unless it was a dry run."""
+    """The hints before the repair (None: no file), and the oldest and newest snapshot. `repaired` has the
+    paths of the wrong hints; they were set or removed, unless it was a dry run."""
 
     location: str
     latest_before: str | None
@@ -34,7 +34,7 @@ class HintReport:
     dry_run: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """The report as values for JSON."""
         return report_json(self)
 
 
@@ -45,9 +45,9 @@ def repair_hints(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> HintReport:
-    """Sets LATEST and EARLIEST to what the listing of the snapshots says, where they say something else; in
-    an empty table wrong ones are removed. Safe beside writers: LATEST is never moved to a missing snapshot,
-    and whoever commits meanwhile sets it again.
+    """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table,
+    wrong hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer
+    that commits in the meantime sets it again.
 
     Raises `StorageError`.
     """

@@ -1,7 +1,8 @@
-"""Whether snapshots that were there are gone, other than by expiry or rollback.
+"""Detects snapshots that vanished in another way than by expiry or rollback.
 
 Both always leave a newest snapshot, and a hint that is not beyond it. Without its snapshots a table looks
-empty and all its files unused: whoever removes files must ask here first, and delete nothing in doubt.
+empty and all its files look unused. So code that removes files must ask here first, and delete nothing in
+doubt.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _LOOKS: Final = 3
 
 
 def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
-    """What tells that snapshots were lost, None if nothing does. `in_doubt`: also what a first commit that
-    was killed could have left. Raises `StorageError`."""
+    """The evidence that snapshots were lost, None if there is none. With `in_doubt`, this includes traces
+    that a killed first commit could also have left. Raises `StorageError`."""
     why = None
-    for _ in range(_LOOKS):  # a rollback at work is between two of them
+    for _ in range(_LOOKS):  # a rollback may be at work during one look
         why = _look(storage, in_doubt)
         if why is None:
             return None
@@ -36,7 +37,7 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
     if ids:
         if latest is None or not (latest.isascii() and latest.isdigit()) or int(latest) <= ids[-1]:
             return None
-        return f"{LATEST_HINT} says {latest}, but the newest snapshot that is there is {ids[-1]}"
+        return f"{LATEST_HINT} says {latest}, but the newest existing snapshot is {ids[-1]}"
     for path, text in hints.items():
         if text is not None:
             return f"there is no snapshot, but {path} says {text[:40]!r}"

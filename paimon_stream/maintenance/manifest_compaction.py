@@ -1,15 +1,15 @@
 """Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3).
 
-Every commit merges manifests when enough have gathered; a table that is read far more often than written, or
-that was written by engines that never merge, is served sooner by doing it now. The merge is the full one
-with its thresholds at one: whatever holds deletes or is smaller than `manifest.target-file-size` is
-rewritten, without a single delete.
+Every commit merges manifests when enough have accumulated. A table that is read far more often than it is
+written, or that was written by engines that never merge, benefits from a merge now. It is the full merge with
+its thresholds at one: every manifest that has deletes or is smaller than `manifest.target-file-size` is
+rewritten, without deletes.
 
-Invariants: the live files are the same before and after; where nothing would change, nothing is published;
-the snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (a stream's own user
-would make it look as if all of its batches were committed, R1.2). It carries over what its base carries,
-properties too, as Java's does; but not those in which a stream says who it is and what its batch wrote, for
-this snapshot is nobody's batch. Expiry removes the old manifests.
+Invariants: the live files are the same before and after. If nothing would change, nothing is published. The
+snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (with a stream's own user,
+all of its batches would seem to be committed, R1.2). It keeps what its base has, including the properties, as
+in Java. But it leaves out the properties in which a stream identifies itself and describes its batch, because
+this snapshot belongs to no batch. Expiry removes the old manifests.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = ["ManifestCompactionReport", "compact_manifests"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCompactionReport:
-    """What became of the manifests: how many there were and are, and their bytes; `merged` counts those that
-    were merged into others. `snapshot_id` is None where there was nothing to merge, and in a dry run: then
-    nothing was published, and the numbers are what would be."""
+    """The numbers of manifests and their bytes before and after. `merged` counts the manifests that were
+    merged into others. `snapshot_id` is None if there was nothing to merge, and in a dry run. In a dry run
+    nothing was published, and the numbers are those that a run would give."""
 
     table: str
     snapshot_id: int | None
@@ -56,7 +56,7 @@ class ManifestCompactionReport:
     bytes_after: int
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The report as values for JSON."""
         return {
             "table": self.table,
             "snapshot_id": self.snapshot_id,
@@ -77,12 +77,12 @@ def compact_manifests(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
-    """Merges the manifests of the newest snapshot, and publishes the result as a snapshot of its own; in a
-    dry run only what would become of them is found out, and nothing is written.
+    """Merges the manifests of the newest snapshot, and publishes the result as a snapshot of its own. A dry
+    run only computes the result and writes nothing.
 
     Raises, with nothing published: `CommitContended`, `DeletedFiles` for a table in which a file was
-    committed twice, `CorruptMetadata`, `StorageError`; and `CommitUnknown` where it may be published, which
-    harms nobody.
+    committed twice, `CorruptMetadata`, `StorageError`. Raises `CommitUnknown` if the snapshot may have been
+    published, which does no harm.
     """
     used, running = storage or table.storage, runtime or system()
     tell = progress or silent
@@ -121,16 +121,16 @@ def compact_manifests(
 
 
 class _Nowhere:
-    """Takes files, and writes none."""
+    """Accepts files and writes none."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def _merged(
     table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits
 ) -> Merged:
-    """What the merge would make of the manifests, with nothing written."""
+    """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(storage, table.options, runtime)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
@@ -146,13 +146,13 @@ def _merged(
 
 @dataclass(slots=True)
 class _CarriedOver:
-    """No changes, on whatever base: what a snapshot keeps of its base is noted for every attempt anew."""
+    """No changes, on any base. What the snapshot keeps of its base is recorded anew for every attempt."""
 
     properties: dict[str, str] = field(default_factory=dict)
     manifests: tuple[ManifestFileMeta, ...] = ()
 
     def at(self, base: Base) -> Changes:
-        """Nothing changes."""
+        """Records the base; nothing changes."""
         self.properties.clear()
         if base.snapshot is not None:
             carried = base.snapshot.properties.items()

@@ -1,4 +1,4 @@
-"""What a snapshot needs, read in bounded memory: the names of its metadata files, its live data files."""
+"""What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIST_VERSION: Final = 2
 
 
 def manifest_names(storage: Storage, list_name: str) -> tuple[str, ...]:
-    """The names of the manifests in a list, in order; () where the list is gone. Only names are decoded.
+    """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded.
 
     Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
     """
@@ -45,10 +45,10 @@ def metadata_names(
     snapshot: Snapshot,
     lists: dict[str, tuple[str, ...]] | None = None,
 ) -> frozenset[str]:
-    """Everything of `manifest/`, `index/` and `statistics/` that a snapshot needs, by name; its changelog
-    apart. `lists` is what is known of manifest lists, by name; what is read is noted there.
+    """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its
+    changelog. `lists` has the known manifest lists, by name; lists that are read are added to it.
 
-    Raises `CorruptMetadata` where a list or index manifest is gone or broken, `StorageError`.
+    Raises `CorruptMetadata` if a list or index manifest is gone or broken, `StorageError`.
     """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
@@ -57,7 +57,7 @@ def metadata_names(
         if found is None:
             found = manifest_names(storage, one)
             if not found:
-                manifests.read_list(one)  # empty, or raises because it is gone
+                manifests.read_list(one)  # returns () if the list is empty, raises if it is gone
             known[one] = found
         names.update(found)
     if snapshot.index_manifest is not None:
@@ -69,8 +69,8 @@ def metadata_names(
 
 
 def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
-    """The ADD entries of a snapshot's live files, one manifest at a time; what it holds on to are the
-    identities of deleted files. Raises `CorruptMetadata`, `StorageError`."""
+    """The ADD entries of a snapshot's live files, one manifest at a time. Besides that manifest, memory holds
+    only the identities of deleted files. Raises `CorruptMetadata`, `StorageError`."""
     metas = manifests.base_and_delta(snapshot)
     deleted: set[FileIdentity] = set()
     for meta in metas:
@@ -89,8 +89,8 @@ def tag_names(storage: Storage) -> list[str]:
 
 
 def branch_snapshots(storage: Storage) -> list[Snapshot]:
-    """The snapshots and tags of all branches other than main: their files lie in the main tree, and
-    nothing of what they need may go. Raises `CorruptMetadata`, `StorageError`."""
+    """The snapshots and tags of all branches other than main. Their files are in the main tree, and nothing
+    that they need may be deleted. Raises `CorruptMetadata`, `StorageError`."""
     found = []
     for root in list_roots(storage):
         if root.branch and root.folder != CHANGELOG_FOLDER:

@@ -1,8 +1,8 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
-Kept per entry: the hash of its identity, ADD or DELETE, and for level-0 files of tables with a primary key
-their sequence numbers. That is what the checks across manifests need; everything about a single entry is
-checked while it passes.
+Each entry keeps the hash of its identity, and ADD or DELETE; level-0 files of tables with a primary key also
+keep their sequence numbers. The checks across manifests need only these. Everything about a single entry is
+checked while the manifest is read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is not there, or not of the size its manifest says; an error if it is live."""
+    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is
+    live."""
 
     path: str
     expected: int
@@ -68,9 +69,9 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is kept of one manifest: identities and signs of its entries, rows added less rows deleted,
-    rows added, entries by (partition, bucket count), and of level-0 files identity, bucket and sequence
-    range."""
+    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows
+    added, the number of entries by (partition, bucket count), and for level-0 files the identity, bucket and
+    sequence range."""
 
     ids: Longs
     signs: npt.NDArray[np.int8]
@@ -82,7 +83,7 @@ class Facts:
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """All manifests that were read, by name; None for one that cannot be."""
+    """All manifests that were read, by name; None for those that cannot be read."""
 
     table: Table
     storage: Storage
@@ -99,14 +100,14 @@ class Shelf:
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
     def get(self, meta: ManifestFileMeta) -> Facts | None:
-        """The facts of a manifest. What is wrong with it is found once."""
+        """The facts of a manifest. Its problems are reported once."""
         name = meta.file_name
         if name not in self.facts:
             self.facts[name] = self._read(meta)
         return self.facts[name]
 
     def forget(self, but: frozenset[str]) -> None:
-        """Forgets all manifests but those of these names: they are read again when they are asked for."""
+        """Forgets all manifests except those with these names. They are read again when they are needed."""
         for name in self.facts.keys() - but:
             del self.facts[name]
 
@@ -146,7 +147,7 @@ class Shelf:
         )
 
     def _check_meta(self, meta: ManifestFileMeta, seen: _Pass, path: str) -> None:
-        """What a manifest list says of a manifest: readers leave out manifests by it."""
+        """Checks what a manifest list records about a manifest, because readers skip manifests by it."""
         added = seen.signs.count(1)
         if (added, len(seen.signs) - added) != (meta.num_added_files, meta.num_deleted_files):
             text = (
@@ -159,12 +160,12 @@ class Shelf:
             if low is not None and high is not None and seen.buckets:
                 outside |= min(seen.buckets) < low or max(seen.buckets) > high
         if outside:
-            text = f"Manifest {path} has entries outside of the partitions or buckets that its list gives it."
-            cure = "Readers overlook those files. Run compact_manifests, which writes the bounds anew."
+            text = f"Manifest {path} has entries outside the partitions or buckets that its list gives it."
+            cure = "Readers overlook those files. Run compact_manifests, which writes the bounds again."
             self.found.error("manifest-bounds", text, path, cure)
 
     def _has_others(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
-        """Whether one of the partitions is outside of the bounds that the list gives the manifest."""
+        """Whether one of the partitions is outside the bounds that the list gives the manifest."""
         types = self.table.partition_types
         bounds = partition_bounds(types, meta.partition_stats)
         for one in partitions if bounds is not None else ():
@@ -176,8 +177,8 @@ class Shelf:
         return False
 
     def note_differing(self, paths: Longs, sizes: Longs, located: Callable[[int], tuple[str, int]]) -> None:
-        """Holds files against the folders: hashes of their paths, their sizes, and what gives the path and
-        the identity of the one at a position."""
+        """Compares files with the listed folders. Takes the hashes of their paths, their sizes, and a
+        function from a position to the path and the identity of the file."""
         for position in self.inventory.differing(paths, sizes):
             path, identity = located(position)
             size = int(sizes[position])
@@ -186,7 +187,7 @@ class Shelf:
                 self.suspects[identity] = Suspect(path=path, expected=size, found=now)
 
     def _sample(self, seen: _Pass, path: str) -> None:
-        """Takes some files of each manifest into the pool that the sample is drawn from."""
+        """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
             return
         added = [at for at, sign in enumerate(seen.signs) if sign > 0]
@@ -205,7 +206,8 @@ class Shelf:
         return folder
 
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
-        """The paths of the files with these identities that occur so often in the manifests, some of them."""
+        """The sorted paths of the files with these identities that occur `at_least` times in the
+        manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:
@@ -226,7 +228,7 @@ class Shelf:
 
 @dataclass(slots=True)
 class _Pass:
-    """One passage over the entries of one manifest."""
+    """Collects the facts of one manifest while its entries are read."""
 
     shelf: Shelf
     manifest: str
@@ -240,7 +242,7 @@ class _Pass:
     deleted_rows: int = 0
 
     def take(self, rows: Sequence[_Row]) -> None:
-        """Some entries: the values of `_FIELDS`."""
+        """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
         partitions, kinds, buckets, totals, names = columns[:5]
         counts, levels, extras, embedded, external = (columns[at] for at in (6, 10, 11, 13, 14))
@@ -289,13 +291,13 @@ class _Pass:
         paths, sizes = (np.array(one, np.int64)[inside] for one in (hashes, [row[5] for row in rows]))
         self.shelf.note_differing(paths, sizes, located)
         for at in inside:
-            for other in rows[at][11]:  # the sizes of further files are not recorded: any will do
+            for other in rows[at][11]:  # the sizes of extra files are not recorded, so any size is right
                 beside = f"{folder(rows[at][0], rows[at][2])}/{other}"
                 if self.shelf.inventory.size_now(beside) is None:
                     self.shelf.suspects[identities[at]] = Suspect(path=beside, expected=-1, found=None)
 
     def _check(self, rows: Sequence[_Row]) -> None:
-        """Of each entry by itself: can it be?"""
+        """Checks each entry by itself for impossible values."""
         known = self.shelf.schema_ids
         for row in rows:
             _, _, bucket, total, _, _, count, low, high, schema_id, _, _, deletes, _, _ = row

@@ -1,7 +1,7 @@
-"""Reading some data files in full: do their rows agree with what the manifests say of them?
+"""Reads some data files in full: do their rows agree with what the manifests record?
 
-Rows by number, partition and bucket, the bounds and NULL counts by which readers leave files out, and in
-files of tables with a primary key the sequence numbers.
+Checked are the number of rows, their partition and bucket, the bounds and NULL counts by which readers skip
+files, and in tables with a primary key the sequence numbers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check_sample(
     found: Findings,
     progress: Progress,
 ) -> None:
-    """Reads up to `shelf.sample` of the live files that the shelf holds ready. Raises `StorageError`."""
+    """Reads up to `shelf.sample` of the live files in the shelf's pool. Raises `StorageError`."""
     chosen = list(_chosen(shelf, live, storage))
     for done, entry in enumerate(chosen):
         _check_file(table, storage, entry, found)
@@ -87,7 +87,7 @@ def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iter
         try:
             entries = decode_manifest(storage.read(path), path)
         except (FormatError, UnsupportedFeature, NotFound):
-            continue  # told already, or gone meanwhile
+            continue  # already reported, or gone in the meantime
         for entry in entries:
             identity = hash(tuple(entry.identity))
             if identity in identities and entry.file.external_path is None:
@@ -104,7 +104,7 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
             checker.take(chunk)
         checker.finish()
     except NotFound:
-        return  # gone since it was listed: its snapshot expired
+        return  # gone since it was listed, because its snapshot expired
     except UnsupportedFeature as why:
         found.info("file-not-read", f"{path} was not read: {why}", path, "Read it with another engine.")
         return
@@ -137,7 +137,7 @@ def _chunks(
 
 @dataclass(slots=True, kw_only=True)
 class _File:
-    """One file while its rows pass. `written` is the schema it was written with."""
+    """One file while its rows are read. `written` is the schema that it was written with."""
 
     table: Table
     entry: ManifestEntry
@@ -152,7 +152,7 @@ class _File:
 
     @property
     def keyed(self) -> bool:
-        """Whether it is a file of a table with a primary key."""
+        """Whether the table has a primary key."""
         return bool(self.table.schema.primary_keys)
 
     @property
@@ -161,7 +161,7 @@ class _File:
         return [*self.written.fields, *((_SEQUENCE,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
-        """Some rows."""
+        """Adds some rows."""
         self.rows += chunk.rows
         columns = {
             one.name: convert(chunk.columns[one.name], one.type, one.type, chunk.leaf, one.name)
@@ -184,7 +184,7 @@ class _File:
         for one, value in zip(self.table.schema.partition_fields, values, strict=True):
             column = columns.get(one.name)
             if column is None:
-                continue  # some engines leave partition columns out
+                continue  # some engines do not write partition columns into files
             other = [x for x in column_values(pc.unique(column), one.type) if not _same(x, value)]
             if other:
                 self.elsewhere.add(one.name)
@@ -200,7 +200,7 @@ class _File:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
-        """All rows have passed."""
+        """Reports what is wrong, after all rows were added."""
         file = self.entry.file
         if self.rows != file.row_count:
             text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
@@ -235,7 +235,7 @@ class _File:
             untrue = _contradiction(one.type, stats, low, high, self.nulls[one.name])
             if untrue:
                 text = f"Statistics of {one.name!r} of {self.path} {untrue}: readers may leave it out."
-                cure = "Overwrite the partition, or compact it, so that the file is written anew."
+                cure = "Overwrite the partition, or compact it, so that the file is written again."
                 self.found.error("statistics-of-file", text, self.path, cure)
 
     def _check_sequences(self) -> None:
@@ -256,7 +256,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _contradiction(type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int) -> str | None:
-    """What the statistics of a column say that its rows do not bear out; None if they do."""
+    """How the statistics of a column contradict its rows; None if they do not."""
     if stats.null_count is not None and stats.null_count != nulls:
         return f"say {stats.null_count} NULLs where there are {nulls}"
     if low is None or _is_nan(low) or _is_nan(high):
@@ -273,7 +273,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _key(type_: DataType, value: Any) -> Any:
-    """Text as bytes, as Java compares it; CHAR without the blanks that ORC pads it with."""
+    """A value that sorts as in Java: text as bytes, and CHAR without the blanks that ORC pads it with."""
     if not type_.is_string:
         return value
     return (value.rstrip(" ") if type_.root is TypeRoot.CHAR else value).encode()
