@@ -1,1 +1,1 @@
-"""Who hears of each batch: reporters."""
+"""Reporters: they are informed of each batch."""

@@ -14,15 +14,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class Reporter(Protocol):
-    """Hears of each batch after its commit, on the driver, in the thread that committed."""
+    """Is informed of each batch after its commit, on the driver, in the thread that committed."""
 
     def report(self, report: CommitReport) -> None:
-        """Told once per batch; also of empty batches, and of those an earlier run committed."""
+        """Called once per batch, also for empty batches and for those that an earlier run committed."""
 
 
 def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
-    """Tells every reporter. One that raises is logged with its traceback and changes nothing: the snapshot
-    is published by now, and a failure after that must not fail the batch."""
+    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the
+    snapshot is already published, and a failure after that must not fail the batch."""
     for reporter in reporters:
         try:
             reporter.report(report)

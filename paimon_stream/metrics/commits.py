@@ -1,4 +1,4 @@
-"""Metrics of commits: Java Paimon's names (group `commit`), and ours beside them (semantics.md §14)."""
+"""Metrics of commits: Java Paimon's names (group `commit`), and this package's own (semantics.md §14)."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ METRICS: Final = (
     "writeDuration",
     *_COUNTERS,
 )
-"""The names of all metrics. Durations are milliseconds, sizes bytes; `last…` is of the newest commit that
-made a snapshot, and what has no such name counts since the sink was made."""
+"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
+made a snapshot; all others count since the sink was created."""
 
 
 class CommitMetrics:
-    """A reporter that keeps the metrics of one sink. Bounded in memory, and safe to use from threads."""
+    """A reporter that keeps the metrics of one sink. Its memory is bounded, and threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class CommitMetrics:
         self._counters: Counter[str] = Counter()
 
     def report(self, report: CommitReport) -> None:
-        """Takes in one batch."""
+        """Adds one batch."""
         with self._lock:
             self._counters["orphanFilesDeleted"] += report.removed_files
             self._counters["compactionConflicts"] += report.compact_failed is not None
@@ -91,14 +91,14 @@ class CommitMetrics:
             }
 
     def failed(self, error: BaseException) -> None:
-        """Takes in a batch that failed."""
+        """Adds a failed batch."""
         with self._lock:
             self._counters["uncertainCommits"] += isinstance(error, CommitUnknown)
             self._counters["conflicts"] += isinstance(error, CommitConflict)
             self._counters["sequenceConflicts"] += isinstance(error, SequenceConflict)
 
     def expired(self, report: ExpireReport | None) -> None:
-        """Takes in an expiry after a commit; None for one that failed."""
+        """Adds an expiry after a commit; None for one that failed."""
         with self._lock:
             self._counters["failedExpiries"] += report is None
             if report is not None:
@@ -106,7 +106,7 @@ class CommitMetrics:
                 self._counters["expiredFiles"] += sum(report.files.values())
 
     def values(self) -> Mapping[str, float]:
-        """All metrics by name (`METRICS`); 0 for what has not been yet, -1 for a snapshot id."""
+        """All metrics by name (`METRICS`). A value that does not exist yet is 0, or -1 for a snapshot id."""
         with self._lock:
             durations = self._durations.distribution()
             found: dict[str, float] = dict.fromkeys(METRICS, 0)

@@ -1,4 +1,4 @@
-"""The newest values of something, and their distribution, as Java Paimon's histograms have it."""
+"""The newest values of a quantity and their distribution, as in Java Paimon's histograms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Distribution", "Histogram"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """The values in a histogram's window; all 0 where there are none. `count` is of all values ever."""
+    """The values in a histogram's window; all 0 if there are none. `count` counts all values ever added."""
 
     count: int = 0
     min: float = 0.0
@@ -23,19 +23,19 @@ class Distribution:
 
 
 class Histogram:
-    """Keeps the newest `window` values, 100 as Java; so its memory is bounded."""
+    """Keeps the newest `window` values (100, as in Java), so its memory is bounded."""
 
     def __init__(self, window: int = 100) -> None:
         self._values: deque[float] = deque(maxlen=window)
         self._count = 0
 
     def update(self, value: float) -> None:
-        """Takes in a value."""
+        """Adds a value."""
         self._values.append(value)
         self._count += 1
 
     def distribution(self) -> Distribution:
-        """The distribution now."""
+        """The present distribution."""
         values = sorted(self._values)
         if not values:
             return Distribution()
@@ -51,8 +51,8 @@ class Histogram:
 
 
 def _quantile(ascending: Iterable[float], share: float) -> float:
-    """The quantile as Apache Commons Math estimates it, which Java's histogram uses: at position
-    share · (n + 1) counted from 1, in between linearly, never outside of the values."""
+    """The quantile as estimated by Apache Commons Math, which Java's histogram uses: the value at position
+    share · (n + 1), counted from 1, interpolated linearly, and never outside the range of the values."""
     values = list(ascending)
     position = share * (len(values) + 1)
     below = int(position)

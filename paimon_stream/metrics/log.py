@@ -21,7 +21,7 @@ class LogReporter:
     """Writes one INFO line per batch to the logger `paimon_stream`.
 
     The text is for people. Programs read the record's attributes, which are API: `paimon_table`,
-    `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None where there is none),
+    `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none),
     `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
     `paimon_phases` (milliseconds by phase) and `paimon_reused`.
     """
@@ -71,7 +71,7 @@ def _line(report: CommitReport) -> str:
             f"{_count(report.files, 'file')}{reused}, {_size(report.bytes)}, "
             f"{_count(report.attempts, 'attempt')}, {report.millis:.0f} ms"
         )
-    # A table's path or a commit user may hold anything; a line stays one line.
+    # A table's path or a commit user may contain line breaks; a log line must stay one line.
     return " ".join(f"{text}, user {report.user}".splitlines())
 
 
