@@ -1,22 +1,21 @@
 """Removing orphans: files in the table's folders that nothing refers to (semantics.md §9).
 
-Where they come from: tasks killed half-way, commits given up, expiry cut short. What is looked at is what
-Java looks at: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and
-`changelog` what is neither snapshot nor hint. Any other folder is left alone, `schema`, `tag`, `consumer`
-and `branch` above all; of `_paimon_stream` only temporary files go.
+Orphans come from killed tasks, abandoned commits and interrupted expiry. The same places as in Java are
+searched: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and `changelog`
+all files that are neither snapshots nor hints. All other folders are left alone, above all `schema`, `tag`,
+`consumer` and `branch`. In `_paimon_stream` only temporary files are removed.
 
-A file that may still become part of the table is never taken:
+A file that may still become part of the table is never removed:
 
-1. Candidates are listed first. Only then are the names in use read (`table/references.py`). What is
-   committed meanwhile is either young, or in a journal.
-2. Candidates are older than the cutoff, by the storage's own clock where it is behind ours. Their age is
-   looked at again just before each is deleted.
-3. The age is at least an hour: committers publish nothing staged longer ago than half of that, and reuse
-   prepared files only with a journal, whose files are never candidates.
-4. Nothing is taken where snapshots seem to be lost (`lost_history.py`): their files would look unused.
+1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file that is
+committed in the meantime is either young, or in a journal. 2. Candidates are older than the cutoff, by the
+storage's own clock if that is behind the local one. Their age is checked again just before each is deleted.
+3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
+they reuse prepared files only with a journal, whose files are never candidates. 4. Nothing is removed if
+snapshots seem to be lost (`lost_history.py`), because their files would look unused.
 
-Memory: eight bytes for each file older than the cutoff and for each name in use, and what one folder's
-listing takes. A folder is listed a second time only if there is an orphan in it.
+Memory: eight bytes for each file older than the cutoff and for each name in use, plus the listing of one
+folder. A folder is listed a second time only if it has an orphan.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = ["DEFAULT_AGE", "LEAST_AGE", "OrphanReport", "remove_orphan_files"]
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_AGE: Final = timedelta(days=1)
-"""Younger files are left alone if nothing is said."""
+"""By default, files younger than this are left alone."""
 LEAST_AGE: Final = timedelta(hours=1)
-"""No younger file is ever taken."""
+"""No file younger than this is ever removed."""
 
 _BUCKET: Final = "bucket-"
 _HINTS: Final = ("LATEST", "EARLIEST")
@@ -59,9 +58,9 @@ _CLOCK: Final = "clock-"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport:
     """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
-    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most as many as
-    were asked for. `listed` counts all files looked at, `roots` the snapshots, tags and changelogs that were
-    read, `failed` the files that could not be deleted, `folders` the empty folders that were removed.
+    index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most `max_paths` of
+    them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
+    `failed` the files that could not be deleted, `folders` the empty folders that were removed.
     `cutoff_millis` is epoch milliseconds.
     """
 
@@ -78,16 +77,16 @@ class OrphanReport:
 
     @property
     def count(self) -> int:
-        """How many orphans there are (were, unless `dry_run`)."""
+        """The number of orphans found."""
         return sum(self.files.values())
 
     @property
     def bytes(self) -> int:
-        """What they take (took) on the storage."""
+        """The total size of the orphans, in bytes."""
         return sum(self.sizes.values())
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The report as values for JSON."""
         return {
             "table": self.table,
             "dry_run": self.dry_run,
@@ -117,16 +116,16 @@ def remove_orphan_files(
 ) -> OrphanReport:
     """Finds the files that nothing refers to, and removes them unless `dry_run`.
 
-    It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which delete what the table's
-    own metadata say may go. Here the candidates are guesses by age: a file that nothing refers to is an
-    orphan, or part of a batch that takes longer than `older_than`.
+    It is a dry run by default. `expire_snapshots` and `rollback_to` are not, because the table's own metadata
+    decide what they delete. Here the candidates are guesses by age: a file that nothing refers to is either
+    an orphan, or part of a batch that takes longer than `older_than`.
 
-    `older_than` is an age, a `timedelta` or a text such as `"36 h"`; a day if none is given, never less than
-    an hour. Batches that take longer than that to write would lose files.
+    `older_than` is an age: a `timedelta` or a text such as `"36 h"`. The default is a day, the minimum an
+    hour. Batches that take longer than that to write would lose files.
 
-    Raises `InvalidOption` for a smaller age, and with nothing deleted `CorruptMetadata`, `UnknownVersion`,
-    `StorageError` where any snapshot, tag, changelog, branch, list, manifest or journal cannot be read or
-    snapshots are lost, and `CommitContended`. A file that cannot be deleted is counted and logged.
+    Raises `InvalidOption` for a smaller age. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`, with
+    nothing deleted, if any snapshot, tag, changelog, branch, list, manifest or journal cannot be read or
+    snapshots are lost; and `CommitContended`. A file that cannot be deleted is counted and logged.
     """
     used = storage or table.storage
     running = runtime or system()
@@ -151,7 +150,7 @@ def _age(older_than: Age | None, location: str) -> int:
     if age < LEAST_AGE:
         raise InvalidOption(
             f"{location}: older_than is {older_than!s}, less than an hour: files that a writer is about to "
-            "commit would be taken for orphans. Nothing was deleted. Give an age of an hour or more, longer "
+            "commit would count as orphans. Nothing was deleted. Give an age of an hour or more, longer "
             "than your longest batch takes.",
             option="older_than",
             value=str(older_than),
@@ -161,7 +160,7 @@ def _age(older_than: Age | None, location: str) -> int:
 
 
 def _storage_clock(storage: Storage, runtime: Runtime) -> int:
-    """What time it is by the clock that gives files their modification times."""
+    """The time in epoch milliseconds by the clock that gives files their modification times."""
     path = f"{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
     storage.write(path, b"what time is it?")
     try:
@@ -172,8 +171,7 @@ def _storage_clock(storage: Storage, runtime: Runtime) -> int:
 
 @dataclass(slots=True)
 class _Folder:
-    """A folder that was listed: the hashes of its old files are those up to `end`. `strays`: it holds files
-    of a fixed kind of name, and whatever has another name is an orphan."""
+    """A folder that was listed. The hashes of its old files are the ones up to `end`."""
 
     path: str
     kind: str
@@ -209,7 +207,7 @@ class _Cleaner:
         )
         orphans = np.setdiff1d(hashes, references.read())
         self._refuse_lost_history()
-        strays = list(self._strays())  # judged by their names alone, and only once everything could be read
+        strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
             self._remove_orphans(folders, hashes, orphans, references.protected)
         for kind, stat in strays:
@@ -221,7 +219,7 @@ class _Cleaner:
         if why is not None:
             raise CorruptMetadata(
                 f"{self.storage.location}: {why}. Snapshots seem to be lost, and then the files of their "
-                "rows would be taken for orphans. Nothing was deleted. Restore the snapshot files from a "
+                "rows would count as orphans. Nothing was deleted. Restore the snapshot files from a "
                 "backup; if only the hint is wrong, run repair-hints.",
                 path=f"{self.storage.location}/{SNAPSHOT_FOLDER}",
                 table=self.storage.location,
@@ -230,7 +228,7 @@ class _Cleaner:
     # -- 1: candidates ----------------------------------------------------------------------------
 
     def _candidates(self) -> tuple[list[_Folder], npt.NDArray[np.int64], set[bytes]]:
-        """The folders, the hashes of the old files in them, and how the names of data files begin."""
+        """The folders, the hashes of the old files in them, and the prefixes of the names of data files."""
         hashes = array("q")
         folders: list[_Folder] = []
         prefixes: set[bytes] = set()
@@ -246,7 +244,7 @@ class _Cleaner:
         return folders, np.frombuffer(hashes, dtype=np.int64), prefixes
 
     def _folders(self) -> Iterator[tuple[str, str]]:
-        """The folders in which files must be referred to, each with the kind of its files."""
+        """The folders in which every file must be referred to, each with the kind of its files."""
         yield "manifest", MANIFEST_FOLDER
         yield "index", "index"
         yield "statistics", "statistics"
@@ -262,13 +260,13 @@ class _Cleaner:
                 yield from self._buckets(path, levels - 1)
 
     def _list(self, folder: str) -> Iterator[FileStat]:
-        """All files of a folder, hidden ones too."""
+        """All files of a folder, including hidden ones."""
         yield from self.storage.list_files(folder)
         yield from self.storage.list_files(folder, ".")
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files that have no business where they are, whoever made them; among them the temporary files
-        of killed writers."""
+        """Old files that do not belong where they are, whoever made them, including the temporary files of
+        killed writers."""
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
                 for stat in self._old(self._list(f"{branch}{kind}")):
@@ -323,7 +321,7 @@ class _Cleaner:
     def _deleted(self, stat: FileStat) -> bool:
         try:
             if self.storage.stat(stat.path) != stat:
-                return False  # somebody has written it again
+                return False  # the file was written again
             self.storage.delete(stat.path)
         except PaimonStreamError as why:
             self.failed += 1
@@ -332,8 +330,8 @@ class _Cleaner:
         return True
 
     def _remove_empty(self, bucket: str) -> None:
-        """Removes a bucket's folder that orphans were taken from, and those of its partition, if nothing is
-        in them any more. A writer whose folder goes makes it again."""
+        """Removes the folder of a bucket that orphans were removed from, and those of its partition, if they
+        are empty. A writer whose folder is removed creates it again."""
         path = bucket
         for _ in range(1 + len(self.table.layout.partition_keys)):
             try:
@@ -362,5 +360,5 @@ class _Cleaner:
 
 
 def _is_of(name: str, uuids: set[str]) -> bool:
-    """Whether the name is that of metadata of one of these stagings (`manifest-<uuid>-<n>`)."""
+    """Whether the name is metadata of one of these stagings (`manifest-<uuid>-<n>`)."""
     return any(uuid in name for uuid in uuids)

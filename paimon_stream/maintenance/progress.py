@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""How long-running work reports its progress."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias
 __all__ = ["Progress", "silent"]
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and how much there is (None: not known)."""
+"""Called with what is being done, how much of it is done, and how much there is in all (None: unknown)."""
 
 
 def silent(what: str, done: int, total: int | None) -> None:
-    """Tells nobody."""
+    """Reports nothing."""

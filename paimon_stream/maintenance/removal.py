@@ -1,4 +1,4 @@
-"""Deleting files, counted by what they are; in a dry run only counted."""
+"""Deletes files and counts them by kind. A dry run only counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Remover"]
 
 _LOG = logging.getLogger(__name__)
 _TOGETHER: Final = 64
-"""From so many files on they are deleted by several threads."""
+"""From this many files on, several threads delete them."""
 
 
 @dataclass(slots=True)
 class Remover:
     """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …).
 
-    A file that may not be deleted stays as an orphan, with a warning; a storage that does not answer
-    (`Unavailable`) ends the work, which the next run takes up where it stopped.
+    A file that cannot be deleted stays as an orphan, with a warning. A storage that does not answer
+    (`Unavailable`) ends the work, and the next run continues it.
     """
 
     storage: Storage
@@ -34,7 +34,7 @@ class Remover:
     left: int = 0
 
     def remove(self, kind: str, paths: Iterable[str]) -> None:
-        """Deletes the files; missing ones are fine. Raises `Unavailable`."""
+        """Deletes the files. Missing files are no error. Raises `Unavailable`."""
         wanted = list(paths)
         self.removed[kind] += len(wanted)
         if self.dry_run or not wanted:
@@ -48,14 +48,13 @@ class Remover:
                 pass
 
     def remove_first(self, kind: str, path: str) -> None:
-        """Deletes the file without which nothing that follows may be begun. Raises `StorageError`, whatever
-        it is."""
+        """Deletes a file that must be gone before anything else may be deleted. Raises any `StorageError`."""
         if not self.dry_run:
             self.storage.delete(path)
         self.removed[kind] += 1
 
     def remove_uncounted(self, path: str) -> None:
-        """Deletes a folder, unless it holds something, or a file that is nobody's concern."""
+        """Deletes a folder if it is empty, or a file that reports do not count."""
         if not self.dry_run:
             self._delete(path)
 

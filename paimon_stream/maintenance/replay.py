@@ -1,7 +1,8 @@
-"""Replaying manifests as whole columns: which files are live, added twice, deleted without having been added.
+"""Replays manifests as whole columns: which files are live, added twice, or deleted without having been
+added.
 
-A file's identity is kept as a 64-bit hash. What comes out as odd is looked up by name before it is told, so
-two identities with one hash can make work, never a false finding.
+The identity of a file is kept as a 64-bit hash. Anything odd is looked up by name before it is reported. So
+two identities with the same hash can cause work, but never a false finding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NONE: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The identities that are live, sorted; those added while live; those deleted while not."""
+    """The live identities, sorted; those added while live; those deleted while not live."""
 
     live: Longs
     twice: Longs
@@ -30,7 +31,7 @@ class Replayed:
 
 
 def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
-    """Replays entries in order: identities, with 1 for ADD and -1 for DELETE."""
+    """Replays entries in order. Each part has identities, and 1 for ADD or -1 for DELETE."""
     empty = _NONE
     if not parts:
         return Replayed(live=empty, twice=empty, dangling=empty)
@@ -56,8 +57,8 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
 
 
 def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
-    """The same for entries that come after a state whose live files are known, sorted: apart from copying
-    those, its cost grows with the entries alone."""
+    """Replays entries that come after a state whose live files are known and sorted. Apart from copying
+    these, the cost grows only with the number of entries."""
     if not delta:
         return Replayed(live=live, twice=_NONE, dangling=_NONE)
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))

@@ -1,4 +1,4 @@
-"""Reports as JSON: all under the same keys, the table first."""
+"""Reports as JSON: all with the same keys, the table first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["report_json"]
 
 
 def report_json(report: Any) -> dict[str, Any]:
-    """The fields of a report, a dataclass with `location`, as JSON takes them; that one is called `table`."""
+    """The fields of a report, as values for JSON. A report is a dataclass with `location`, which becomes
+    `table`."""
     found = {one.name: _plain(getattr(report, one.name)) for one in dataclasses.fields(report)}
     return {"table": found.pop("location"), **found}
 

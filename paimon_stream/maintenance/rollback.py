@@ -1,13 +1,13 @@
 """Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
-Later snapshots, tags and long-lived changelogs go; their data files and manifests stay until orphan files
-are removed, for a writer that was paused may still publish on top of them. The hint LATEST goes before
-anything else, and comes back last: without it every engine lists the snapshots and takes the newest, while
-Java believes a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot goes first, so
-at every moment the table is one that it was before, and a rollback that was killed is repeated.
+Later snapshots, tags and long-lived changelogs are removed. Their data files and manifests stay until orphan
+files are removed, because a paused writer may still publish on top of them. The hint LATEST is removed before
+anything else and written last. Without it every engine lists the snapshots and takes the newest, but Java
+trusts a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot is removed first, so at
+every moment the table is in a state that it had before, and a killed rollback can be repeated.
 
-A stream whose batches go notices it at its next batch and stops (`TableRolledBack`): Spark does not replay
-batches that it noted as done.
+A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
+does not replay batches that it recorded as done.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHANGELOG: Final = "changelog"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackReport:
     """What a rollback to `snapshot` removed. `streams` are the commit users that lost batches, each with the
-    smallest identifier that went; in a dry run nothing was removed."""
+    smallest identifier removed. In a dry run nothing was removed."""
 
     location: str
     snapshot: int
@@ -49,7 +49,7 @@ class RollbackReport:
     dry_run: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """The report as values for JSON."""
         return report_json(self)
 
 
@@ -61,12 +61,12 @@ def rollback_to(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
-    """Rolls the table back to a snapshot (an id) or a tag (a name). A tag's snapshot that has expired comes
-    back from the tag. It acts unless `dry_run` is given, for the target alone says what goes.
+    """Rolls the table back to a snapshot (an id) or a tag (a name). If a tag's snapshot has expired, it is
+    restored from the tag. Without `dry_run` it deletes, because the target alone decides what is removed.
 
-    Stop the writers first: streams that wrote what goes stop with `TableRolledBack`, and a writer that
-    commits meanwhile may make it fail with `CommitContended`. Raises `NotFound` for a snapshot or tag that
-    does not exist, `CorruptMetadata`, `StorageError`.
+    Stop the writers first. Streams that wrote removed snapshots stop with `TableRolledBack`, and a writer
+    that commits in the meantime may make the rollback fail with `CommitContended`. Raises `NotFound` for a
+    snapshot or tag that does not exist, `CorruptMetadata`, `StorageError`.
     """
     used = storage or table.storage
     snapshots = SnapshotStore(used, runtime)
@@ -117,7 +117,7 @@ def _target(
     if found is None:
         raise NotFound(
             f"{storage.location} has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list "
-            "what there is.",
+            "the existing ones.",
             table=storage.location,
             target=target,
         )
@@ -125,7 +125,8 @@ def _target(
 
 
 def _streams(snapshots: SnapshotStore, ids: tuple[int, ...]) -> dict[str, int]:
-    """Who published the snapshots that go, each with the smallest identifier; batch commits apart."""
+    """The users who published the removed snapshots, each with its smallest identifier. Batch commits are
+    left out."""
     found: dict[str, int] = {}
     for snapshot_id in ids:
         snapshot = snapshots.find(snapshot_id)
@@ -136,14 +137,14 @@ def _streams(snapshots: SnapshotStore, ids: tuple[int, ...]) -> dict[str, int]:
 
 
 def _bring_back(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> None:
-    """Makes sure that the snapshot's file exists before any other goes. EARLIEST tells other expirers of it:
-    it is the first that may expire."""
+    """Makes sure that the snapshot's file exists before any other is removed. EARLIEST then points to it, so
+    that other expirers start there."""
     there = snapshots.find(kept.id)
     if there is not None and there.nonce == kept.nonce:
         return
     if there is None:
         storage.put_if_absent(snapshot_path(kept.id), encode_snapshot(kept))
-    else:  # created again by a writer that was paused: no part of the table's lineage
+    else:  # a paused writer created it again; it is not part of the table's lineage
         storage.write(snapshot_path(kept.id), encode_snapshot(kept))
     storage.write(EARLIEST_HINT, str(kept.id).encode())
 
@@ -154,12 +155,12 @@ def _remove_later(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) ->
         later = [one for one in snapshots.ids() if one > kept.id]
         if not later:
             return gone
-        storage.delete(LATEST_HINT)  # of whoever has committed meanwhile
+        storage.delete(LATEST_HINT)  # a writer may have committed in the meantime
         for snapshot_id in reversed(later):
             storage.delete(snapshot_path(snapshot_id))
         gone.update(later)
     raise CommitContended(
-        f"{storage.location} could not be rolled back to snapshot {kept.id}: a writer goes on committing. "
+        f"{storage.location} could not be rolled back to snapshot {kept.id}: a writer keeps committing. "
         "Stop it, and roll back again.",
         table=storage.location,
         snapshot=kept.id,
@@ -173,7 +174,8 @@ def _changelogs_after(storage: Storage, snapshot_id: int) -> tuple[int, ...]:
 
 
 def _remove_changelogs(storage: Storage, ids: tuple[int, ...]) -> None:
-    """The long-lived changelogs of what went; their LATEST hint first, −1 where none is left, as Java."""
+    """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first; it
+    is −1 if none is left."""
     if not ids:
         return
     prefix = f"{_CHANGELOG}-"

@@ -1,8 +1,8 @@
 """Tags: a snapshot under a name, whose files stay after the snapshot has expired (semantics.md §11).
 
-A tag is a copy of the snapshot's file under `tag/`. Deleting one deletes the files that only it needed,
-which are those that neither the tag before it nor what comes after it (the next tag or the oldest snapshot)
-has, nor a branch or a journal.
+A tag is a copy of the snapshot's file under `tag/`. Deleting a tag deletes the files that only it needed:
+those that are not in the tag before it, nor in what comes after it (the next tag or the oldest snapshot), nor
+in a branch or a journal.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport:
-    """What was done to a tag. `snapshot` is the id of the snapshot it keeps; `files` counts deleted files
-    by kind, `left` those that stay as orphans. `found` is false where there was no such tag to delete."""
+    """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted files by
+    kind, `left` those that stay as orphans. `found` is false if the tag to delete did not exist."""
 
     location: str
     tag: str
@@ -56,7 +56,7 @@ class TagReport:
     left: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """The report as values for JSON."""
         return report_json(self)
 
 
@@ -69,12 +69,12 @@ def create_tag(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> TagReport:
-    """Tags a snapshot, the newest if none is given. After `time_retained`, an age such as `"90 d"` or a
-    `timedelta` (else the table's `tag.default-time-retained`; never, if neither is set), the tag may be
-    deleted by any engine.
+    """Tags a snapshot; the newest by default. Any engine may delete the tag after `time_retained`, an age
+    such as `"90 d"` or a `timedelta`. The default is the table's `tag.default-time-retained`; if neither is
+    set, the tag never expires.
 
     Raises `InvalidOption` for a blank name or one that is a path, `AlreadyExists`, `NotFound` for a snapshot
-    that does not exist or expired meanwhile, `StorageError`.
+    that does not exist or expired in the meantime, `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
     _check_name(name, used.location)
@@ -86,10 +86,11 @@ def create_tag(
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
     content = _tag_json(snapshot, kept, clock)
-    kept_by = _tags_of(used, snapshot)  # those that are there before, for another may be taken back like ours
+    # Only earlier tags count: another new one may be removed again like this one.
+    kept_by = _tags_of(used, snapshot)
     if used.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
-            f"{used.location} has a tag {name!r} already. Take another name, or delete that one.",
+            f"{used.location} already has a tag {name!r}. Take another name, or delete that tag.",
             path=tag_path(name),
             table=used.location,
         )
@@ -104,10 +105,10 @@ def create_tag(
 def delete_tag(
     table: Table, name: str, *, storage: Storage | None = None, runtime: Runtime | None = None
 ) -> TagReport:
-    """Deletes a tag, and the files that only it needed. A tag that is not there is reported, not raised.
+    """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
-    The tag's file goes first, so a kill leaves orphans and never a tag without files. Raises `InvalidOption`
-    for a blank name, `CorruptMetadata` for a tag that cannot be read, `StorageError`.
+    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
+    `InvalidOption` for a blank name, `CorruptMetadata` for a tag that cannot be read, `StorageError`.
     """
     used = storage or table.storage
     _check_name(name, used.location)
@@ -118,8 +119,8 @@ def delete_tag(
     snapshots = SnapshotStore(used, runtime)
     used.delete(tag_path(name))
     remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
-    # Whoever tags a snapshot looks for it, or for another tag of it, once the new tag is there. So looking
-    # for the snapshots first, and for the tags after that, misses none that is made meanwhile.
+    # The creator of a tag checks, once the new tag exists, that the snapshot or another tag of it exists. So
+    # if the snapshots are read first and the tags after that, no tag that is made in the meantime is missed.
     beside = _snapshots_beside(used, snapshots, tag)
     stands = _stands(snapshots, tag)
     tags = read_tags(used)
@@ -145,7 +146,7 @@ def delete_tag(
 def expire_tags(
     table: Table, *, storage: Storage | None = None, runtime: Runtime | None = None
 ) -> tuple[TagReport, ...]:
-    """Deletes the tags whose time is over. Raises as `delete_tag`."""
+    """Deletes the tags whose time is over. Raises what `delete_tag` raises."""
     used, runtime = storage or table.storage, runtime or system()
     now = _local_time(runtime.clock)
     over = []
@@ -160,7 +161,7 @@ def expire_tags(
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """The tags by name, each with the snapshot it keeps. Raises `CorruptMetadata`, `StorageError`."""
+    """The tags by name, each with its snapshot. Raises `CorruptMetadata`, `StorageError`."""
     found = {}
     for name in tag_names(storage):
         try:
@@ -172,7 +173,8 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
 
 
 def tagged_until(data: bytes) -> dt.datetime | None:
-    """Until when a tag's file says that it is kept, in local time (labelled UTC); None for ever."""
+    """The time until which a tag is kept according to its file, in local time (labelled UTC); None for
+    ever."""
     try:
         node = json.loads(data, parse_float=Decimal)
         made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
@@ -198,8 +200,8 @@ def _check_name(name: str, location: str) -> None:
         )
     if "/" in name or "\0" in name:
         raise InvalidOption(
-            f"{location}: {name!r} cannot be the name of a tag, for it would be a path. Nothing was changed. "
-            "Leave out the slash.",
+            f"{location}: {name!r} cannot be the name of a tag, because it would be a path. Nothing was "
+            "changed. Leave out the slash.",
             option="name",
             value=name,
             table=location,
@@ -231,14 +233,14 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
 
 
 def _stands(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
-    """Whether the snapshot's own file is there, and no other's under its id."""
+    """Whether the snapshot's own file exists, and not that of another snapshot with its id."""
     found = snapshots.find(snapshot.id)
     return found is not None and found.nonce == snapshot.nonce
 
 
 def _is_whole(table: Table, storage: Storage, snapshot: Snapshot, runtime: Runtime | None) -> bool:
-    """Whether all files of a snapshot exist that only tags keep, and no expiry is under way that may still
-    delete some: the tag that was there may be one that is about to be taken back itself."""
+    """Whether all files exist of a snapshot that only tags keep, and no expiry is in progress that may still
+    delete some. The existing tag may itself be one that is about to be removed again."""
     if ExpiringNotes(storage).any():
         return False
     try:
@@ -256,7 +258,7 @@ def _tags_of(storage: Storage, snapshot: Snapshot) -> set[str]:
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
-    """The tag's file as Java writes it: without a time it is the snapshot's file."""
+    """The tag's file as Java writes it. Without a time it is the same as the snapshot's file."""
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
@@ -274,7 +276,7 @@ def _local_time(clock: Clock) -> dt.datetime:
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest root below the tag's snapshot, the nearest above it, and those of its id: what the tag
+    """The nearest root below the tag's snapshot, the nearest above it, and those with its id. What the tag
     shares with any root, it shares with one of these."""
     unlike = sorted({one.nonce: one for one in roots}.values(), key=lambda one: one.id)
     below = [one for one in unlike if one.id < tag.id]
@@ -283,8 +285,8 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
 
 
 def _snapshots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to a tag's, None where that cannot be told: expiry goes on faster than they
-    can be read, or there is none at all."""
+    """The snapshots nearest to a tag's. None if they cannot be determined: expiry removes them faster than
+    they can be read, or there are none."""
     for _ in range(_LOOKS):
         ids = snapshots.ids()
         above = [one for one in ids if one >= tag.id]
@@ -297,7 +299,7 @@ def _snapshots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot)
 
 
 def _clean(cleaner: Cleaner, tag: Snapshot, neighbours: list[Snapshot]) -> None:
-    """Deletes what only the tag needed; leaves it, where its neighbours cannot be read."""
+    """Deletes what only the tag needed. Deletes nothing if the neighbours cannot be read."""
     try:
         cleaner.remove_tagged(tag, neighbours)
     except CorruptMetadata as why:

@@ -1,12 +1,12 @@
-"""Verifying a table: everything its snapshots and tags say is held against what is there.
+"""Verifying a table: everything that its snapshots and tags state is compared with what exists.
 
-Invariants: nothing is written; whatever is broken becomes a finding, never an exception (only a storage
-that fails raises); what expires or is rolled back while it is read is passed over. Every manifest is read
+Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
+storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
 once, every folder is listed once, and data files are opened only for the sample. Memory: a few dozen bytes
-per entry of the manifests, none for their texts.
+per manifest entry, none for their texts.
 
-The codes of findings are stable; `verify_files`, `verify_manifests`, `verify_history` and `verify_sample`
-hold the checks of their part.
+The codes of findings are stable. `verify_files`, `verify_manifests`, `verify_history` and `verify_sample`
+have the checks of their parts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from paimon_stream.table.table import Table
 __all__ = ["DEFAULT_SAMPLE", "verify"]
 
 DEFAULT_SAMPLE: Final = 10
-"""So many data files are read if nothing is said."""
+"""The number of data files that are read by default."""
 
 Longs = npt.NDArray[np.int64]
 _RESTORE: Final = (
@@ -66,7 +66,7 @@ def verify(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> VerifyReport:
-    """Reads every snapshot, tag, list and manifest of the table, and looks whether all of it holds.
+    """Reads every snapshot, tag, list and manifest of the table, and checks that they are consistent.
 
     `sample` data files, drawn at random from the newest snapshot, are read in full; 0 reads none. Raises
     `InvalidOption` for a negative number, and `StorageError`.
@@ -125,7 +125,7 @@ class _Lists:
 
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
-    """Goes through snapshots and tags, with the live files of the last one in hand."""
+    """Goes through snapshots and tags, and keeps the live files of the last one."""
 
     storage: Storage
     shelf: Shelf
@@ -133,19 +133,19 @@ class _HistoryCheck:
     told: set[int] = field(default_factory=set)
 
     def check(self, roots: Sequence[Root], tell: Progress) -> Longs | None:
-        """Checks all; returns the live files of the newest snapshot, None where they are not known."""
+        """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
         state: _State | None = None
         newest: Longs | None = None
         before: int | None = None
         for done, root in enumerate(roots):
-            follows = not root.is_tag and before == root.snapshot.id - 1  # else no merge can be judged
+            follows = not root.is_tag and before == root.snapshot.id - 1  # only then can a merge be judged
             known = frozenset(self.shelf.facts)
             outer, own = self.found, Findings()
             self.found = self.shelf.found = own
             state = self._root(root, state if follows else None)
             self.found = self.shelf.found = outer
             if not own.is_empty and not self.storage.exists(root.path):
-                own.clear()  # it expired while it was read
+                own.clear()  # the snapshot expired while it was read
                 self.shelf.forget(known)
                 state = None
             outer.absorb(own)
@@ -186,7 +186,7 @@ class _HistoryCheck:
     # -- lists ------------------------------------------------------------------------------------
 
     def _broken(self, code: str, text: str, path: str, cure: str, root: Root) -> None:
-        """An error of a file that a snapshot or tag needs; others that need it, too, say so by the same."""
+        """Adds an error about a file that a snapshot or tag needs. Others that need it add the same error."""
         self.found.error(code, text, path, cure)
         self.found.needed(path, root.snapshot.id, root.tag)
 
@@ -216,7 +216,7 @@ class _HistoryCheck:
         return metas
 
     def _facts(self, metas: Sequence[ManifestFileMeta], root: Root) -> list[Facts] | None:
-        """Those of all manifests, None if one cannot be read."""
+        """The facts of all manifests; None if one of them cannot be read."""
         found = [self.shelf.get(meta) for meta in metas]
         for meta, one in zip(metas, found, strict=True):
             if one is None:
@@ -301,15 +301,15 @@ class _HistoryCheck:
     # -- what the files are -----------------------------------------------------------------------
 
     def _check_merge(self, root: Root, state: _State | None, base: Sequence[Facts]) -> None:
-        """Merging manifests changes no live file."""
+        """Checks that merging manifests changed no live file."""
         if state is None:
             return
         merged = replay([(one.ids, one.signs) for one in base]).live
         if not np.array_equal(merged, state.live):
             lost, gained = len(np.setdiff1d(state.live, merged)), len(np.setdiff1d(merged, state.live))
             text = (
-                f"Between the snapshot before and {root.name} manifests were merged, and {lost} live files "
-                f"were lost and {gained} gained by it."
+                f"Manifests were merged between the snapshot before and {root.name}, and {lost} live files "
+                f"were lost and {gained} gained by that."
             )
             cure = "Roll the table back to the snapshot before."
             self.found.error("merge-changed-files", text, root.path, cure)
@@ -349,7 +349,7 @@ class _HistoryCheck:
                 self._broken("file-size", text, one.path, _RESTORE, root)
 
     def _check_newest(self, roots: Sequence[Root]) -> None:
-        """What concerns the live files of the newest snapshot together."""
+        """Checks the live files of the newest snapshot as a whole."""
         line = [root for root in roots if not root.is_tag]
         if not line:
             return
@@ -359,7 +359,7 @@ class _HistoryCheck:
         facts = self._facts((*(lists.base or ()), *(lists.delta or ())), line[-1])
         self.found = self.shelf.found = outer
         if facts is None or lists.base is None or lists.delta is None:
-            return  # told already
+            return  # already reported
         totals: Counter[tuple[bytes, int]] = Counter()
         for one in facts:
             totals.update(one.totals)
@@ -381,7 +381,8 @@ class _HistoryCheck:
                 self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
 
     def _check_sequences(self, root: Root, facts: Sequence[Facts], live: Longs) -> None:
-        """Of two level-0 files of a bucket, one is wholly newer than the other (semantics.md R6.2)."""
+        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md
+        R6.2)."""
         ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
         ranges = ranges[np.isin(ranges[:, 0], live)]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]
@@ -390,7 +391,7 @@ class _HistoryCheck:
         for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
             folder = self.shelf.folders[group]
             text = f"Files of {folder} have sequence numbers in common: two writers wrote it at once."
-            cure = "Which row of a key wins is then chance. Let one writer write a bucket; compact it."
+            cure = "It is then chance which row of a key wins. Let one writer write a bucket; compact it."
             self.found.warning("sequence-overlap", text, folder, cure)
 
 

@@ -1,8 +1,8 @@
-"""What lies in a table's folders, kept compactly: is a file there, and of which size?
+"""A compact inventory of a table's folders: does a file exist, and what is its size?
 
-A listing of every folder costs far less than a question for each file. Sixteen bytes are kept per file: a
-hash of its path, and its size. What the listing does not have is asked for once more before anybody says
-that it is missing, for it may be younger than the listing.
+Listing every folder costs far less than one request per file. Sixteen bytes are kept per file: a hash of its
+path, and its size. A file that the listing lacks is requested once more before it is reported missing,
+because it may be younger than the listing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Longs = npt.NDArray[np.int64]
 
 
 def path_hash(path: str) -> int:
-    """The hash of a path relative to the table, valid in this process only."""
+    """The hash of a path relative to the table. It is valid only in this process."""
     return hash(path)
 
 
@@ -52,7 +52,7 @@ class Inventory:
     _sizes: Longs = field(default_factory=lambda: np.empty(0, np.int64))
 
     def take(self, layout: Layout, progress: Progress) -> int:
-        """Lists everything; returns how many files there are. Raises `StorageError`."""
+        """Lists all folders and returns the number of files. Raises `StorageError`."""
         paths, sizes = array("q"), array("q")
         folders = [*bucket_folders(self.storage, layout), "index"]
         for done, folder in enumerate(folders):
@@ -67,7 +67,7 @@ class Inventory:
         return len(found)
 
     def differing(self, paths: Longs, sizes: Longs) -> list[int]:
-        """Which of the files, by position, the listing lacks or has with another size."""
+        """The positions of the files that the listing lacks or has with another size."""
         if not len(paths) or not len(self._paths):
             return list(range(len(paths)))
         at = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
@@ -76,7 +76,7 @@ class Inventory:
         return missed
 
     def size_now(self, path: str) -> int | None:
-        """The size the file has now, None if it is not there. Raises `StorageError`."""
+        """The present size of the file, None if it does not exist. Raises `StorageError`."""
         try:
             return self.storage.stat(path).size
         except NotFound:

@@ -1,5 +1,5 @@
-"""The history of a table: its snapshots, tags and long-lived changelogs, who committed what, and the files
-that point into it (hints, consumers, journals)."""
+"""Checks the history of a table: its snapshots and tags, who committed what, and the files that refer to it
+(hints, consumers, journals)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RESTORE: Final = "Restore the file from a backup, or roll the table back to a s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """A snapshot or tag that can be read: its file, and what is in it."""
+    """A readable snapshot or tag: its file, and its content."""
 
     path: str
     snapshot: Snapshot
@@ -67,7 +67,7 @@ class Root:
 
     @property
     def name(self) -> str:
-        """How a person calls it."""
+        """The name for messages."""
         return f"snapshot {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
 
 
@@ -86,7 +86,7 @@ def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings)
     try:
         snapshot = decode_snapshot(storage.read(stat.path), stat.path)
     except NotFound:
-        return None  # it went since the listing
+        return None  # it was removed since the listing
     except FormatError as wrong:
         found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, _RESTORE)
         return None
@@ -99,7 +99,7 @@ def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings)
 
 
 def check_line(roots: Iterable[Root], found: Findings) -> None:
-    """The snapshots follow on one another: no gaps, counts and watermarks that add up."""
+    """Checks that the snapshots follow one another: no gaps, and consistent counts and watermarks."""
     line = [one for one in roots if not one.is_tag]
     for before, after in pairwise(line):
         old, new = before.snapshot, after.snapshot
@@ -114,7 +114,7 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
         if new.total_record_count != old.total_record_count + new.delta_record_count:
             text = (
                 f"Snapshot {new.id} has {new.total_record_count} records in all, but {old.id} had "
-                f"{old.total_record_count} and {new.delta_record_count} came."
+                f"{old.total_record_count} and {new.delta_record_count} were added."
             )
             found.error("record-count-line", text, after.path, "Counts of this table cannot be trusted.")
         if old.watermark is not None and (new.watermark is None or new.watermark < old.watermark):
@@ -127,7 +127,7 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
 
 
 def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
-    """Each commit of a user is there once, and in order (semantics.md §1.3)."""
+    """Checks that each commit of a user exists once, and that they are in order (semantics.md §1.3)."""
     last: dict[str, int] = {}
     published: dict[tuple[str, int, str], int] = {}
     batch: dict[str, Root] = {}
@@ -147,12 +147,12 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
                 f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
                 f"{one.id}: its rows may be there twice."
             )
-            cure = "Compare the two snapshots; remove what is doubled by rolling back or overwriting."
+            cure = "Compare the two snapshots; remove duplicate rows by rolling back or overwriting."
             found.error("identifier-repeated", text, root.path, cure)
         published[key] = one.id
         if number < last.get(user, number):
             text = f"Commit {number} of user {user!r} (snapshot {one.id}) came after its commit {last[user]}."
-            cure = "Was a checkpoint restored or reset? Look whether rows came twice."
+            cure = "Was a checkpoint restored or reset? Check whether rows were written twice."
             found.warning("identifier-back", text, root.path, cure)
         elif user.startswith(_STREAM) and number > last.get(user, number) + 1:
             text = f"User {user!r} went from batch {last[user]} to {number} (snapshot {one.id})."
@@ -169,7 +169,7 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
 
 
 def check_hints(storage: Storage, found: Findings) -> None:
-    """Hints name a snapshot from which readers find the right one (semantics.md §2.4)."""
+    """Checks that hints name a snapshot from which readers find the right one (semantics.md §2.4)."""
     cure = "Run repair-hints, or write the right id into the file."
     for path, which in ((LATEST_HINT, -1), (EARLIEST_HINT, 0)):
         ids = SnapshotStore(storage).ids()
@@ -187,10 +187,10 @@ def check_hints(storage: Storage, found: Findings) -> None:
         try:
             text = storage.read(path).decode("utf-8", "replace").strip()
         except NotFound:
-            continue  # readers list
+            continue  # readers list the snapshots instead
         found.checked["hints"] += 1
         if SnapshotStore(storage).ids() != ids:
-            continue  # somebody is at work, and has yet to write the hint
+            continue  # a writer is at work and has not written the hint yet
         if not (text.isascii() and text.isdigit()):
             found.warning("hint-unreadable", f"{path} holds {text[:40]!r}, not a number.", path, cure)
         elif int(text) == right:
@@ -206,7 +206,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
 
 
 def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[int]:
-    """All schemas can be read; returns the ids of those that can."""
+    """Checks that all schemas can be read; returns the ids of those that can."""
     store = SchemaStore(storage)
     readable = set()
     for number in store.ids():
@@ -223,7 +223,8 @@ def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
-    """Consumers can be read, and what they read next is still there (semantics.md §11)."""
+    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md
+    §11)."""
     for stat in storage.list_files("consumer", "consumer-"):
         try:
             following = json.loads(storage.read(stat.path))["nextSnapshot"]
@@ -248,7 +249,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
 
 
 def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found: Findings) -> None:
-    """Journals can be read; the files of a batch that is still to be committed are there."""
+    """Checks that journals can be read, and that the files of a batch that is not yet committed exist."""
     done: dict[str, set[int]] = defaultdict(set)
     for root in roots:
         done[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
@@ -267,9 +268,9 @@ def check_journals(storage: Storage, table: Table, roots: Sequence[Root], found:
                 continue
             found.checked["journals"] += 1
             if batch != batches[-1] or any(batch in numbers for numbers in done.values()):
-                continue  # it was published, or a later one was journalled, which comes after that
+                continue  # it was published: a later batch is journalled only after that
             missing = [one for one in data_files(table.layout, entry.messages) if not storage.exists(one)]
             if missing:
                 text = f"Batch {batch} is not committed yet, and {len(missing)} of its files are gone."
-                cure = "Restart the stream with its checkpoint: it writes the batch anew."
+                cure = "Restart the stream with its checkpoint: it writes the batch again."
                 found.warning("journal-files-missing", text, path, cure)
