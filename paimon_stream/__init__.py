@@ -14,8 +14,8 @@ if _typing.TYPE_CHECKING:
 
 __all__ = ["CommitMessage", "CommitReport", "PaimonSink", "PaimonTable", "__version__", "errors"]
 
-# Loaded when first asked for: executors import parts of this package in every Python worker, and need
-# neither the committer nor Avro.
+# Loaded when first used: executors import parts of this package in every Python worker, and they need neither
+# the committer nor Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",

@@ -1,13 +1,13 @@
 """The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
 
-Two questions are answered by the type: *may I retry?* and *may something have been published?*
+The type answers two questions: *may I retry?* and *may something have been published?*
 
     PaimonStreamError
     ├ ConfigError                 fix the configuration and start again; nothing was written
     │  ├ InvalidOption            an option is unknown, malformed or contradicts another
     │  ├ UnsupportedFeature       the table, call or type asks for something this release does not do
     │  ├ MissingExtra             an optional dependency is not installed
-    │  └ IdentityUnknown          the streaming query cannot be told, so no commit user either
+    │  └ IdentityUnknown          the streaming query is unknown, so there is no commit user either
     ├ FormatError                 stop; bytes were read that cannot be understood, nothing was guessed
     │  ├ CorruptMetadata          a metadata file is missing, cut off or contradicts itself
     │  └ UnknownVersion           the bytes are of a version this release does not know
@@ -17,28 +17,28 @@ Two questions are answered by the type: *may I retry?* and *may something have b
     │  ├ ValueTooLong             longer than CHAR(n), VARCHAR(n) or BINARY(n) allows, or than a folder name
     │  ├ NumericOverflow          outside the range of the column's type
     │  ├ BadRowKind               not one of +I, -U, +U, -D
-    │  └ OutsidePartition         rows lie outside of the partition that is overwritten
+    │  └ OutsidePartition         rows are outside the partition that is overwritten
     ├ ReplayError                 exactly-once cannot be proven; an operator decides
     │  ├ CheckpointReset          a new checkpoint continues where another one wrote
     │  ├ CheckpointRewound        the table is ahead of this checkpoint
-    │  ├ HistoryUnknown           the snapshots that would tell are gone
+    │  ├ HistoryUnknown           the snapshots that would show it are gone
     │  ├ SharedCheckpoint         another running query writes under this identity
     │  ├ DuplicateWriter          two sinks of one run write under one identity
     │  ├ TableReplaced            the table was dropped and created again
-    │  └ TableRolledBack          our last snapshot is no longer part of the table
+    │  └ TableRolledBack          the stream's last snapshot is no longer part of the table
     ├ CommitConflict              rerun the batch on the table's present state; nothing was published
     │  ├ DeletedFiles             a file of this commit is gone, or is already in the table
     │  ├ KeyRangeOverlap          files of one level of a bucket would have overlapping keys
     │  ├ BucketCountChanged       the partition has another number of buckets
     │  ├ SchemaChanged            the table's schema changed in a way the files do not fit
     │  ├ SequenceConflict         another writer used the same sequence numbers in a bucket
-    │  ├ StrictModeViolated       commit.strict-mode forbids to commit after what others committed
-    │  └ CommitLost               a published snapshot of ours is another one now: its rows are gone
+    │  ├ StrictModeViolated       commit.strict-mode forbids a commit after what others committed
+    │  └ CommitLost               a published snapshot was replaced by another one: its rows are gone
     ├ CommitContended             retries are exhausted; nothing was published; safe to retry
     ├ CommitUnknown               may be published; nothing was deleted; a restart finds out
     ├ CommitVetoed                `before_commit` raised; nothing was published, its files are removed
     ├ WriteInterrupted            the batch was interrupted (Ctrl-C, exit); a restart replays it
-    └ StorageError                the storage refused or failed; carries the path
+    └ StorageError                the storage refused or failed; the error has the path
        ├ NotFound
        ├ AlreadyExists
        ├ NotAtomic                the storage cannot create a file atomically
@@ -46,8 +46,8 @@ Two questions are answered by the type: *may I retry?* and *may something have b
        ├ NoSpace                  the disk or quota is full
        └ Unavailable              anything else, including time-outs
 
-Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
-it. Programs read `context`, a mapping of those names to values; texts are not API.
+Every message says what happened, where (table, snapshot, batch, column, file), and what to do about it.
+Programs read `context`, a mapping of those names to values; the texts are not API.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ __all__ = [
 
 
 class PaimonStreamError(Exception):
-    """Base of all errors of this package.
+    """The base of all errors of this package.
 
-    `message` is the whole sentence for a person; `context` holds the same facts for a program
-    (`table`, `batch`, `column`, `count`, `path`, `snapshot`, … as far as they apply). Errors pickle,
-    because they travel from executors to the driver.
+    `message` is the whole sentence for a person. `context` holds the same facts for a program (`table`,
+    `batch`, `column`, `count`, `path`, `snapshot`, …, as far as they apply). Errors can be pickled, because
+    they travel from executors to the driver.
     """
 
     def __init__(self, message: str, **context: Any) -> None:
@@ -123,7 +123,7 @@ class PaimonStreamError(Exception):
         return self.message
 
     def at(self, table: str) -> PaimonStreamError:
-        """The same error, naming the table if it does not yet."""
+        """The same error, naming the table if it did not yet."""
         if table in self.message:
             return self
         return type(self)(f"{table}: {self.pattern}", **{"table": table, **self.context})
@@ -131,7 +131,7 @@ class PaimonStreamError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Errors of ours raised inside name the table."""
+    """Makes this package's errors that are raised inside name the table."""
     try:
         yield
     except PaimonStreamError as error:
@@ -143,7 +143,7 @@ def _rebuild(kind: type[PaimonStreamError], message: str, context: dict[str, Any
 
 
 def by_name(name: str) -> type[PaimonStreamError]:
-    """The error class of that name, `PaimonStreamError` if there is none (a newer executor's error)."""
+    """The error class with that name; `PaimonStreamError` if there is none (an error of a newer executor)."""
     found = globals().get(name)
     if isinstance(found, type) and issubclass(found, PaimonStreamError):
         return found
@@ -167,7 +167,7 @@ class MissingExtra(ConfigError):
 
 
 class IdentityUnknown(ConfigError):
-    """The streaming query behind a batch cannot be told, so there is no commit user to write under."""
+    """The streaming query behind a batch is unknown, so there is no commit user to write under."""
 
 
 class FormatError(PaimonStreamError):
@@ -190,8 +190,8 @@ class IncompatibleSchema(PaimonStreamError):
 class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
-    `context["count"]` is the number of rows, or inside of nested values the number of places, with such a
-    value. It grows while more of a batch is looked at, so the text that the error is made of, `pattern`, has
+    `context["count"]` is the number of rows with such a value, or inside nested values the number of places.
+    It grows while more of a batch is checked. So `pattern`, the text from which the message is made, has
     `{rows}` or `{places}` where the number belongs.
 
     >>> found = NullInNotNull("Column 'a' of t is NULL in {rows}.", column="a", count=1)
@@ -214,7 +214,7 @@ def _with_count(pattern: str, count: int) -> str:
 
 
 class NullInNotNull(InvalidData):
-    """NULL in a column that is NOT NULL, such as one of the primary key."""
+    """NULL in a NOT NULL column, such as a column of the primary key."""
 
 
 class ValueTooLong(InvalidData):
@@ -230,7 +230,7 @@ class BadRowKind(InvalidData):
 
 
 class OutsidePartition(InvalidData):
-    """Rows lie outside of the partition that is overwritten."""
+    """Rows are outside the partition that is overwritten."""
 
 
 class ReplayError(PaimonStreamError):
@@ -246,7 +246,7 @@ class CheckpointRewound(ReplayError):
 
 
 class HistoryUnknown(ReplayError):
-    """Whether the batch was committed cannot be told: the snapshots that would say so are gone."""
+    """It is unknown whether the batch was committed: the snapshots that would show it are gone."""
 
 
 class SharedCheckpoint(ReplayError):
@@ -290,12 +290,12 @@ class SequenceConflict(CommitConflict):
 
 
 class StrictModeViolated(CommitConflict):
-    """`commit.strict-mode.last-safe-snapshot` forbids to commit after what other users committed."""
+    """`commit.strict-mode.last-safe-snapshot` forbids a commit after what other users committed."""
 
 
 class CommitLost(CommitConflict):
-    """Under the id of a snapshot of ours stands another one: a writer that does not publish atomically
-    replaced it, or the table was rolled back and written again."""
+    """Another snapshot has the id of a snapshot that this package published: a writer that does not publish
+    atomically replaced it, or the table was rolled back and written again."""
 
 
 class CommitContended(PaimonStreamError):
@@ -315,15 +315,15 @@ class WriteInterrupted(PaimonStreamError):
 
 
 class StorageError(PaimonStreamError):
-    """The storage refused or failed; `context["path"]` says where."""
+    """The storage refused or failed; `context["path"]` is the path."""
 
 
 class NotFound(StorageError):
-    """No such file."""
+    """The file does not exist."""
 
 
 class AlreadyExists(StorageError):
-    """The file exists already."""
+    """The file already exists."""
 
 
 class NotAtomic(StorageError):
@@ -331,7 +331,7 @@ class NotAtomic(StorageError):
 
 
 class PermissionDenied(StorageError):
-    """The storage does not allow it."""
+    """The storage does not permit the operation."""
 
 
 class NoSpace(StorageError):
@@ -339,4 +339,4 @@ class NoSpace(StorageError):
 
 
 class Unavailable(StorageError):
-    """The storage failed in any other way; whether the operation took effect is not known."""
+    """The storage failed in any other way. It is unknown whether the operation took effect."""

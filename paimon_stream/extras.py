@@ -1,4 +1,4 @@
-"""The one helper that imports optional dependencies, and names the extra when one is missing."""
+"""The only helper that imports optional dependencies. It names the extra when one is missing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["require"]
 
 
 def require(module: str, extra: str, needed_for: str) -> Any:
-    """The module, imported now.
+    """Imports the module now and returns it.
 
-    Raises `MissingExtra`, saying what to install, where it is not there. Type checkers see `Any`.
+    Raises `MissingExtra`, which says what to install, if the module is missing. Type checkers see `Any`.
     """
     try:
         return importlib.import_module(module)

@@ -1,8 +1,8 @@
-"""Time, randomness and ids: the only module that reads a clock or rolls a die.
+"""Time, randomness and ids: the only module that reads a clock or draws random numbers.
 
-Everything that needs one takes a `Runtime`. `system()` is the real one; `simulated(seed)` never
-sleeps, ticks on its own and repeats itself exactly for the same seed, so that races and time-outs
-are tested without waiting.
+Everything that needs one of them takes a `Runtime`. `system()` is the real one. `simulated(seed)` never
+sleeps, has a clock of its own and repeats itself exactly for the same seed, so races and time-outs are tested
+without waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Clock", "IdSource", "Rng", "Runtime", "SimulatedClock", "simulated",
 
 
 class Clock(Protocol):
-    """What time it is, and waiting."""
+    """The time, and waiting."""
 
     def now_millis(self) -> int:
         """Milliseconds since the epoch, UTC."""
@@ -27,10 +27,10 @@ class Clock(Protocol):
         """The local wall clock as if it were UTC, in milliseconds (format.md §4.4, `_CREATION_TIME`)."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds from an arbitrary start. The value never goes back."""
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits for this many seconds."""
 
 
 class Rng(Protocol):
@@ -76,28 +76,28 @@ class _SystemIds:
 
 @dataclass(slots=True)
 class SimulatedClock:
-    """A clock that only moves when told, or by `sleep`. Public, so that users can test with it."""
+    """A clock that moves only by `advance` or `sleep`. It is public, so that users can test with it."""
 
     millis: int = 1_700_000_000_000
 
     def now_millis(self) -> int:
-        """The time it was set to."""
+        """The present time of this clock."""
         return self.millis
 
     def local_millis(self) -> int:
-        """The same: its zone is UTC."""
+        """The same as `now_millis`: the zone of this clock is UTC."""
         return self.millis
 
     def monotonic(self) -> float:
-        """Its time in seconds."""
+        """The present time in seconds."""
         return self.millis / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Advances at once instead of waiting."""
+        """Advances the clock at once instead of waiting."""
         self.advance(round(seconds * 1000))
 
     def advance(self, millis: int) -> None:
-        """Moves the clock forward by that many milliseconds."""
+        """Moves the clock forward by this many milliseconds."""
         self.millis += millis
 
 
