@@ -1,6 +1,6 @@
 """What the tests of commits share: small tables, messages, committers, and the audit.
 
-Data files here hold a few bytes of nothing: a committer looks whether they exist, never into them.
+Data files here hold a few meaningless bytes. A committer checks whether they exist, but never reads them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ FIELDS = (
 
 @dataclass
 class Bench:
-    """A table on a storage, and everything a test does with it. All it does by itself goes around the
-    storage that the committers under test use, so planned faults strike only them."""
+    """A table on a storage, and everything that a test does with it.
+
+    The bench's own operations bypass the storage that the committers under test use, so planned faults affect
+    only the committers.
+    """
 
     options: Mapping[str, str] = field(default_factory=dict)
     partitioned: bool = False
@@ -84,7 +87,7 @@ class Bench:
     def message(
         self, name: str, *, rows: int = 10, dt: str | None = None, bucket: int = 0, total: int | None = None
     ) -> CommitMessage:
-        """A message of one new file, which is put on the storage."""
+        """A message with one new file, which is written to the storage."""
         partition = serialize([FIELDS[1].type], [dt]) if self.partitioned else EMPTY_ROW
         path = self.table.layout.data_file(partition, bucket, name)
         self.storage.put_if_absent(path, b"data")
@@ -96,7 +99,7 @@ class Bench:
         )
 
     def compaction(self, *names: str, into: str, **changed: Any) -> CommitMessage:
-        """A message that rewrites live files of one bucket as one new file, which is put on the storage."""
+        """A message that rewrites live files of one bucket as one new file, written to the storage."""
         before = [entry for entry in self.live() if entry.file.file_name in names]
         assert len(before) == len(names), f"not all of {names} are live"
         first = before[0]
@@ -118,7 +121,7 @@ class Bench:
         user: str = "me",
         dt: str | None = None,
     ) -> CommitRequest:
-        """A request to replace a partition, the whole table without one."""
+        """A request to replace a partition, or the whole table if `dt` is None."""
         partition = {} if dt is None else {"dt": dt}
         plan = plan_overwrite(self.table, self.manifests, messages, partition=partition)
         return self.request(
@@ -139,7 +142,7 @@ class Bench:
         seen: Snapshot | str | None = "latest",
         **more: object,
     ) -> CommitRequest:
-        """A request judged on the latest snapshot, if `seen` says nothing else."""
+        """A request judged on the latest snapshot, unless `seen` is another one."""
         on = self.snapshots.latest() if isinstance(seen, str) else seen
         return CommitRequest(
             user=user,
@@ -156,20 +159,20 @@ class Bench:
         return found
 
     def live(self) -> list[ManifestEntry]:
-        """The live files of the latest snapshot, those listed twice twice."""
+        """The live files of the latest snapshot. A file that is listed twice occurs twice."""
         latest = self.snapshots.latest()
         if latest is None:
             return []
         return live_files(self.manifests, self.metas_of(latest), self.table.partition_types)
 
     def metas_of(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """All manifests of a snapshot; read once, for lists never change."""
+        """All manifests of a snapshot. They are read once, because lists never change."""
         if snapshot.nonce not in self._metas:
             self._metas[snapshot.nonce] = self.manifests.base_and_delta(snapshot)
         return self._metas[snapshot.nonce]
 
     def names_of(self, snapshot: Snapshot) -> list[str]:
-        """The names of the live files of a snapshot, those listed twice twice."""
+        """The names of the live files of a snapshot. A file that is listed twice occurs twice."""
         entries = live_files(self.manifests, self.metas_of(snapshot), self.table.partition_types)
         return sorted(entry.file.file_name for entry in entries)
 
@@ -194,16 +197,16 @@ class Bench:
         return list(self.manifests.index_entries(latest.index_manifest))
 
     def put(self, name: str, *, dt: str | None = None, rows: int = 10) -> DataFileMeta:
-        """A data or changelog file on storage, for a part of a message of bucket 0."""
+        """Writes a data or changelog file of bucket 0, to be used in a message."""
         return self.message(name, rows=rows, dt=dt).new_files[0]
 
     def put_index(self, name: str) -> IndexFileMeta:
-        """An index file on storage."""
+        """Writes an index file."""
         self.storage.put_if_absent(f"index/{name}", b"index")
         return IndexFileMeta(index_type="bitmap", file_name=name, file_size=5, row_count=1)
 
     def expire(self, upto: int) -> None:
-        """Deletes the snapshot files up to an id, and the metadata that only they use."""
+        """Deletes the snapshot files up to the id `upto`, and the metadata that only they use."""
         kept: set[str] = set()
         dropped: set[str] = set()
         for snapshot_id in self.snapshots.ids():
@@ -215,7 +218,7 @@ class Bench:
             self.storage.delete(manifest_path(name))
 
     def metadata_of(self, snapshot_id: int) -> set[str]:
-        """The names of all metadata files a snapshot refers to."""
+        """The names of all metadata files to which a snapshot refers."""
         snapshot = self.snapshots.get(snapshot_id)
         lists = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
         others = {snapshot.changelog_manifest_list, snapshot.index_manifest} - {None}
@@ -227,13 +230,13 @@ class Bench:
         return {stat.name for stat in self.storage.list_files("manifest")}
 
     def orphans(self) -> set[str]:
-        """The metadata files that no snapshot refers to."""
+        """The metadata files to which no snapshot refers."""
         used = (self.metadata_of(one) for one in self.snapshots.ids())
         return self.metadata_files() - set().union(*used)
 
     def audit(self, expected: Sequence[str], *, orphans: bool = False) -> None:
-        """The invariant of every test: each expected file is live once, every referenced file exists,
-        ids have no gap, counts add up; with `orphans`, nothing else is left of metadata."""
+        """Checks the invariant of every test: each expected file is live once, every referenced file exists,
+        ids have no gap, and counts add up. With `orphans`, no other metadata file exists."""
         live = self.live()
         assert sorted(entry.file.file_name for entry in live) == sorted(expected)
         layout = self.table.layout
@@ -271,7 +274,8 @@ def data_file(name: str, rows: int = 10, first: int = 0) -> DataFileMeta:
 
 
 def java_latest(storage: Storage) -> int | None:
-    """The newest snapshot as Java finds it: it believes a LATEST without a successor (semantics.md §2.4)."""
+    """The newest snapshot as Java finds it. Java believes LATEST if there is no next one (semantics.md
+    §2.4)."""
     names = [stat.name for stat in storage.list_files("snapshot")]
     ids = [int(name.removeprefix("snapshot-")) for name in names if name.startswith("snapshot-")]
     hint = storage.read("snapshot/LATEST").decode().strip() if "LATEST" in names else ""

@@ -1,4 +1,4 @@
-"""What the tests of data files share: rows in natural Python values, written by us and committed by Java."""
+"""What the tests of data files share: rows of natural Python values, written by us and committed by Java."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def batch_of(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def in_arrow(type_: DataType, value: Any) -> Any:
-    """A value that the oracle takes, as Arrow takes it: its finest timestamps are text, its rows tuples."""
+    """Converts a value from the oracle's form to Arrow's. In the oracle's form, the finest timestamps are
+    text, and rows are tuples."""
     if value is None:
         return None
     match type_:

@@ -1,5 +1,5 @@
-"""What the tests of whole tables with primary keys share: tables with some engines, the changes that go into
-them, and dicts that know what must come out."""
+"""What the tests of whole tables with primary keys share: tables with several engines, changes for them, and
+models with dicts that know the expected rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 
 
 def next_number(table: Table) -> int:
-    """A sequence number above all in the table."""
+    """A sequence number above all sequence numbers in the table."""
     return max((one.meta.max_sequence_number for one in PaimonTable(table).files()), default=-1) + 1
 
 
@@ -42,7 +42,7 @@ def write_changes(
     runtime: Runtime | None = None,
     **more: Any,
 ) -> TaskResult:
-    """Writes data files in one task of ours, which gets the changes in so many batches."""
+    """Writes data files in one of our tasks, which gets the changes in `pieces` batches."""
     batch = batch_of(table.schema, [row for _, row in changes])
     batch = batch.append_column(KIND, pa.array(np.array([KINDS[kind] for kind, _ in changes], np.int8)))
     spec = WriteSpec(
@@ -61,11 +61,11 @@ def write_changes(
 def commit_changes(
     table: PaimonTable, changes: Sequence[Change], identifier: int, user: str = "ours"
 ) -> None:
-    """Writes and commits them as one snapshot."""
+    """Writes and commits the changes as one snapshot."""
     table.new_commit(user).commit(identifier, write_changes(table._table, changes).messages)
 
 
-# -- what must come of it -------------------------------------------------------------------------
+# -- the expected rows ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -76,18 +76,18 @@ class Model:
     rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
 
     def take(self, changes: Sequence[Change]) -> None:
-        """One change after the other."""
+        """Applies the changes, one after the other."""
         for kind, row in changes:
             self.change(tuple(row[name] for name in self.keys), kind, dict(row))
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
-        """A change of one key."""
+        """Applies one change to a key."""
         self.rows.pop(key, None)
         if kind in ("+I", "+U"):
             self.rows[key] = row
 
     def compacted(self) -> None:
-        """A full compaction of everything: nothing changes but that deletes are forgotten."""
+        """Applies a full compaction. The rows stay the same; only deletes are forgotten."""
 
     def found(self) -> list[dict[str, Any]]:
         """The rows of the table."""
@@ -96,8 +96,10 @@ class Model:
 
 @dataclass
 class BySequence(Model):
-    """The row with the highest values in `fields` of each key, the lowest where these are `descending`, the
-    later of equal ones. NULL is behind all."""
+    """Keeps, for each key, the row with the highest values in `fields`, or the lowest if `descending`.
+
+    Of equal rows, the later one is kept. NULL loses against every value.
+    """
 
     fields: ClassVar[Sequence[str]] = ("s",)
     descending: ClassVar[bool] = False
@@ -112,7 +114,7 @@ class BySequence(Model):
         (self.rows if kind in ("+I", "+U") else self.deleted)[key] = row
 
     def place(self, row: dict[str, Any]) -> list[tuple[bool, int]]:
-        """What orders the rows of a key."""
+        """The sort key for the rows of a key."""
         ranks = [_rank(row[name]) for name in self.fields]
         return [(there, -value) for there, value in ranks] if self.descending else ranks
 
@@ -121,13 +123,13 @@ class BySequence(Model):
 
 
 class ByTwo(BySequence):
-    """As `sequence.field` = s,n."""
+    """The model of `sequence.field` = s,n."""
 
     fields = ("s", "n")
 
 
 class Descending(ByTwo):
-    """The same, the lowest values first."""
+    """The same in descending order: the lowest values win."""
 
     descending = True
 
@@ -138,7 +140,7 @@ def _rank(value: int | None) -> tuple[bool, int]:
 
 @dataclass
 class Sums(Model):
-    """`n` summed up, taken back by deletes; the highest `s` and the last `v` there ever were."""
+    """Sums up `n` and subtracts it for deletes. Keeps the highest `s` and the last `v` that ever occurred."""
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
         held = self.rows.setdefault(key, {**dict.fromkeys(row), **dict(zip(self.keys, key, strict=True))})
@@ -152,7 +154,7 @@ class Sums(Model):
 
 @dataclass
 class Partial(Model):
-    """The last value that is not NULL of each column."""
+    """Keeps the last value of each column that is not NULL."""
 
     def change(self, key: tuple[Any, ...], kind: str, row: dict[str, Any]) -> None:
         if kind in ("+I", "+U"):
@@ -162,8 +164,10 @@ class Partial(Model):
 
 @dataclass
 class SumsInGroups(Model):
-    """`n` summed up over all rows with an `s`, of which the highest stays; the last `v` that is not NULL. A
-    row that is the only one of its key is what it is."""
+    """Sums up `n` over all rows with an `s`. Keeps the highest `s` and the last `v` that is not NULL.
+
+    If a key has only one row, the row stays as it is.
+    """
 
     alone: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -188,8 +192,10 @@ class SumsInGroups(Model):
 
 @dataclass(frozen=True)
 class Engine:
-    """A table's options, what must come of the changes, which kinds there are, and whether a delete may stand
-    for any key. With `once` Java's own writer goes wrong where a batch has a key twice."""
+    """A table's options, the model of its rows, the kinds of its changes, and whether any key may be deleted.
+
+    With `once`, Java's own writer gives a wrong result if a batch has a key twice.
+    """
 
     options: Mapping[str, str]
     model: type[Model]
@@ -239,8 +245,11 @@ def some_changes(
     keys: int,
     more: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> list[Change]:
-    """Random changes of keys 0 to `keys`, late sequence values among them; `more` are further columns of the
-    key and their values. Where `engine` adds up, only keys that are there are taken back."""
+    """Random changes of the keys from 0 to below `keys`, some with late sequence values.
+
+    `more` are further columns of the key and their values. If `engine` adds up values, only keys that exist
+    are retracted.
+    """
     made: list[Change] = []
     there = set(model.rows)
     for _ in range(count):

@@ -1,5 +1,5 @@
-"""What the tests of merging share: random changes, tables with every engine, and the engines as Java has them
-(PartialUpdateMergeFunction, AggregateMergeFunction and their aggregators), one row after the other."""
+"""What the tests of merging share: random changes, tables with every engine, and models of Java's engines
+(PartialUpdateMergeFunction, AggregateMergeFunction and their aggregators), which take one row at a time."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ VALUES: Mapping[str, tuple[str, Callable[[Random], Any]]] = {
     "g": ("INT", lambda r: r.randint(1, 4)),
     "h": ("INT", lambda r: r.randint(1, 4)),
 }
-"""Columns of every kind, by name: type, and a random value."""
+"""Columns of every kind by name, each with its type and a function that makes a random value."""
 
 COLUMNS = [("k", "INT NOT NULL"), *((name, type_) for name, (type_, _) in VALUES.items())]
 KINDS = {"I": ["+I", "+U"], "U": ["-U"], "D": ["-D"]}
 
 
 def changes(random: Random, kinds: str, rows: int, keys: int) -> list[Change]:
-    """Random changes of these kinds, most of them inserts."""
+    """Random changes of these kinds. Most of them are inserts."""
     choices = [one for kind in kinds for one in KINDS[kind]] + ["+I"] * 3
     made = []
     for _ in range(rows):
@@ -166,14 +166,14 @@ ENGINES: Mapping[str, tuple[dict[str, str], str]] = {
         "ID",
     ),
 }  # fmt: skip
-"""Options of tables by what they are about, and the kinds of rows that they take."""
+"""Options of tables by subject, with the kinds of rows that such tables accept."""
 
 
 # -- the engines, on plain values ----------------------------------------------------------------------
 
 
 class Refused(Exception):
-    """Java would raise here."""
+    """Java raises an error at this point."""
 
 
 Stored = tuple[int, int, Row]
@@ -181,11 +181,11 @@ Stored = tuple[int, int, Row]
 
 _NUMBERS = {"TINYINT": 8, "INT": 32, "BIGINT": 64}
 WIDE = Context(prec=200)
-"""Decimals without rounding."""
+"""A context for decimals without rounding."""
 
 
 def model(options: Mapping[str, str], rows: list[Stored], columns: Mapping[str, str]) -> list[Stored]:
-    """One row per `k`, sorted. `columns` are the columns' types by name. Raises `Refused`."""
+    """One row per `k`, sorted. `columns` maps the columns' names to their types. Raises `Refused`."""
     order = [name for name in options.get("sequence.field", "").split(",") if name]
     descending = options.get("sequence.field.sort-order") == "descending"
 
@@ -288,7 +288,7 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
 
 
 def fold_steps(options: Mapping[str, str], name: str, type_: str, steps: list[tuple[str, Any]]) -> Any:
-    """What a column becomes by values that are set, added, added as older ones or taken back, one by one.
+    """The value of a column after these steps. Each step sets, adds, adds as older, or retracts one value.
     Raises `Refused`."""
     fold, held = _Fold(options, name, type_, None), None
     for what, value in steps:
@@ -305,7 +305,7 @@ def fold_steps(options: Mapping[str, str], name: str, type_: str, steps: list[tu
 
 
 class _Fold:
-    """A field aggregator of Java, or all of them."""
+    """Models all field aggregators of Java. `function` says which one applies."""
 
     def __init__(self, options: Mapping[str, str], name: str, type_: str, default: str | None) -> None:
         default = options.get("fields.default-aggregate-function", default)
@@ -403,7 +403,7 @@ class _Fold:
         return self.fit(int(abs(held) // abs(new)) * (1 if (held < 0) == (new < 0) else -1))
 
     def fit(self, value: Any) -> Any:
-        """In the column's type, as Java computes there."""
+        """The value in the column's type, computed as in Java."""
         if self.type in _NUMBERS:
             half = 1 << _NUMBERS[self.type] - 1
             return (value + half) % (2 * half) - half

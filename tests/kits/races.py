@@ -1,5 +1,5 @@
-"""What tests of races share: a storage on which something happens at a chosen operation, and work that is
-stopped before a chosen operation and goes on when the test says so."""
+"""What tests of races share: a storage that runs an action at a chosen operation, and work that stops before
+a chosen operation until the test lets it continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paimon_stream.storage.base import Storage
 
 @dataclass
 class Meanwhile:
-    """Passes everything on to `inner`, and does something just before operation number `at`."""
+    """Passes all calls on to `inner`, and calls `what` just before operation number `at`."""
 
     inner: Storage
     at: int
@@ -35,14 +35,14 @@ class Meanwhile:
 
     @property
     def happened(self) -> bool:
-        """Whether it came to that operation."""
+        """Whether that operation was reached."""
         return self.seen >= self.at
 
 
 class Stopped:
-    """Work in a thread of its own, stopped before operation number `at` of its storage.
+    """Work in a thread of its own that stops before operation number `at` of its storage.
 
-    The constructor returns once the work is there, or is through; `finish` lets it go on to its end."""
+    The constructor returns once the work has stopped there or has ended. `finish` lets it run to its end."""
 
     def __init__(self, storage: Storage, at: int, work: Callable[[Storage], object]) -> None:
         self.error: BaseException | None = None
@@ -54,11 +54,11 @@ class Stopped:
 
     @property
     def happened(self) -> bool:
-        """Whether it came to that operation."""
+        """Whether that operation was reached."""
         return self._storage.happened
 
     def finish(self) -> None:
-        """Lets the work go on, and waits for its end. It may be called again."""
+        """Lets the work continue, and waits for its end. It may be called again."""
         self._go_on.set()
         self._thread.join(60)
         assert not self._thread.is_alive()

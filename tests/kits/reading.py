@@ -1,4 +1,4 @@
-"""What the tests of reading share: rows of Arrow tables in the JSON form of the golden expectations."""
+"""What the tests of reading share: converts rows of Arrow tables to the JSON form of the golden tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INT = DataType(root=TypeRoot.INT)
 
 
 def wire_rows(table: pa.Table, fields: Sequence[DataField]) -> list[list[Any]]:
-    """The rows as expected.json has them."""
+    """The rows in the form of expected.json."""
     table.validate(full=True)
     columns = []
     for one in fields:
@@ -66,14 +66,14 @@ def wire(type_: DataType, value: Any) -> Any:
 
 
 def assert_rows(table: pa.Table, fields: Sequence[DataField], expected: Iterable[Sequence[Any]]) -> None:
-    """The table's rows are those, in any order."""
+    """Checks that the table has exactly the expected rows, in any order."""
     got = Counter(json.dumps(row, ensure_ascii=False) for row in wire_rows(table, fields))
     want = Counter(json.dumps(list(row), ensure_ascii=False) for row in expected)
     assert got == want
 
 
 def java_rows(java: Any, table: PaimonTable, snapshot_id: int | None = None) -> list[list[Any]]:
-    """What Java reads, in the same form."""
+    """The rows that Java reads, in the same form."""
     import java_paimon
 
     schema = [(one.name, sql(one.type)) for one in table.schema.fields]
@@ -98,7 +98,7 @@ def batch_of(schema: TableSchema, rows: Iterable[Sequence[Any]]) -> pa.RecordBat
 
 
 def arrow_value(type_: DataType, value: Any) -> Any:
-    """A value of the golden steps as `pyarrow.array` takes it."""
+    """A value of the golden steps, converted for `pyarrow.array`."""
     match type_.root, value:
         case _, None:
             return None

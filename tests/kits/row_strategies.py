@@ -19,7 +19,7 @@ INTS = {
 }
 MICRO = 1_000
 DAY = 86_400_000
-# What Python's datetime holds, because the oracle is given datetimes.
+# The range of Python's datetime, because the oracle gets datetimes.
 FIRST_MICRO = int((dt.datetime(1, 1, 1) - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1))
 LAST_MICRO = int((dt.datetime(9999, 12, 31) - dt.datetime(1970, 1, 1)) / dt.timedelta(microseconds=1))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text("ab", max_size=9)
@@ -95,7 +95,7 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
         case TypeRoot.MAP:
             assert type_.element is not None and type_.key is not None
             pair = st.tuples(present(type_.key), values(type_.element))
-            # 0.0 and -0.0 are two keys to Java, and one to the dict that it is read into.
+            # 0.0 and -0.0 are two keys in Java, but only one in the dict into which the map is read.
             return st.lists(pair, max_size=3, unique_by=lambda one: repr(one[0] or 0))
         case TypeRoot.ROW:
             return st.tuples(*(values(one.type) for one in type_.fields))
@@ -105,7 +105,7 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
 
 
 def rows(types: st.SearchStrategy[DataType], max_columns: int = 5) -> st.SearchStrategy[Any]:
-    """Types, and some rows of them."""
+    """Types, and some rows with these types."""
     return st.lists(types, min_size=1, max_size=max_columns).flatmap(
         lambda some: st.tuples(
             st.just(tuple(some)), st.lists(st.tuples(*map(values, some)), min_size=1, max_size=40)
@@ -114,7 +114,7 @@ def rows(types: st.SearchStrategy[DataType], max_columns: int = 5) -> st.SearchS
 
 
 def natural(type_: DataType, value: Any) -> Any:
-    """An internal value as the oracle and Arrow take it."""
+    """Converts an internal value for the oracle and Arrow."""
     if value is None:
         return None
     match type_.root:

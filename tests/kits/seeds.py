@@ -1,6 +1,6 @@
-"""How many random examples a test takes.
+"""How many random examples a test runs.
 
-Few of them run each time; `TEST_SEEDS=many`, which `make test-full` sets, runs many.
+By default a test runs few. With `TEST_SEEDS=many`, which `make test-full` sets, it runs many.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ MANY: Final = os.environ.get("TEST_SEEDS") == "many"
 
 
 def seeds(few: int, many: int) -> range:
-    """The seeds of a test that is parametrized by them."""
+    """The seeds for a test that is parametrized by seeds."""
     return range(examples(few, many))
 
 
 def examples(few: int, many: int) -> int:
-    """The number of examples of a property, for hypothesis."""
+    """The number of examples for a property test with hypothesis."""
     return many if MANY else few

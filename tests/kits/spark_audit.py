@@ -1,4 +1,4 @@
-"""What Java Paimon finds in the table, what the user of a failed query reads, and mishaps to a table."""
+"""Checks what Java Paimon finds in a table and what the user of a failed query reads; damages tables."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ CHAINED = ("direct cause of the following exception", "During handling of the ab
 
 
 def ids_of(*files: int) -> list[int]:
-    """The ids in these source files, as `Job.add_files` numbers them."""
+    """The ids that `Job.add_files` puts into these source files."""
     return sorted(n * ROWS_PER_FILE + i for n in files for i in range(ROWS_PER_FILE))
 
 
 def java_ids(java: Any, job: Job) -> list[int]:
-    """The ids that Java Paimon reads, each as often as it is there."""
+    """The ids that Java Paimon reads, including duplicates."""
     return sorted(row["id"] for row in java.read(job.table))
 
 
 def doctor(job: Job, options: Mapping[str, str] | None = None) -> str:
-    """What the doctor says that a restart of the query will do."""
+    """The doctor's verdict on what a restart of the query will do."""
     storage = LocalStorage(str(job.table))
     (told,) = examine(storage, checkpoint=str(job.checkpoint), options=options)
     return told.verdict
 
 
 def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryException:
-    """Runs a query that must fail; returns what its user catches."""
+    """Runs a query that must fail. Returns the error that its user catches."""
     with pytest.raises(StreamingQueryException) as caught:
         job.run(function, **arguments)
     return caught.value
@@ -58,7 +58,8 @@ def assert_tells(
     *parts: object,
     caused_by: str | None = None,
 ) -> None:
-    """The error names ours and says these things in it; nothing is chained to it but `caused_by`."""
+    """Checks that the error names our error class and contains these parts, and that no other error than
+    `caused_by` is chained to it."""
     text, marker = str(error), f"paimon_stream.errors.{kind.__name__}: "
     assert marker in text, text
     ours = text.rpartition(marker)[2]
@@ -79,7 +80,7 @@ def assert_tells(
 
 @dataclass
 class At:
-    """An observer that acts once, at one point of one batch."""
+    """An observer that acts once, at one phase of one batch."""
 
     phase: Phase
     batch: int
@@ -94,13 +95,13 @@ class At:
 
 @dataclass
 class SecondDriver:
-    """Another driver on the job's checkpoint: the same query, another run. It needs no Spark."""
+    """Another driver with the job's checkpoint: the same query in another run. It does not need Spark."""
 
     job: Job
     writer: StreamWriter | None = None
 
     def replay(self, batch_id: int) -> str:
-        """Does what a driver does with that batch; returns what it was."""
+        """Does what a driver does with that batch. Returns the outcome."""
         checkpoint = self.job.checkpoint
         query_id = json.loads((checkpoint / "metadata").read_text())["id"]
         identity = WriterIdentity(
@@ -133,7 +134,7 @@ def replace_table(job: Job, **arguments: Any) -> None:
 
 
 def expire_ours(java: Any, job: Job) -> None:
-    """Somebody else writes, and Java expires every snapshot but that."""
+    """Writes a snapshot of another user, and has Java expire all other snapshots."""
     java.write(job.table, [{"id": -1, "day": "x"}], commit_user=FOREIGN, commit_identifier=1)
     java.expire_snapshots(job.table, retain_max=1)
     users = {snapshot["commitUser"] for snapshot in java.snapshots(job.table)}
@@ -141,5 +142,5 @@ def expire_ours(java: Any, job: Job) -> None:
 
 
 def names_in(folder: Path) -> set[str]:
-    """The files below a folder, by their paths in it."""
+    """The relative paths of all files below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}

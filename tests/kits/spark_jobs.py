@@ -1,4 +1,4 @@
-"""A small streaming job: a folder of Parquet files, a table, a checkpoint, and what came of it."""
+"""A small streaming job: a folder of Parquet files, a table, a checkpoint, and its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 120
 
 @dataclass
 class Job:
-    """Everything is below `root`; each source file is one batch."""
+    """A streaming job whose files are all below `root`. Each source file is one batch."""
 
     spark: SparkSession
     root: Path
@@ -46,7 +46,7 @@ class Job:
         return PaimonTable.load(str(self.table))
 
     def add_files(self, count: int) -> None:
-        """Files of six rows with running ids; they are read in the order they were added."""
+        """Adds files of six rows with consecutive ids. Spark reads them in this order."""
         folder = self.root / "source"
         folder.mkdir(exist_ok=True)
         for number in range(len(list(folder.iterdir())), len(list(folder.iterdir())) + count):
@@ -77,7 +77,7 @@ class Job:
         checkpoint: Path | None = None,
         name: str | None = None,
     ) -> Any:
-        """Runs a query over all files there are, by plain foreachBatch, to its end."""
+        """Runs a query with plain foreachBatch over all existing files, to its end."""
         writer = (self.stream() if frame is None else frame).writeStream.outputMode(output_mode)
         if name is not None:
             writer = writer.queryName(name)
@@ -94,7 +94,7 @@ class Job:
         return query
 
     def run_failing(self, function: Any = None, **arguments: Any) -> str:
-        """Runs a query that must fail; returns what its user reads."""
+        """Runs a query that must fail. Returns the text that its user reads."""
         with pytest.raises(StreamingQueryException) as caught:
             self.run(function, **arguments)
         return str(caught.value)
@@ -104,7 +104,7 @@ class Job:
         return forget(self.checkpoint / "commits")
 
     def rows(self) -> list[Mapping[str, Any]]:
-        """The table's rows, from its live files."""
+        """The rows of the table, read from its live files."""
         found: list[Mapping[str, Any]] = []
         for file in self.load().files():
             found.extend(pq.ParquetFile(file.path).read().to_pylist())
@@ -122,7 +122,7 @@ class Job:
 
 
 def forget(log: Path) -> int:
-    """Removes the newest entry of one of Spark's logs; returns its batch id."""
+    """Removes the newest entry of one of Spark's logs. Returns its batch id."""
     newest = max(int(path.name) for path in log.iterdir() if path.name.isdigit())
     (log / str(newest)).unlink()
     (log / f".{newest}.crc").unlink(missing_ok=True)

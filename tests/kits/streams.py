@@ -1,4 +1,4 @@
-"""What tests of streams without Spark share: a stream over a `Bench`, its runs and its batches."""
+"""What tests of streams without Spark share: a stream on a `Bench`, its runs and its batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.kits.commits import Bench
 
 
 class PowerCut(BaseException):
-    """What kills a run."""
+    """Kills a run."""
 
 
 @dataclass
 class At:
-    """An observer that does something when a phase is reached for the first time."""
+    """An observer that calls `action` when a phase is reached for the first time."""
 
     phase: Phase
     action: Callable[[], object]
@@ -34,7 +34,7 @@ class At:
 
 @dataclass
 class Stream:
-    """A stream that writes one file a batch, and what its checkpoint remembers: the batch to run next."""
+    """A stream that writes one file per batch. Like a checkpoint, it remembers the batch to run next."""
 
     bench: Bench
     user: str = "me"
@@ -54,7 +54,7 @@ class Stream:
         raise PowerCut
 
     def start(self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None) -> None:
-        """Begins a new run; the one before is dead."""
+        """Begins a new run. The earlier run is dead."""
         self.runs += 1
         identity = WriterIdentity(
             user=self.user,
@@ -73,7 +73,7 @@ class Stream:
         )
 
     def batch(self, rows: int = 10, *, dt: str | None = None) -> CommitReport:
-        """Runs the next batch in the present run, or in a new one; without rows it writes no file."""
+        """Runs the next batch in the current run, or in a new one. Without rows it writes no file."""
         if self.writer is None:
             self.start()
         assert self.writer is not None
@@ -97,6 +97,6 @@ class Stream:
         return report
 
     def batches(self, count: int) -> None:
-        """Runs so many batches."""
+        """Runs `count` batches."""
         for _ in range(count):
             self.batch()

@@ -1,4 +1,4 @@
-"""What the tests with whole tables share: rows written and committed by us, without Spark."""
+"""What the tests with whole tables share: writes and commits rows without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = dt.datetime(1970, 1, 1)
 
 
 def batch_of(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
-    """The rows, as dicts of the values that the Java oracle takes, in the table's Arrow types."""
+    """A batch of the rows in the table's Arrow types. The rows are dicts of values in the oracle's form."""
     columns = [
         pa.array([_arrow_value(one.type, row.get(one.name)) for row in rows], arrow_type(one.type))
         for one in schema.fields
@@ -31,7 +31,7 @@ def batch_of(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def _arrow_value(type_: DataType, value: Any) -> Any:
-    """Timestamps finer than Python's are ISO text in the oracle, and nanoseconds for Arrow."""
+    """The value for Arrow. Timestamps finer than Python's are ISO text in the oracle's form."""
     if type_.is_timestamp and isinstance(value, str):
         whole, _, fraction = value.partition(".")
         since = dt.datetime.fromisoformat(whole) - EPOCH
@@ -40,7 +40,7 @@ def _arrow_value(type_: DataType, value: Any) -> Any:
 
 
 def write_rows(table: Table, rows: Sequence[Row]) -> tuple[CommitMessage, ...]:
-    """Writes data files in one task of ours; returns its messages."""
+    """Writes data files in one of our tasks. Returns its messages."""
     spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
     return write_task(spec, [batch_of(table.schema, rows)]).messages
 

@@ -1,4 +1,4 @@
-"""The values of the vector files in the internal form of `binary_row`, and as Arrow columns."""
+"""Converts the values of the vector files to the internal form of `binary_row` and to Arrow columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NANOS_PER = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def internal(type_: DataType, text: str | None) -> Any:
-    """A value as `_meta.value_encoding` of the vector files describes it."""
+    """The internal form of a value. `_meta.value_encoding` of the vector files describes the text."""
     if text is None:
         return None
     match type_.root:
@@ -37,7 +37,7 @@ def internal(type_: DataType, text: str | None) -> Any:
 
 
 def arrow_column(type_: DataType, values: Sequence[Any]) -> pa.Array:
-    """Internal values as the Arrow column of their type."""
+    """The internal values as an Arrow column of their type."""
     wanted = arrow_type(type_)
     if type_.is_timestamp:
         per = NANOS_PER[wanted.unit]
