@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from paimon_stream.options import of_sinks, of_tables
+from paimon_stream.options import of_merging, of_sinks, of_tables, of_unsupported_features
 from paimon_stream.options.option import Option, Scope
 
 __all__ = ["sink_options", "table_options"]
@@ -13,7 +13,8 @@ __all__ = ["sink_options", "table_options"]
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    return _declared(of_tables, Scope.TABLE)
+    modules = (of_tables, of_unsupported_features, of_merging)
+    return tuple(one for module in modules for one in _declared(module, Scope.TABLE))
 
 
 def sink_options() -> tuple[Option[Any], ...]:

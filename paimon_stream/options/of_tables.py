@@ -1,4 +1,8 @@
-"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes."""
+"""The options of tables, with Paimon's keys and defaults. A sink may override them for its own writes.
+
+The options that say how rows are merged are in `of_merging`. Those that this release refuses or leaves to
+others are in `of_unsupported_features`.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +16,25 @@ from paimon_stream.options.option import (
     positive,
     size,
     text,
-    word,
 )
 
 __all__ = [
-    "AGGREGATION_REMOVE_ON_DELETE", "BRANCH", "BUCKET", "BUCKET_APPEND_ORDERED", "BUCKET_FUNCTION",
-    "BUCKET_KEY", "CHANGELOG_FILE_COMPRESSION", "CHANGELOG_FILE_FORMAT", "CHANGELOG_FILE_PREFIX",
-    "CHANGELOG_FILE_STATS", "CHANGELOG_NUM_RETAINED_MAX", "CHANGELOG_NUM_RETAINED_MIN",
-    "CHANGELOG_PRODUCER", "CHANGELOG_TIME_RETAINED", "CLEAN_EMPTY_DIRECTORIES", "COMMIT_CALLBACKS",
-    "COMMIT_MAX_RETRIES", "COMMIT_MAX_RETRY_WAIT", "COMMIT_MIN_RETRY_WAIT", "COMMIT_TIMEOUT",
-    "COMMIT_USER_PREFIX", "COMPACTION_TRIGGER", "CONFLICT_DETECTION", "CONSUMER_CHANGELOG_ONLY",
-    "DATA_EVOLUTION", "DATA_FILE_DIRECTORY", "DATA_FILE_PREFIX", "DEFAULT_AGGREGATE_FUNCTION",
-    "DELETION_VECTORS", "DELETION_VECTORS_MERGE_ON_READ", "DISCARD_DUPLICATES", "DYNAMIC_OVERWRITE",
-    "EXPLICIT_CAST", "EXTERNAL_PATHS", "FILE_BLOCK_SIZE", "FILE_COMPRESSION",
+    "BUCKET", "BUCKET_APPEND_ORDERED", "BUCKET_FUNCTION", "BUCKET_KEY", "CHANGELOG_FILE_COMPRESSION",
+    "CHANGELOG_FILE_FORMAT", "CHANGELOG_FILE_PREFIX", "CHANGELOG_FILE_STATS",
+    "CHANGELOG_NUM_RETAINED_MAX", "CHANGELOG_NUM_RETAINED_MIN", "CHANGELOG_PRODUCER",
+    "CHANGELOG_TIME_RETAINED", "CLEAN_EMPTY_DIRECTORIES", "COMMIT_MAX_RETRIES", "COMMIT_MAX_RETRY_WAIT",
+    "COMMIT_MIN_RETRY_WAIT", "COMMIT_TIMEOUT", "COMMIT_USER_PREFIX", "COMPACTION_TRIGGER",
+    "CONFLICT_DETECTION", "CONSUMER_CHANGELOG_ONLY", "DATA_FILE_DIRECTORY", "DATA_FILE_PREFIX",
+    "DISCARD_DUPLICATES", "DYNAMIC_OVERWRITE", "FILE_BLOCK_SIZE", "FILE_COMPRESSION",
     "FILE_COMPRESSION_PER_LEVEL", "FILE_FORMAT", "FILE_FORMAT_PER_LEVEL", "FILE_OPERATION_THREADS",
-    "FILE_SUFFIX_COMPRESSION", "FORCE_CREATE_SNAPSHOT", "ICEBERG_STORAGE", "IGNORE_DELETE",
-    "IGNORE_EMPTY_COMMIT", "IGNORE_UPDATE_BEFORE", "INDEX_IN_DATA_DIR", "MANIFEST_COMPRESSION",
-    "MANIFEST_DROP_DELETE_STATS", "MANIFEST_FORMAT", "MANIFEST_FULL_COMPACTION_SIZE",
-    "MANIFEST_MERGE_MIN_COUNT", "MANIFEST_TARGET_SIZE", "MERGE_ENGINE", "NUM_LEVELS", "ORC_LTZ_LEGACY",
-    "OVERWRITE_UPGRADE", "PARTIAL_UPDATE_REMOVE_ON_DELETE", "PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP",
-    "PARTITION_DEFAULT_NAME", "PARTITION_EXPIRATION_TIME", "PARTITION_LEGACY_NAME",
-    "PK_CLUSTERING_OVERRIDE", "ROWKIND_FIELD", "ROW_TRACKING", "SEQUENCE_FIELD", "SEQUENCE_INIT_MODE",
-    "SEQUENCE_SORT_ORDER", "SNAPSHOT_EXPIRE_LIMIT", "SNAPSHOT_EXPIRE_MODE", "SNAPSHOT_NUM_RETAINED_MAX",
-    "SNAPSHOT_NUM_RETAINED_MIN", "SNAPSHOT_ORDERING", "SNAPSHOT_TIME_RETAINED", "STATS_DENSE",
-    "STATS_FIRST_N", "STATS_MODE", "STATS_MODE_PER_LEVEL", "STOP_TRIGGER", "STRICT_MODE", "TABLE_TYPE",
-    "TAG_AUTOMATIC_CREATION", "TAG_TIME_RETAINED", "TARGET_FILE_SIZE", "THIN_MODE", "WRITE_ONLY",
-    "ZSTD_LEVEL",
+    "FILE_SUFFIX_COMPRESSION", "FORCE_CREATE_SNAPSHOT", "IGNORE_EMPTY_COMMIT", "IGNORE_UPDATE_BEFORE",
+    "INDEX_IN_DATA_DIR", "MANIFEST_COMPRESSION", "MANIFEST_DROP_DELETE_STATS", "MANIFEST_FORMAT",
+    "MANIFEST_FULL_COMPACTION_SIZE", "MANIFEST_MERGE_MIN_COUNT", "MANIFEST_TARGET_SIZE", "NUM_LEVELS",
+    "ORC_LTZ_LEGACY", "OVERWRITE_UPGRADE", "PARTITION_DEFAULT_NAME", "PARTITION_LEGACY_NAME",
+    "ROWKIND_FIELD", "SEQUENCE_INIT_MODE", "SNAPSHOT_EXPIRE_LIMIT", "SNAPSHOT_EXPIRE_MODE",
+    "SNAPSHOT_NUM_RETAINED_MAX", "SNAPSHOT_NUM_RETAINED_MIN", "SNAPSHOT_TIME_RETAINED", "STATS_DENSE",
+    "STATS_FIRST_N", "STATS_MODE", "STATS_MODE_PER_LEVEL", "STOP_TRIGGER", "STRICT_MODE",
+    "TAG_TIME_RETAINED", "TARGET_FILE_SIZE", "THIN_MODE", "WRITE_ONLY", "ZSTD_LEVEL",
 ]  # fmt: skip
 
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
@@ -304,105 +301,4 @@ COMPACTION_TRIGGER = Option(
 WRITE_ONLY = Option("write-only", boolean, "false", "Writers leave compaction and expiry to other jobs.")
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered", boolean, "true", "Readers keep the order of files in a bucket."
-)
-
-# What this release refuses or leaves to others
-
-TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
-BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
-EXTERNAL_PATHS = Option(
-    "data-file.external-paths", text, "", "Data files lie outside the table. Such tables are refused."
-)
-DELETION_VECTORS = Option(
-    "deletion-vectors.enabled",
-    boolean,
-    "false",
-    "Deleted rows are marked, and their files are not rewritten. Append tables with this option are refused. "
-    "Tables with primary keys are written only if another job compacts them (write-only).",
-)
-DELETION_VECTORS_MERGE_ON_READ = Option(
-    "deletion-vectors.merge-on-read",
-    boolean,
-    "false",
-    "Readers merge the files of level 0 although the table has deletion vectors.",
-)
-ROW_TRACKING = Option("row-tracking.enabled", boolean, "false", "Rows have ids. Such tables are refused.")
-DATA_EVOLUTION = Option(
-    "data-evolution.enabled", boolean, "false", "Columns have files of their own. Such tables are refused."
-)
-PK_CLUSTERING_OVERRIDE = Option(
-    "pk-clustering-override", boolean, "false", "Files are not sorted by key. Such tables are refused."
-)
-SNAPSHOT_ORDERING = Option(
-    "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot. Such tables are not read."
-)
-COMMIT_CALLBACKS = Option(
-    "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
-)
-ICEBERG_STORAGE = Option(
-    "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
-)
-EXPLICIT_CAST = Option(
-    "write.merge-schema.explicit-cast",
-    boolean,
-    "false",
-    "Columns are only widened, never cast to a narrower type, and a warning says so.",
-)
-TAG_AUTOMATIC_CREATION = Option(
-    "tag.automatic-creation",
-    one_of("none", "process-time", "watermark", "batch"),
-    "none",
-    "No commit creates a tag, and a warning says so.",
-)
-PARTITION_EXPIRATION_TIME = Option(
-    "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
-)
-
-# How rows of one key are merged
-
-MERGE_ENGINE = Option(
-    "merge-engine",
-    one_of("deduplicate", "partial-update", "aggregation", "first-row"),
-    "deduplicate",
-    "How rows with the same key are merged.",
-)
-SEQUENCE_FIELD = Option(
-    "sequence.field",
-    text,
-    "",
-    "Columns that order the rows of one key, separated by commas. If not set: their order of arrival.",
-)
-SEQUENCE_SORT_ORDER = Option(
-    "sequence.field.sort-order",
-    one_of("ascending", "descending"),
-    "ascending",
-    "Whether the largest or the smallest value of sequence.field is the newest.",
-)
-IGNORE_DELETE = Option(
-    "ignore-delete",
-    boolean,
-    "false",
-    "Ignore -D rows.",
-    aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
-)
-DEFAULT_AGGREGATE_FUNCTION = Option(
-    "fields.default-aggregate-function", text, None, "The default aggregate function of columns."
-)
-AGGREGATION_REMOVE_ON_DELETE = Option(
-    "aggregation.remove-record-on-delete",
-    boolean,
-    "false",
-    "A -D row deletes the whole row instead of retracting values.",
-)
-PARTIAL_UPDATE_REMOVE_ON_DELETE = Option(
-    "partial-update.remove-record-on-delete",
-    boolean,
-    "false",
-    "A -D row deletes the whole row, not single values.",
-)
-PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
-    "partial-update.remove-record-on-sequence-group",
-    text,
-    "",
-    "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
 )

@@ -1,0 +1,62 @@
+"""The options of tables that this release refuses or leaves to others, with Paimon's keys and defaults."""
+
+from __future__ import annotations
+
+from paimon_stream.options.option import Option, boolean, duration, one_of, text, word
+
+__all__ = [
+    "BRANCH", "COMMIT_CALLBACKS", "DATA_EVOLUTION", "DELETION_VECTORS",
+    "DELETION_VECTORS_MERGE_ON_READ", "EXPLICIT_CAST", "EXTERNAL_PATHS", "ICEBERG_STORAGE",
+    "PARTITION_EXPIRATION_TIME", "PK_CLUSTERING_OVERRIDE", "ROW_TRACKING", "SNAPSHOT_ORDERING",
+    "TABLE_TYPE", "TAG_AUTOMATIC_CREATION",
+]  # fmt: skip
+
+TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
+BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
+EXTERNAL_PATHS = Option(
+    "data-file.external-paths", text, "", "Data files lie outside the table. Such tables are refused."
+)
+DELETION_VECTORS = Option(
+    "deletion-vectors.enabled",
+    boolean,
+    "false",
+    "Deleted rows are marked, and their files are not rewritten. Append tables with this option are refused. "
+    "Tables with primary keys are written only if another job compacts them (write-only).",
+)
+DELETION_VECTORS_MERGE_ON_READ = Option(
+    "deletion-vectors.merge-on-read",
+    boolean,
+    "false",
+    "Readers merge the files of level 0 although the table has deletion vectors.",
+)
+ROW_TRACKING = Option("row-tracking.enabled", boolean, "false", "Rows have ids. Such tables are refused.")
+DATA_EVOLUTION = Option(
+    "data-evolution.enabled", boolean, "false", "Columns have files of their own. Such tables are refused."
+)
+PK_CLUSTERING_OVERRIDE = Option(
+    "pk-clustering-override", boolean, "false", "Files are not sorted by key. Such tables are refused."
+)
+SNAPSHOT_ORDERING = Option(
+    "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot. Such tables are not read."
+)
+COMMIT_CALLBACKS = Option(
+    "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
+)
+ICEBERG_STORAGE = Option(
+    "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
+)
+EXPLICIT_CAST = Option(
+    "write.merge-schema.explicit-cast",
+    boolean,
+    "false",
+    "Columns are only widened, never cast to a narrower type, and a warning says so.",
+)
+TAG_AUTOMATIC_CREATION = Option(
+    "tag.automatic-creation",
+    one_of("none", "process-time", "watermark", "batch"),
+    "none",
+    "No commit creates a tag, and a warning says so.",
+)
+PARTITION_EXPIRATION_TIME = Option(
+    "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
+)
