@@ -1,1 +1,1 @@
-"""From commit messages to one atomic snapshot; runs on the driver."""
+"""Turns commit messages into one atomic snapshot. Runs on the driver."""

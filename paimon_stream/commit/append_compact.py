@@ -1,9 +1,9 @@
 """One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4, §2.2, §7.3).
 
-Both carry the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is
-published only behind its own APPEND; it is another's if that one is another's; once the APPEND is part of the
-table, nothing that happens to the compaction fails the commit (R3.2), for the rows are in. What
-it would have added then belongs to nobody, and waits for an orphan cleaner.
+Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is published
+only after its own APPEND. If another run published the APPEND, the COMPACT is left to that run. Once the
+APPEND is part of the table, the rows are committed, so no failure of the compaction fails the commit (R3.2).
+The files of a failed compaction belong to nobody, and wait for an orphan cleaner.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 def commit_append_compact(
     request: CommitRequest, collected: CollectedChanges, publish: PublishOne
 ) -> Outcome:
-    """Publishes what was written, then the compaction. Raises what `publish` raises for the first of
-    them; a compaction alone that conflicts with what others did is only reported."""
+    """Publishes what was written, then the compaction. Raises what `publish` raises for the former. If there
+    is only a compaction and it conflicts with what others did, this is only reported."""
     written = _publish_written(request, collected, publish)
     if isinstance(written, Superseded) or not collected.compact:
         return written
@@ -54,7 +54,7 @@ def _publish_written(request: CommitRequest, collected: CollectedChanges, publis
     kind = request.kind
     if kind is CommitKind.APPEND and collected.append.takes_away:
         kind = CommitKind.OVERWRITE
-    # A compaction, and what replaces files, builds upon the numbers that the writer gave.
+    # A compaction, and a commit that replaces files, relies on the numbers that the writer assigned.
     renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
@@ -111,7 +111,7 @@ def _compaction(request: CommitRequest) -> CommitRequest:
 
 def _warn(request: CommitRequest, failed: PaimonStreamError) -> None:
     _LOG.warning(
-        "The compaction of commit %d of user %r was left out; the rows are not affected, and its files wait "
+        "The compaction of commit %d of user %r was left out. The rows are not affected, and its files wait "
         "for the orphan cleaner: %s",
         request.identifier,
         request.user,

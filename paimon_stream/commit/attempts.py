@@ -1,4 +1,4 @@
-"""One snapshot under way: what the attempts at it have in common, and how far it has come."""
+"""The state of one snapshot's publication, which its attempts share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ __all__ = ["Attempts"]
 
 
 class Attempts:
-    """What one commit of one snapshot remembers from attempt to attempt. Mutable, and of one thread.
+    """What the commit of one snapshot remembers from attempt to attempt. Mutable, for one thread only.
 
-    `count` is the number of attempts so far; `seen` is the latest snapshot that was searched; `begun_millis`
-    is when the attempt read its base; `merged` the merge of an earlier attempt; `nonces` are those of all
-    attempts; `outstanding` says that the outcome of a put is open; `unproven` are attempts that were lost
-    without a proof; `aged_millis` is how old the newest staging was, where it was too old to be published.
+    `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis`
+    is the time at which the attempt read its base. `merged` is the merge of an earlier attempt. `nonces` are
+    the nonces of all attempts. `outstanding` says that the outcome of a put is open. `unproven` are the
+    attempts that were lost without a proof. `aged_millis` is the age of the newest staging if it was too old
+    to be published.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Attempts:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Adds the time spent inside to the phase."""
+        """Adds the time spent inside the block to the phase."""
         began = self._clock.monotonic()
         try:
             yield
@@ -67,7 +68,7 @@ class Attempts:
             self.phases[phase] = self.phases.get(phase, 0.0) + spent
 
     def published(self, staged: Staged) -> Published:
-        """The outcome, where this attempt is part of the table."""
+        """The outcome if this attempt is part of the table."""
         snapshot = staged.snapshot
         compacts = snapshot.commit_kind is CommitKind.COMPACT
         return Published(
@@ -83,7 +84,7 @@ class Attempts:
     # -- errors -----------------------------------------------------------------------------------
 
     def contended(self) -> CommitContended:
-        """The error for a commit that was given up, with nothing published."""
+        """The error for a commit that was given up and of which nothing was published."""
         return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.patience.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
@@ -94,32 +95,31 @@ class Attempts:
         )
 
     def aged(self, limit_millis: int, option: str) -> CommitContended:
-        """The error for a commit whose staging always took longer than what is staged may wait."""
+        """The error for a commit whose staging took too long in each attempt."""
         return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.count} attempts: writing its "
-            f"manifests took {self.aged_millis} ms, but what is staged must be published within "
-            f"{limit_millis} ms, before it could be taken for the rest of an expired snapshot. Nothing was "
-            f"published, and it is safe to try again. The limit is half of {option!r}, a minute at least and "
-            "half an hour at most: raise that option, or find out why the storage is slow or the process "
-            "was paused.",
+            f"manifests took {self.aged_millis} ms, but they must be published within {limit_millis} ms, "
+            "before a cleaner could take them for remains of an expired snapshot. Nothing was published, and "
+            f"it is safe to try again. The limit is half of {option!r}, at least a minute and at most half "
+            "an hour: raise that option, or find out why the storage is slow or the process was paused.",
             **self._facts(),
             attempts=self.count,
             option=option,
         )
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
-        """The error where an attempt may have been published; `failed` is what happened then."""
+        """The error for a commit of which an attempt may have been published. `failed` is the later error."""
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
-            "deleted. Start the query again: it looks for the commit before it writes anything; who calls "
-            "commit() himself calls filter_and_commit() with the same messages.",
+            "deleted. Start the query again: it looks for the commit before it writes anything. If you "
+            "called commit() yourself, call filter_and_commit() with the same messages.",
             **self._facts(),
             attempts=self.count,
         )
 
     def table_replaced(self) -> TableReplaced:
-        """The error where the table is not the one any more that the commit was for."""
+        """The error for a commit whose table was dropped or replaced."""
         return TableReplaced(
             f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
             "was under way. Nothing was published. Start with a new checkpoint to write everything again.",

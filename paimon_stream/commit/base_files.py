@@ -1,5 +1,4 @@
-"""The files of the partitions a commit touches, as the conflict rules need to know them (semantics.md
-§3.4)."""
+"""The facts that the conflict rules need about the files of a commit's partitions (semantics.md §3.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ __all__ = ["KnownFiles", "LiveFile"]
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """What the conflict rules need to know of a live file."""
+    """The facts that the conflict rules need about a live file."""
 
     min_key: bytes
     max_key: bytes
@@ -21,14 +20,14 @@ class LiveFile:
 
     @classmethod
     def of(cls, entry: ManifestEntry) -> LiveFile:
-        """That of an entry's file."""
+        """The facts about an entry's file."""
         return cls(entry.file.min_key, entry.file.max_key, entry.file.max_sequence_number)
 
 
 @dataclass(slots=True)
 class KnownFiles:
-    """The files of one partition or several: those that are live; those that were, as far as manifests still
-    say so; and those that are listed twice, which no table should have (semantics.md §3.5)."""
+    """The files of one or more partitions: the `live` ones; the `removed` ones, as far as manifests still
+    name them; and those that are listed `twice`, which no table should have (semantics.md §3.5)."""
 
     live: dict[FileIdentity, LiveFile] = field(default_factory=dict)
     removed: set[FileIdentity] = field(default_factory=set)
@@ -47,8 +46,8 @@ class KnownFiles:
         return whole
 
     def replay(self, entry: ManifestEntry) -> None:
-        """Takes in an entry; they come in the order of their snapshots. As for readers, a file that a DELETE
-        names is not live, even where an ADD follows."""
+        """Takes in an entry. Entries come in the order of their snapshots. As for readers, a file that a
+        DELETE names is not live, even if an ADD follows."""
         identity = entry.identity
         if entry.kind is FileKind.DELETE:
             self.live.pop(identity, None)
@@ -60,8 +59,8 @@ class KnownFiles:
 
     @classmethod
     def replaced_by(cls, entries: Iterable[ManifestEntry]) -> KnownFiles:
-        """What must have been live where these entries are those of an overwrite, which removes whatever it
-        has found live."""
+        """The files that must have been live before an overwrite with these entries, because an overwrite
+        removes every live file that it has found."""
         known = cls()
         for entry in entries:
             if entry.kind is FileKind.DELETE:
@@ -69,7 +68,7 @@ class KnownFiles:
         return known
 
     def copy(self) -> KnownFiles:
-        """The same, to be changed apart."""
+        """A copy that can be changed independently."""
         return KnownFiles(dict(self.live), set(self.removed), set(self.twice))
 
     def __len__(self) -> int:

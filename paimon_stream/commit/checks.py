@@ -1,10 +1,10 @@
-"""Checking a commit against the table: gathers what the conflict rules judge on, as little as they need.
+"""Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
-Invariants: nothing is written; the rules of one attempt all see one snapshot, the attempt's base; what they
-need is read of the partitions that the commit touches, never of the table. A fresh append needs the bucket
-counts and sequence numbers of those partitions, which are kept from commit to commit; the live files are
-read for a commit that takes files away, and for one that asks to be `checked`: for its messages may have
-been published before, while a batch's own files are new, and their names belong to it alone.
+Invariants: nothing is written. All rules of one attempt see one snapshot, the attempt's base. Only the
+partitions that the commit touches are read, never the whole table. A fresh append needs the bucket counts and
+sequence numbers of those partitions, which are kept from commit to commit. The live files are read only for a
+commit that removes files, and for one that asks to be `checked`, because its messages may have been published
+before. The files of a fresh batch are new, and their names belong to it alone.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ class Checker:
         self._warned = False
         if self._rules_off:
             _LOG.warning(
-                "%s: %s = none: appends are not checked for files that are in the table already, or twice in "
-                "one commit. Rows may come twice, and Java may fail on the table later.",
+                "%s: %s = none: appends are not checked for files that are already in the table or appear "
+                "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
                 table.location,
                 CONFLICT_DETECTION.key,
             )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules in Java's order; returns the changes as they are to be published: without
-        duplicates where the table asks for it, and with their final sequence numbers.
+        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the
+        table's options ask for that, and with their final sequence numbers.
 
         Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
         """
@@ -124,7 +124,7 @@ class Checker:
     # -- which rules --------------------------------------------------------------------------------
 
     def _is_judged(self, request: CommitRequest, changes: Changes) -> bool:
-        """Whether the changes are held against the files of the table (semantics.md §2.2, R3.1)."""
+        """Whether the changes are compared with the files of the table (semantics.md §2.2, R3.1)."""
         if self._leaves_out_rules(request):
             return False
         adds_runs = self._key_order is not None and any(
@@ -134,12 +134,13 @@ class Checker:
         return request.checks_conflicts or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
-        """Whether checks 3 to 6 are left out: by `conflict-detection-mode = none`, of appends. Whoever takes
-        files away is always checked, for without it rows would come twice (semantics.md R3.4)."""
+        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends.
+        Commits that remove files are always checked, because otherwise rows could be duplicated
+        (semantics.md R3.4)."""
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
             _LOG.warning(
-                "%s: %s = none holds for appends only: this commit of kind %s is checked all the same.",
+                "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
                 self._table.location,
                 CONFLICT_DETECTION.key,
                 request.kind.value,
@@ -149,9 +150,9 @@ class Checker:
     # -- the rules ------------------------------------------------------------------------------------
 
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
-        """The files of the touched partitions: read anew for each commit, then only what others commit from
-        attempt to attempt; with `row_incremental` from commit to commit, too (R3.4). A source of changes has
-        just read them at this base, so nothing is read for it again."""
+        """The files of the touched partitions. They are read anew for each commit; later attempts read only
+        what others have committed since. With `row_incremental`, later commits do so, too (R3.4). A source of
+        changes has just read the files at this base, so they are not read again."""
         if request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None):
             return KnownFiles.replaced_by(changes.entries)
         touched = {change.entry.partition for change in changes.index}
@@ -192,14 +193,15 @@ class Checker:
     ) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
-            return  # an overwrite may change the count; without fixed buckets there is none
+            return  # an overwrite may change the count; without fixed buckets there is no count
         buckets = self._cache.buckets_at(base, changes.partitions)
         totals = {one: buckets.total_buckets(one) for one in changes.partitions}
         present = {one: total for one, total in totals.items() if total is not None}
         conflicts.check_bucket_counts(context, present, entries, request.kind)
 
     def _numbered(self, request: CommitRequest, changes: Changes, files: KnownFiles) -> Changes:
-        """The changes with their sequence numbers; those of an overwrite follow on what it leaves."""
+        """The changes with their final sequence numbers. The numbers of an overwrite continue from the files
+        that it leaves in place."""
         entries = changes.entries
         if not request.renumber or not _has_buckets(entries):
             return changes
@@ -217,7 +219,7 @@ class Checker:
     # -- afterwards ---------------------------------------------------------------------------------
 
     def published(self, changes: Changes) -> None:
-        """Looks at the buckets that a commit of ours has touched."""
+        """Looks at the buckets that our commit has touched."""
         if self._depth is not None:
             self._depth.look(self._cache.buckets, changes.entries)
 
@@ -234,22 +236,23 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 
 def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys, None for a table without, or whose levels are not sorted by them."""
+    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by
+    key."""
     if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
 
 def _has_vectors(table: Table) -> bool:
-    """Whether check 1 is for this table: deletion vectors, and neither buckets nor a key."""
+    """Whether check 1 applies to this table: it has deletion vectors, but neither buckets nor a key."""
     without_buckets = not table.schema.primary_keys and table.options.value(BUCKET) <= 0
     return without_buckets and table.options.value(DELETION_VECTORS)
 
 
 def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:
-    """The paths of added files that are not on storage, which is asked for each: a table that names a file
-    that is not there cannot be read. Data, changelog and index files alike, and the extra files of each; what
-    a commit removes need not exist. Raises `StorageError`."""
+    """The paths of added files that do not exist, because a table that names a missing file cannot be read.
+    Covers data, changelog and index files, and their extra files. Makes one request to the storage per file.
+    Files that a commit removes need not exist. Raises `StorageError`."""
     return [path for one in changes for path in _added(layout, one) if not storage.exists(path)]
 
 
@@ -264,11 +267,11 @@ def _added(layout: Layout, changes: Changes) -> Iterator[str]:
 
 
 class StrictMode:
-    """What others did since the last safe snapshot, looked at before each attempt: option
-    `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing where the option is not set; −1
-    is the latest snapshot at the first commit.
+    """Checks before each attempt what others did since the last safe snapshot, which is the option
+    `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing if the option is not set. −1
+    stands for the latest snapshot at the first commit.
 
-    Invariant: the last safe snapshot only moves forward, to a base whose whole way there was looked at.
+    Invariant: the last safe snapshot moves only forward, to a base up to which all snapshots were checked.
     """
 
     def __init__(self, options: Options, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
@@ -277,9 +280,9 @@ class StrictMode:
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
     def check(self, context: CommitContext, base: Base) -> None:
-        """Looks at the snapshots up to the base, which is the last safe one from then on.
+        """Checks the snapshots up to the base, which then becomes the last safe one.
 
-        Raises `StrictModeViolated`, and `HistoryUnknown` where some of them have expired.
+        Raises `StrictModeViolated`. Raises `HistoryUnknown` if some of these snapshots have expired.
         """
         if self._last_safe is None:
             return
@@ -299,7 +302,8 @@ class StrictMode:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets: from 0 up, as postponed ones have none."""
+        """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
+        are in none."""
         return any(
             meta.num_added_files + meta.num_deleted_files > 0
             and (meta.max_bucket is None or meta.max_bucket >= 0)
@@ -311,8 +315,8 @@ _MORE_THAN_TRIGGER: Final = 3
 
 
 class DepthWarning:
-    """Warns once of a bucket with more files of level 0 than Java would let it have (semantics.md §6.6),
-    before readers grow slow. Looks only at what the commit knows already."""
+    """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
+    readers become slow. Uses only facts that the commit already has."""
 
     def __init__(self, location: str, most: int) -> None:
         self._location = location
@@ -321,7 +325,7 @@ class DepthWarning:
 
     @classmethod
     def of(cls, table: Table) -> DepthWarning | None:
-        """That of a table; None for one without primary key, and where another job compacts."""
+        """The warning for a table. None for a table without primary key, and if another job compacts it."""
         options = table.options
         if not table.schema.primary_keys or options.value(WRITE_ONLY):
             return None
@@ -333,7 +337,7 @@ class DepthWarning:
         return cls(table.location, most)
 
     def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
-        """Looks at the buckets that these entries, just published, have touched."""
+        """Looks at the buckets that these published entries have touched."""
         if self._said:
             return
         for entry in entries:
@@ -341,8 +345,8 @@ class DepthWarning:
             if depth > self._most:
                 self._said = True
                 _LOG.warning(
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d): "
-                    "every reader merges them all. Have a job that compacts, and set write-only = true.",
+                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
+                    "every reader merges them all. Run a job that compacts, and set write-only = true.",
                     self._location,
                     entry.bucket,
                     depth,

@@ -1,6 +1,6 @@
-"""The committer: what a commit has written becomes one snapshot, its compaction another, or none does, and
-which of them is never guessed. `commit/append_compact.py` says how two snapshots make one commit; here is how
-each is made:
+"""The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is
+published. The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one
+commit. This module makes each of them:
 
     base ──► decided? ──► check ──► stage ──► put ──► confirm ──► hint
      ▲                                         │         │
@@ -8,19 +8,19 @@ each is made:
 
 What each step keeps true (exactly-once.md §5; semantics.md §2):
 
-- *base*: an attempt builds on the snapshot that is the latest now, of the table it was made for, in the
-  lineage that the caller judged.
-- *decided?*: nothing is published that the same user has published since `seen`; an attempt of our own
-  that turns out to have succeeded ends the commit as published.
-- *check*: the changes are those wanted on this very base. Nothing has been written yet, so a conflict
-  leaves nothing behind.
-- *stage*: only new files are written, under names drawn before.
-- *put*: the one step that makes something visible, atomically. From here on nothing is deleted until the
+- *base*: an attempt builds on the snapshot that is the latest now. It must be of the table that the committer
+  was made for, and in the lineage that the caller judged.
+- *decided?*: a commit that the same user has published since `seen` is not published again. If an earlier
+  attempt of our own turns out to have succeeded, the commit ends as published.
+- *check*: the changes are computed for exactly this base. Nothing has been written yet, so a conflict leaves
+  nothing behind.
+- *stage*: only new files are written, under names that were drawn before.
+- *put*: the only step that makes something visible, atomically. From here on nothing is deleted until the
   attempt is proven lost.
 - *confirm*: what is reported as published is part of the table.
-- *discard*: of a lost attempt only its own metadata goes, never data; its merge of manifests stays for
-  the next attempt.
-- *hint*: helps readers; its failure fails nothing.
+- *discard*: only the metadata of a lost attempt is deleted, never data. Its merge of manifests stays for the
+  next attempt.
+- *hint*: helps readers. If it fails, the commit does not fail.
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be published.
 So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
@@ -73,22 +73,22 @@ __all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Sup
 _LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
-"""A first attempt that took no longer from reading its base is confirmed without listing all snapshots."""
+"""A first attempt that took at most this long since it read its base is confirmed without listing all
+snapshots."""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
-"""What was staged so lately may be put, however soon snapshots expire: that an id has expired and comes back
-is found when the snapshot is confirmed."""
+"""A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was
+created again, the confirmation of the snapshot detects it."""
 
 _LONGEST_STAGED_MILLIS: Final = 30 * 60_000
-"""What was staged longer ago is not put any more: an orphan cleaner may take what is an hour old."""
+"""An older staging is not put any more, because an orphan cleaner may delete files that are an hour old."""
 
 
 class Committer:
     """Commits to one table, one commit at a time.
 
     Between commits it keeps what makes the next one cheap: the manifests of its last snapshot, and the
-    bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` where there is no
-    table.
+    bucket counts and sequence numbers of the partitions it touched. Raises `NotFound` if there is no table.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Committer:
         observer: BatchObserver = NO_OBSERVER,
         snapshots: SnapshotStore | None = None,
     ) -> None:
-        """With `snapshots` it shares what the caller knows of them."""
+        """With `snapshots`, the committer shares the caller's cache of snapshots."""
         self._storage = storage or table.storage
         self._location = self._storage.location
         self._runtime = runtime or system()
@@ -126,15 +126,16 @@ class Committer:
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
-        Raises, with nothing published: `CommitConflict` (the files do not fit the table), `CommitContended`
-        (others were always faster), `HistoryUnknown`, `TableRolledBack`, `TableReplaced`, `StorageError`,
-        `FormatError`, and what the request's source raises. Raises `CommitUnknown` where it may be
-        published. A compaction that fails after the other was published raises nothing; see `Published`.
+        These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
+        `CommitContended` (others were always faster), `HistoryUnknown`, `TableRolledBack`, `TableReplaced`,
+        `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that the
+        commit may be published. A compaction that fails after the first snapshot was published raises
+        nothing; see `Published`.
         """
         names = Names(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
         if self._sequences is not None:
-            # The numbers are part of what a merge decides by: those of the writer stand.
+            # A merge decides by these numbers, so the writer's numbers stay.
             request = replace(request, renumber=False)
         return commit_append_compact(
             request, collected, lambda part, source: self._publish_one(part, source, names)
@@ -148,7 +149,7 @@ class Committer:
         return None if self._sequences is None else self._sequences.next()
 
     def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
-        """Publishes one snapshot. Raises as `commit`."""
+        """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
         attempts = Attempts(self._location, request, source, names, self._policy, self._runtime)
@@ -169,7 +170,7 @@ class Committer:
             names.drawn.clear()
 
     def _is_wanted(self, request: CommitRequest, changes: Changes) -> bool:
-        """Whether there is to be a snapshot of these changes (semantics.md §1.4)."""
+        """Whether these changes need a snapshot (semantics.md §1.4)."""
         if changes or request.force_snapshot or request.statistics is not None or request.merge is not None:
             return True
         return self._keeps_empty and request.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
@@ -200,7 +201,7 @@ class Committer:
     # -- base, decided? ---------------------------------------------------------------------------
 
     def _read_base(self, attempts: Attempts) -> Snapshot | None:
-        """The latest snapshot, of the table and in the lineage that this commit is for."""
+        """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
             attempts.begun_millis = self._runtime.clock.now_millis()
             if not self._same_table():
@@ -212,8 +213,8 @@ class Committer:
         return latest
 
     def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:
-        """Published, if an attempt that seemed lost was not; Superseded, if somebody else has published
-        this commit; None, if it is still to be made."""
+        """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published
+        this commit. None if the commit is still to be made."""
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
                 part_of_table = self._publisher.settled(staged, latest)
@@ -241,7 +242,7 @@ class Committer:
     # -- check, stage -----------------------------------------------------------------------------
 
     def _prepare(self, attempts: Attempts, latest: Snapshot | None) -> Staged | Nothing | None:
-        """Checks and stages on top of `latest`; None if that expired meanwhile."""
+        """Checks and stages on top of `latest`. None if `latest` expired meanwhile."""
         try:
             with attempts.timed("check"):
                 base = self._cache.base(latest)
@@ -277,7 +278,7 @@ class Committer:
             return self._runtime.clock.now_millis() - staged.since_millis
 
         def still_usable() -> bool:
-            """Whether no orphan cleaner can take the staging for what an expired snapshot left."""
+            """Whether no orphan cleaner can mistake the staging for remains of an expired snapshot."""
             return age_millis() <= self._usable_millis
 
         attempts.aged_millis = None
@@ -304,12 +305,12 @@ class Committer:
             )
 
     def _is_swift(self, attempts: Attempts) -> bool:
-        """Whether so little time has passed that a look at the neighbours is enough."""
+        """Whether so little time has passed that a look at the neighbouring snapshots is enough."""
         passed = self._runtime.clock.now_millis() - attempts.begun_millis
         return attempts.count == 1 and 0 <= passed <= _SWIFT_MILLIS
 
     def _finish(self, attempts: Attempts, staged: Staged) -> Published:
-        """The snapshot is part of the table: remembers it, and points readers to it."""
+        """Called when the snapshot is part of the table: remembers it, and writes the hint for readers."""
         snapshot = staged.snapshot
         self._snapshots.note(snapshot)
         published = Base(snapshot=snapshot, metas=staged.metas)
@@ -328,7 +329,7 @@ class Committer:
     # -- lost -------------------------------------------------------------------------------------
 
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes what only a lost attempt refers to, or leaves it for ever where a doubt is left."""
+        """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for good."""
         attempts.outstanding = False
         if lost.proven:
             self._discard_attempt(attempts)

@@ -1,9 +1,8 @@
-"""The conflict rules: pure functions over what is in the table and what a commit would change.
+"""The conflict rules: pure functions of what is in the table and what a commit would change.
 
-Each rule either passes or raises the one `CommitConflict` it is named for; none reads storage. They are
-semantics.md §3.1's checks 1-6 and §2.9's strict mode; checks 7 and 8 are of row ids, and tables with row ids
-are refused before anything is written. Nothing has been written when they run, so a conflict leaves
-nothing behind.
+Each rule passes or raises one `CommitConflict`. None reads storage. The rules are checks 1-6 of semantics.md
+§3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row ids are refused before
+anything is written. When the rules run, nothing has been written, so a conflict leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitContext:
-    """Who commits what where on top of what, for messages. `partition_name` renders a partition row for a
-    person; `base` is the snapshot that was the newest when the rules were asked."""
+    """Who commits what to which table and on which base, for messages. `partition_name` renders a partition
+    row for people. `base` is the snapshot that was the newest when the rules ran."""
 
     location: str
     user: str
@@ -70,7 +69,8 @@ class CommitContext:
 
     @property
     def left_out(self) -> str:
-        """What was not published. Of a batch that compacts, its rows may be in all the same (R3.2)."""
+        """Says what was not published. The rows of a batch may be published although its compaction is not
+        (R3.2)."""
         return "The compaction was left out" if self.kind is CommitKind.COMPACT else "Nothing was published"
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def check_bucket_counts(
 ) -> None:
     """Check 2: all files of a partition were written for the same number of buckets.
 
-    `present` has the count of each touched partition that has files. Counts of 0 and below (no fixed
+    `present` has the bucket count of each touched partition that has files. Counts of 0 and below (no fixed
     buckets) are skipped, and an overwrite may change the count. Raises `BucketCountChanged`.
     """
     if kind is CommitKind.OVERWRITE:
@@ -114,7 +114,7 @@ def check_bucket_counts(
 
 
 def check_each_file_once(context: CommitContext, entries: Collection[ManifestEntry]) -> None:
-    """Check 3: the commit speaks of each file once. Raises `DeletedFiles`."""
+    """Check 3: the commit names each file once. Raises `DeletedFiles`."""
     if len({entry.file.file_name for entry in entries}) == len(entries):
         return
     seen: set[FileIdentity] = set()
@@ -128,19 +128,20 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
         context,
         twice,
         "appear twice in this one commit",
-        "A commit message was handed in twice, or adds and removes one file; hand each message in once",
+        "A commit message was passed twice, or adds and removes the same file. Pass each message once",
     )
 
 
 def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
-    """The table has the schema of every added file, or nobody could read it. Raises `SchemaChanged`."""
+    """The table has the schema of every added file; without it nobody could read the file. Raises
+    `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
             raise SchemaChanged(
                 f"{context}: the file {entry.file.file_name} was written with schema {entry.file.schema_id}, "
                 f"which this table does not have; its newest is {max(known, default=None)}. "
-                f"{context.left_out}. The messages are of another table, or of this one before it was "
-                "restored or made anew: write the rows again with the table as it is.",
+                f"{context.left_out}. The messages belong to another table, or to this one before it was "
+                "restored or created again: write the rows again to the current table.",
                 **context.facts(),
                 schema=entry.file.schema_id,
                 file=entry.file.file_name,
@@ -148,13 +149,13 @@ def check_schemas(context: CommitContext, known: Collection[int], entries: Itera
 
 
 def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -> None:
-    """Check 4, of the table itself: none of its files is listed `twice`. Such a table gives rows twice, and
+    """Check 4, applied to the table itself: no file is listed `twice`. Such a table returns rows twice, and
     Java fails on it from its next merge of manifests on (semantics.md §3.5). Raises `DeletedFiles`."""
     _refuse(
         context,
         twice,
         "in the partitions it touches are listed twice by earlier commits, so their rows are read twice",
-        "An earlier commit published messages that were in the table already: verify() finds which. Roll the "
+        "An earlier commit published messages that were already in the table: verify() finds which. Roll the "
         "table back to the snapshot before it",
         whose="files",
     )
@@ -163,18 +164,18 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
 def without_duplicates(
     entries: Sequence[ManifestEntry], live: Collection[FileIdentity]
 ) -> tuple[ManifestEntry, ...]:
-    """The entries without those whose file is live already, as `commit.discard-duplicate-files` asks of an
-    append (semantics.md §2.3 step 5)."""
+    """The entries without those whose file is already live, as `commit.discard-duplicate-files` demands for
+    an append (semantics.md §2.3 step 5)."""
     return tuple(entry for entry in entries if entry.identity not in live)
 
 
 def check_not_in_table(
     context: CommitContext, live: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 4: no added file is in the table already. `live` are the files of the touched partitions.
+    """Check 4: no added file is already in the table. `live` are the files of the touched partitions.
 
-    A file listed twice would be read twice, and break every later merge of manifests (semantics.md §3.5).
-    Raises `DeletedFiles`.
+    A file listed twice would be read twice and would break every later merge of manifests (semantics.md
+    §3.5). Raises `DeletedFiles`.
     """
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in live]
     _refuse(
@@ -188,8 +189,9 @@ def check_not_in_table(
 def check_never_removed(
     context: CommitContext, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 4 goes on: no added file was in the table and has been removed. Readers would not see it as long
-    as a manifest has its DELETE, and see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
+    """Check 4, second part: no added file was in the table and has been removed. Readers would not see the
+    file while a manifest has its DELETE, and would see it again afterwards (semantics.md §3.5). Raises
+    `DeletedFiles`."""
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
     _refuse(
         context,
@@ -215,14 +217,14 @@ def check_removed_files_are_there(
             added.add(entry.identity)
         elif entry.identity not in live and entry.identity not in added:
             gone.append(entry.identity)
-    cure = "Another writer compacted or overwrote them meanwhile; run the job again on the present state"
+    cure = "Another writer compacted or overwrote them meanwhile; run the job again on the current state"
     emptied = {one.partition for one in gone} - {one.partition for one in live}
     if expiration is not None and emptied and emptied == {one.partition for one in gone}:
         names = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
         cure = (
             f"Nothing is left of their partitions ({names}), and the table drops partitions after "
             f"{expiration} (partition.expiration-time): filter such late rows out before they are written, "
-            "else every restart meets them again"
+            "because otherwise this error comes back with every restart"
         )
     _refuse(context, gone, "are to be removed, but are not in the table any more", cure)
 
@@ -233,8 +235,8 @@ def check_key_ranges(
     entries: Sequence[ManifestEntry],
     order: RowOrder,
 ) -> None:
-    """Check 6, for primary keys: in one bucket the files of one level from 1 up have disjoint ranges of keys
-    once the commit is made. Levels to which it adds nothing are left alone. Raises `KeyRangeOverlap`,
+    """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have
+    disjoint key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`,
     `FormatError` for keys that are not of the table's types."""
     levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = defaultdict(dict)
     for entry in entries:
@@ -265,7 +267,7 @@ def _overlap(
     place = f"partition {name!r}" if name else "the table"
     return KeyRangeOverlap(
         f"{context}: the files {files[0]} and {files[1]} would both be in level {level} of bucket {bucket} "
-        f"of {place}, and their keys overlap; readers would take old rows for new ones. {context.left_out}. "
+        f"of {place}, and their keys overlap. Readers would take old rows for new ones. {context.left_out}. "
         "Two compactions of one bucket ran at the same time: let only one job compact the table "
         "(write-only = true for all others), and run this one again.",
         **context.facts(),
@@ -282,9 +284,9 @@ def check_deletion_vectors(
     """Check 1, for append tables without fixed buckets that have deletion vectors: the commit builds on the
     deletion vectors that the table has.
 
-    `vectors` has for each data file of the base the index file with its deletion vector. A data file is
-    removed together with its vector, and a vector is replaced by whoever knows it; else rows that somebody
-    deleted would come back. Raises `DeletedFiles`.
+    `vectors` maps each data file of the base to the index file with its deletion vector. A commit must remove
+    a data file together with its vector, and may replace only a vector that it knows. Otherwise deleted rows
+    would come back. Raises `DeletedFiles`.
     """
     dropped, made = _vectors(changes.index, FileKind.DELETE), _vectors(changes.index, FileKind.ADD)
     added = {entry.file.file_name for entry in changes.entries if entry.kind is FileKind.ADD}
@@ -294,9 +296,9 @@ def check_deletion_vectors(
     wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
     if wrong:
         raise DeletedFiles(
-            f"{context}: the deletion vectors of {len(wrong)} data files are not those that it was made on: "
-            f"{_some(wrong)}. {context.left_out}. Another job deleted rows of these files, or compacted "
-            "them, meanwhile; run the job again on the present state.",
+            f"{context}: the deletion vectors of {len(wrong)} data files are not those that the commit was "
+            f"based on: {_some(wrong)}. {context.left_out}. Meanwhile another job deleted rows of these "
+            "files or compacted them; run the job again on the current state.",
             **context.facts(),
             count=len(wrong),
             files=tuple(sorted(wrong))[:_SHOWN],
@@ -304,7 +306,7 @@ def check_deletion_vectors(
 
 
 def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
-    """Each data file with a deletion vector in the index files that are added or removed, and that file."""
+    """Each data file that has a deletion vector in the added or removed index files, with that index file."""
     return {
         one.data_file: change.entry.file.file_name
         for change in index
@@ -314,13 +316,13 @@ def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
-    """Every file that would be added is on storage; `missing` are the paths that are not (semantics.md
-    §1.2, R9.1). Raises `DeletedFiles`."""
+    """Every added file exists. `missing` are the paths of those that do not (semantics.md §1.2, R9.1). Raises
+    `DeletedFiles`."""
     if missing:
         raise DeletedFiles(
             f"{context}: cannot commit because {len(missing)} of its files have been deleted: "
-            f"{_some(missing)}. {context.left_out}. An orphan cleaner or a drop of the partition took "
-            "them; run the batch again so that it writes new ones.",
+            f"{_some(missing)}. {context.left_out}. An orphan cleaner or a drop of the partition deleted "
+            "them. Run the batch again so that it writes new files.",
             **context.facts(),
             count=len(missing),
             files=tuple(missing)[:_SHOWN],
@@ -347,8 +349,8 @@ def check_strict_mode(context: CommitContext, since: Iterable[Snapshot], last_sa
 def check_strict_overwrite(
     context: CommitContext, since: Iterable[Snapshot], last_safe: int, adds_files: Callable[[Snapshot], bool]
 ) -> None:
-    """Strict mode of an overwrite: nor has any other user appended, for the overwrite would delete those
-    rows too (semantics.md §2.9, §5.2). `adds_files` tells whether a snapshot's delta has files in real
+    """Strict mode of an overwrite: no other user has appended either, because the overwrite would delete
+    those rows, too (semantics.md §2.9, §5.2). `adds_files` says whether a snapshot's delta has files in real
     buckets. Raises `StrictModeViolated`."""
     for snapshot in since:
         appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != context.user

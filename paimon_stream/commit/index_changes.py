@@ -1,8 +1,8 @@
 """The index files of the next snapshot: those of its base with the changes applied. Pure.
 
-The rules are Java's. HASH indexes, and deletion vectors of tables with buckets: at most one file for each
-bucket, a new one takes the place of the old one. Deletion vectors of tables without buckets, and all other
-indexes: by file name; there one data file never has two deletion vectors.
+The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one file per
+bucket: a new file replaces the old one. All other indexes, and deletion vectors of tables without buckets,
+are identified by file name. In the latter, no data file has two deletion vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def apply_index_changes(
 ) -> tuple[IndexManifestEntry, ...]:
     """The live index files after the changes. `bucketed` says whether the table has buckets.
 
-    Raises `DeletedFiles` where deletion vectors of a table without buckets contradict those present:
+    Raises `DeletedFiles` if deletion vectors of a table without buckets contradict those present, because
     another writer has changed them meanwhile.
     """
     _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
@@ -61,12 +61,12 @@ def _check_deletion_vectors(
         name, data_files = change.entry.file.file_name, _covered(change.entry)
         if change.kind is FileKind.ADD:
             if name in files or covered & data_files:
-                raise _contradiction(location, name, "adds deletion vectors that are there already")
+                raise _contradiction(location, name, "adds deletion vectors that already exist")
             files.add(name)
             covered |= data_files
         else:
             if name not in files or not covered >= data_files:
-                raise _contradiction(location, name, "removes deletion vectors that are not there")
+                raise _contradiction(location, name, "removes deletion vectors that do not exist")
             files.remove(name)
             covered -= data_files
 
@@ -78,7 +78,7 @@ def _covered(entry: IndexManifestEntry) -> set[str]:
 def _contradiction(location: str, name: str, what: str) -> DeletedFiles:
     return DeletedFiles(
         f"{location}: the index file {name} {what}: another writer has deleted rows of the same data files "
-        "meanwhile. Nothing was published. Run the job again on the present state.",
+        "meanwhile. Nothing was published. Run the job again on the current state.",
         table=location,
         files=(name,),
     )

@@ -1,7 +1,8 @@
 """What others published since a commit was judged: the window (seen, latest].
 
-Invariants: a window that is not seen whole never counts as empty; a table whose `seen` snapshot is gone
-or another one, other than by expiry, is never built upon, nor is one that lost a snapshot of ours.
+Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose
+`seen` snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of
+ours.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def published_since(
     """The oldest snapshot after `seen` that somebody else published under the request's user with its
     identifier or a later one (R2.6); None if there is none.
 
-    `own` are the nonces of this commit's attempts. Kind matters: what was written under the identifier says
-    nothing of its compaction, which may still be to do. Batch commits share one identifier and are not looked
-    for. Raises `HistoryUnknown` where part of the window has expired and the request's fence does not
-    exclude that somebody else committed, `StorageError`, `CorruptMetadata`.
+    `own` are the nonces of this commit's attempts. The kind matters: an APPEND under the identifier does not
+    show whether its compaction was published. Batch commits share one identifier and are not searched for.
+    Raises `HistoryUnknown` if part of the window has expired and the request's fence does not exclude that
+    somebody else committed, `StorageError`, `CorruptMetadata`.
     """
     after = 0 if seen is None else seen.id
     if request.is_batch or latest is None or latest.id == after:
@@ -47,9 +48,9 @@ def published_since(
     if not window.complete and (request.fence is None or not request.fence()):
         raise HistoryUnknown(
             f"{location}: whether commit {request.identifier} of user {request.user!r} was published by "
-            f"another run cannot be told: snapshots between {after} and {latest.id} have expired while it "
-            "was under way. It was not published now. Start the query again; keep snapshots longer than a "
-            "batch may take (snapshot.time-retained, snapshot.num-retained.min).",
+            f"another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
+            "It was not published now. Start the query again, and keep snapshots longer than a batch may "
+            "take (snapshot.time-retained, snapshot.num-retained.min).",
             table=location,
             user=request.user,
             batch=request.identifier,
@@ -59,7 +60,7 @@ def published_since(
 
 
 def _is_other_half(request: CommitRequest, snapshot: Snapshot) -> bool:
-    """Whether the request is the compaction of what the snapshot has written."""
+    """Whether the request is the compaction that belongs to the snapshot."""
     return (
         request.kind is CommitKind.COMPACT
         and snapshot.commit_kind is not CommitKind.COMPACT
@@ -75,16 +76,16 @@ def require_lineage(
     latest: Snapshot | None,
     last: SnapshotRef | None = None,
 ) -> None:
-    """Checks that `latest` continues from `seen`; `last` is the last snapshot of this committer. Raises
-    `TableRolledBack`, and `CommitLost` where `seen` is that one and its id is there with another nonce."""
+    """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
+    `TableRolledBack`. Raises `CommitLost` if `seen` is `last` and its id exists with another nonce."""
     if seen is None or _is_held(snapshots, seen, latest):
         return
     if seen == last:
         require_last(location, snapshots, request.user, last, latest)
     raise TableRolledBack(
         f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "
-        "judged, is gone or another one: the table was rolled back, or a writer that does not publish "
-        "atomically replaced it. Nothing was published. Start the query again; it judges the table as it is.",
+        "judged, is gone or was replaced: the table was rolled back, or a writer that does not publish "
+        "atomically replaced it. Nothing was published. Start the query again; it judges the current table.",
         table=location,
         user=request.user,
         batch=request.identifier,
@@ -100,13 +101,13 @@ def require_last(
     latest: Snapshot | None,
 ) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
-    `CommitLost` where its id is there with another nonce, `TableRolledBack` where its id is gone."""
+    `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone."""
     if last is None or _is_held(snapshots, last, latest):
         return
     there = snapshots.find(last.id)
-    go_on = "Nothing was published now. new_commit() makes a writer that goes on with the table as it is."
+    go_on = "Nothing was published now. new_commit() makes a writer that continues with the current table."
     if there is None:
-        newest = "no snapshot is there" if latest is None else f"snapshot {latest.id} is the newest of all"
+        newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
             f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
             f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them "
@@ -127,7 +128,7 @@ def require_last(
 
 
 def _is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
-    """Whether the snapshot is the latest or was left below it, by an expiry too."""
+    """Whether the snapshot is the latest, or lies below the latest, even if it has expired since."""
     if latest is None or latest.id < ref.id:
         return False
     kept = latest if latest.id == ref.id else snapshots.find(ref.id)

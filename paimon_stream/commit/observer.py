@@ -1,4 +1,4 @@
-"""Named points of a batch, for tests that stop, interleave or kill a writer exactly there."""
+"""Named points of a batch. Tests stop, interleave or kill a writer exactly at such a point."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["NO_OBSERVER", "BatchObserver", "Phase"]
 
 
 class Phase(Enum):
-    """The points in the order a batch reaches them. DISCARDED comes after a lost race, before the next
-    attempt's BASE_READ."""
+    """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race, before the
+    next attempt's BASE_READ."""
 
     BATCH_STARTED = "batch-started"
     JUDGED = "judged"
@@ -27,7 +27,7 @@ class Phase(Enum):
 
 
 class BatchObserver(Protocol):
-    """Called at each point, in the thread that works. `identifier` is the batch's commit identifier."""
+    """Called at each point, in the working thread. `identifier` is the batch's commit identifier."""
 
     def reached(self, phase: Phase, identifier: int) -> None:
         """May block, raise or kill the process."""

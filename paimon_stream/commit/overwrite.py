@@ -1,14 +1,14 @@
-"""Overwriting: the live files of some partitions go, new ones come, in one snapshot (semantics.md §5).
+"""Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5).
 
-- *static*: the partitions a spec fits, `{}` for all of them; new files must lie in them. Always a snapshot,
-  even of nothing, for it clears.
-- *dynamic*: the partitions that get new files. Without any there is nothing to replace, and no snapshot. A
-  table without partitions has one, which is always cleared.
+- *static*: replaces the partitions that match a spec; `{}` matches all. New files must lie in these
+  partitions. There is always a snapshot, even without new files, because the partitions are cleared.
+- *dynamic*: replaces the partitions that get new files. Without new files there is nothing to replace, and no
+  snapshot. A table without partitions counts as one partition, which is always cleared.
 
-Invariants: which files go is found out anew on the base of every attempt, so an append that was published
-meanwhile is replaced too, and a file is never deleted that is not there; only manifests that may hold those
-partitions are read; files go by DELETE entries alone, so earlier snapshots keep them. The bucket count of
-what is replaced does not matter: an overwrite is how a table is rescaled.
+Invariants: the files to remove are determined anew on the base of every attempt. So an append that was
+published meanwhile is replaced, too, and no file is removed that is not there. Only manifests that may
+contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
+The bucket count of the replaced files does not matter, because an overwrite is the way to rescale a table.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to be requested: where its changes come from, its messages without what it ignores, and
-    whether it makes a snapshot even where nothing changes."""
+    """An overwrite to request: the source of its changes, its messages without ignored files, and whether it
+    makes a snapshot even if nothing changes."""
 
     source: OverwriteSource
     messages: tuple[CommitMessage, ...]
@@ -65,7 +65,7 @@ class Overwrite:
 
 
 class OverwriteSource:
-    """The changes of one overwrite, on whatever base: a `ChangeSource`."""
+    """The changes of one overwrite on any base: a `ChangeSource`."""
 
     def __init__(self, manifests: ManifestStore, cleared: PartitionFilter, written: Changes) -> None:
         self._manifests = manifests
@@ -74,8 +74,8 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file of the partitions that are cleared, then what was written; the index
-        files of those partitions go too. Raises `CorruptMetadata`, `StorageError`."""
+        """A DELETE for each live file of the cleared partitions, then what was written. The index files of
+        those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`."""
         gone = [replace(entry, kind=FileKind.DELETE) for entry in self._live(base) if entry.bucket >= 0]
         known = {entry.identity for entry in gone}
         written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
@@ -86,7 +86,8 @@ class OverwriteSource:
         )
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """Manifests never change, so those an earlier attempt has read are not read again."""
+        """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt
+        has read are not read again."""
         found: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
@@ -117,11 +118,11 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces with the messages' files: static where a partition is named, `{}` being
-    all, else as `dynamic` or the table's option says.
+    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}`
+    means all). Otherwise `dynamic` or the table's option decides.
 
-    Raises `InvalidOption` for a partition named in a dynamic overwrite, `IncompatibleSchema` and
-    `InvalidData` for one that the table cannot have, `OutsidePartition` for files outside of it.
+    Raises `InvalidOption` if a partition is given for a dynamic overwrite, `IncompatibleSchema` and
+    `InvalidData` for a partition that the table cannot have, `OutsidePartition` for files outside it.
     """
     kept = _without_changelog(table, tuple(messages))
     collected = collect(kept, table_buckets=table.options.value(BUCKET))
@@ -141,14 +142,14 @@ def plan_overwrite(
 
 
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Sequence[Mapping[str, Any]]) -> Overwrite:
-    """The overwrite that leaves nothing of the partitions that one of these specs fits.
+    """The overwrite that clears all partitions that match one of these specs.
 
-    Raises `InvalidOption` where no partition is named, `IncompatibleSchema`, `InvalidData`.
+    Raises `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
     """
     if isinstance(partitions, (str, Mapping)) or not partitions or not all(partitions):
         raise InvalidOption(
-            f"{table.location}: no partition is named to be dropped, in {partitions!r}. Nothing was changed. "
-            "Give a list of partitions such as [{'dt': '2024-02-29'}]; truncate() empties the whole table.",
+            f"{table.location}: {partitions!r} names no partition to drop. Nothing was changed. Give a list "
+            "of partitions such as [{'dt': '2024-02-29'}]; truncate() empties the whole table.",
             table=table.location,
             option="partitions",
         )
@@ -162,8 +163,8 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
         if dynamic:
             raise InvalidOption(
                 f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named "
-                "partition is replaced as a whole; a dynamic overwrite replaces those that get rows. Leave "
-                "one out.",
+                "partition is replaced as a whole; a dynamic overwrite replaces the partitions that get "
+                "rows. Leave one out.",
                 table=table.location,
                 option="dynamic",
             )
@@ -174,8 +175,8 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
-    """The spec as the table's partitions have it; `partition.default-name` is NULL, for strings too, as
-    Java reads it. Raises `IncompatibleSchema`, `InvalidData`."""
+    """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in
+    string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
     if not isinstance(partition, Mapping):
         raise InvalidOption(
             f"{table.location}: a partition is given as {partition!r}. Give it as {{'column': value}}.",
@@ -192,7 +193,8 @@ def _static(table: Table, specs: Sequence[PartitionSpec] | None) -> PartitionFil
 
 
 def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:
-    """An overwrite has no changelog: readers of changes would see rows added, and none taken back."""
+    """The messages without changelog files. An overwrite has no changelog, because readers of changes would
+    see added rows but no removed ones."""
     ignored = [f.file_name for m in messages for f in (*m.changelog_files, *m.compact_changelog_files)]
     if not ignored:
         return messages
@@ -221,8 +223,8 @@ def _check_inside(
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     raise OutsidePartition(
         f"{table.location}: partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the "
-        f"files to be written lie outside of it, in {shown}{more}. Nothing was published. Leave those rows "
-        "out, or overwrite without naming a partition (dynamic=True replaces those that get rows).",
+        f"new files lie outside of it, in {shown}{more}. Nothing was published. Leave those rows out, or "
+        "overwrite without a partition (dynamic=True replaces the partitions that get rows).",
         table=table.location,
         partition=dict(partition),
         found=tuple(named[:_SHOWN]),
@@ -231,8 +233,8 @@ def _check_inside(
 
 
 def _numbered(table: Table, written: Changes) -> Changes:
-    """With sequence numbers from 0 where several tasks wrote to one fixed bucket: nothing is left of what
-    was in it. A primary key table has its numbers in the files, too."""
+    """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. Nothing stays of
+    the bucket's old files. In a table with a primary key the files store the numbers, so they stay."""
     if table.schema.primary_keys:
         return written
     ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
@@ -245,10 +247,10 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
-    """The levels of what an overwrite writes (semantics.md §5.1 step 3): the changes with the files of each
-    bucket whose ranges of keys are disjoint at the top level, in the order of their keys. Nothing is changed
-    where the table has no key or does not want it (`overwrite-upgrade`), and where any file has a level
-    already, no real bucket, or is taken away.
+    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each
+    bucket whose key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the
+    table has no key or turns this off (`overwrite-upgrade`), or if any file already has a level, is in no
+    real bucket, or is removed.
 
     Raises `FormatError` for keys that are not of the table's types.
     """

@@ -1,9 +1,8 @@
-"""From commit messages to the changes of snapshots. Pure: no storage is touched.
+"""Turns commit messages into the changes of snapshots. Pure: no storage is touched.
 
 Invariants: every file of every message becomes exactly one entry, in message order, and none is dropped
-in silence; what was written and what was compacted are kept apart, for they become two snapshots;
-numbering changes sequence numbers only, and gives every row of a bucket a number above all numbers that
-were there before.
+silently. Written and compacted files are kept apart, because they become two snapshots. Numbering changes
+only sequence numbers, and gives every row of a bucket a number above all earlier numbers in it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["Base", "Changes", "CollectedChanges", "IndexChange", "NO_CHANGES", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on: the latest snapshot, None in an empty table, and its manifests, base list
+    """What an attempt builds on: the latest snapshot (None in an empty table) and its manifests, base list
     before delta list."""
 
     snapshot: Snapshot | None
@@ -50,7 +49,7 @@ _BESIDE_NEW_FILES: Final = attrgetter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChange:
-    """One index file that becomes part of the table (ADD), or no longer is (DELETE)."""
+    """One index file that is added to the table (ADD) or removed from it (DELETE)."""
 
     kind: FileKind
     entry: IndexManifestEntry
@@ -58,8 +57,8 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only),
-    and its index files. Each in the order it is written."""
+    """The changes of one snapshot: the manifest entries of its delta, those of its changelog (ADDs only), and
+    its index files, each in the order in which it is written."""
 
     entries: tuple[ManifestEntry, ...] = ()
     changelog: tuple[ManifestEntry, ...] = ()
@@ -89,8 +88,8 @@ class Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows that readers saw go away: by a DELETE entry, or by a change of deletion vectors. Such
-        an append is an OVERWRITE (semantics.md §2.2)."""
+        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion vectors. Such
+        an append becomes an OVERWRITE (semantics.md §2.2)."""
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
         )
@@ -101,7 +100,7 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedChanges:
-    """What messages ask for: the changes of writing, and those of a compaction. One identifier publishes
+    """The changes that messages ask for: those of writing, and those of a compaction. One commit publishes
     them as two snapshots, in this order (semantics.md §1.4)."""
 
     append: Changes = NO_CHANGES
@@ -109,7 +108,7 @@ class CollectedChanges:
 
 
 def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> CollectedChanges:
-    """The changes the messages ask for; `table_buckets` is the option `bucket`, for messages without a
+    """The changes that the messages ask for. `table_buckets` is the option `bucket`, for messages without a
     bucket count (semantics.md §2.1)."""
     append, compact = _Half(table_buckets), _Half(table_buckets)
     for message in messages:
@@ -175,10 +174,10 @@ class _Half:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes with the final sequence numbers of new fixed-bucket files.
+    """The same changes, with the final sequence numbers of new files in fixed buckets.
 
-    `highest` has the highest number of each (partition, bucket) that has files. Writers number each
-    bucket from 0; here the numbers move up behind those in use, in entry order (semantics.md §6.3).
+    `highest` maps each (partition, bucket) that has files to its highest number. Writers number each bucket
+    from 0. Here the numbers are moved above those in use, in the order of the entries (semantics.md §6.3).
     """
     following = dict(highest)
     entries: list[ManifestEntry] = []

@@ -1,27 +1,27 @@
-"""Publishing one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
+"""Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
 
-`put` creates `snapshot-K`. Where the storage does not say whether it did, the same bytes are put again
-until it does: whichever put lands, the result is the same, and once K is taken no delayed put can take
-it any more. `confirm` then looks around K, because an id that has expired or was rolled back can be
-created again by a writer that was paused, outside the lineage. Such a snapshot is *void*
-(exactly-once.md §5):
+`put` creates `snapshot-K`. If the storage does not report whether it did, the same bytes are put again until
+it does. The result is the same whichever put succeeds, and once K exists, no delayed put can create it.
+`confirm` then looks at the snapshots around K, because a paused writer may create an id again, outside the
+lineage, after it expired or was rolled back. Such a snapshot is *void* (exactly-once.md §5):
 
-- Some id above K: the next one is K+1 and was built on ours (`Traces`), else ours is void.
-  (Expiry deletes upwards, so K cannot outlive K+1.)
-- None above, and K-1 is there with the nonce we staged on: fine.
-- None above, none below: fine. (An expirer may have taken K-1 already.)
-- None above, some below, K-1 gone or another one: ours is void if a rollback is proven, by an older snapshot
-  that stands with the nonce of a tag or of a snapshot seen before; an expiry would have taken that one first.
-  Without the proof it stays open: a snapshot below may be one that expired, created again.
+- Some id is above K: if the next one is K+1 and was built on ours (`Traces`), all is well. Otherwise ours is
+  void. (Expiry deletes upwards, so K cannot outlive K+1.)
+- None is above, and K-1 exists with the nonce on which we staged: all is well.
+- None is above and none below: all is well. (An expiry may already have deleted K-1.)
+- None is above, some are below, and K-1 is gone or was replaced: ours is void if a rollback is proven. The
+  proof is an older snapshot that still has the nonce of a tag or of a snapshot seen before, because an expiry
+  would have deleted it first. Without the proof the outcome stays open, because a snapshot below may have
+  expired and been created again.
 
-A folder with very many snapshots is not listed for that in each commit. While K-1 is there with the nonce
-we staged on, no expiry has come to K+1, for it takes the oldest first; then K+1 alone tells whether there is
-any above. That leaves a rollback to K-1 itself amid other commits, so an attempt that was not *swift* looks
-at all ids.
+A folder with very many snapshots is not listed for this in each commit. While K-1 exists with the nonce on
+which we staged, no expiry has reached K+1, because expiry deletes the oldest first. So K+1 alone shows
+whether there is any id above K. This does not cover a rollback to K-1 itself amid other commits, so an
+attempt that was not *swift* looks at all ids.
 
-Invariants: `Landed` is answered only for a commit that is part of the table; `Lost` only for one that is
-not, and `proven` says that it can never become part of it, so that its metadata may go. Everything else
-is `CommitUnknown`, and then nothing was deleted.
+Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for one that
+is not. `proven` says that it can never become part of the table, so its metadata may be deleted. Everything
+else is `CommitUnknown`, and then nothing was deleted.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from paimon_stream.table.snapshots import SnapshotStore
 __all__ = ["Landed", "Live", "Lost", "Placed", "Publisher", "Traces"]
 
 _ROUNDS = 20
-"""How often `confirm` looks again when snapshots vanish under it."""
+"""How often `confirm` looks again when snapshots vanish meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, not yet confirmed. `doubted`: an earlier put may have taken
-    effect before the one that answered."""
+    """The snapshot's file holds our bytes, but is not yet confirmed. `doubted`: an earlier put may have taken
+    effect before the one whose result is known."""
 
     doubted: bool
 
@@ -61,7 +61,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table. `proven`: and never will be; else another writer may still
+    """The snapshot is not part of the table. `proven`: it never will be. Otherwise another writer may still
     publish a snapshot that was built on it."""
 
     proven: bool
@@ -71,7 +71,7 @@ Confirmed: TypeAlias = Landed | Lost
 
 
 class Publisher:
-    """Publishes to one table. `same_table` tells whether the table is still the one the commit is for."""
+    """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Publisher:
     def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
         """Creates the snapshot's file.
 
-        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown`
-        where the outcome stays open, another `StorageError` only where nothing was published.
+        `usable` says whether the staging is still young enough to be put again. Raises `CommitUnknown` if the
+        outcome stays open, another `StorageError` only if nothing was published.
         """
         snapshot = staged.snapshot
         why: StorageError
@@ -114,7 +114,7 @@ class Publisher:
                     why = unreadable
                 else:
                     if holder == staged.content:
-                        return Placed(doubted=False)  # an earlier put landed, and its answer got lost
+                        return Placed(doubted=False)  # an earlier put succeeded, but its answer got lost
                     if holder is not None:
                         return Lost(proven=not doubted)
                     why, doubted = NotFound(f"snapshot {snapshot.id} was there, and is gone"), True
@@ -127,10 +127,10 @@ class Publisher:
     def confirm(
         self, staged: Staged, patience: Patience, *, doubted: bool = False, swift: bool = False
     ) -> Confirmed:
-        """Decides whether the snapshot that was put is part of the table, and removes it where it is void.
+        """Decides whether the snapshot that was put is part of the table, and removes it if it is void.
 
-        `doubted`: an earlier put may have taken effect already; `swift`: the base was read just now. Raises
-        `CommitUnknown` where it cannot be told.
+        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now. Raises
+        `CommitUnknown` if the answer is not known.
         """
         why: Exception | None = None
         for look in range(_ROUNDS):
@@ -139,7 +139,7 @@ class Publisher:
                     return Landed()
                 found = self._look(staged, doubted=doubted)
             except (NotFound, CorruptMetadata) as vanished:
-                why = vanished  # a snapshot or list that expired under our eyes: look again
+                why = vanished  # a snapshot or list expired while it was read: look again
                 continue
             except Unavailable as lost_answer:
                 why = lost_answer
@@ -154,7 +154,7 @@ class Publisher:
         raise self._unknown(staged, why) from why
 
     def _is_next(self, staged: Staged) -> bool:
-        """Whether our bytes lie right above the snapshot they were staged on, with none right above them."""
+        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist."""
         K, base = staged.snapshot.id, staged.base.snapshot
         if base is None or not self._same_table() or self._snapshots.raw(K) != staged.content:
             return False
@@ -162,16 +162,16 @@ class Publisher:
         return below is not None and below.nonce == base.nonce and not self._snapshots.exists(K + 1)
 
     def _look(self, staged: Staged, *, doubted: bool) -> Confirmed | None:
-        """One look around K; None for a view that changed meanwhile."""
+        """One look at the snapshots around K. None if they changed meanwhile."""
         K, base = staged.snapshot.id, staged.base.snapshot
         if not self._same_table():
-            return self._void(staged, proven=True)  # a stranger's table: the next attempt says so
+            return self._void(staged, proven=True)  # another table: the next attempt reports it
         content = self._snapshots.raw(K)
         ids = self._snapshots.ids()
         if ids and ids[-1] > K:
             return self._look_above(staged, doubted=doubted)
         if content is None:
-            return None  # not there and nothing above: look again, else unknown
+            return None  # neither K nor any id above exists: look again; in the end it is unknown
         if content != staged.content:
             return Lost(proven=False)  # replaced by a writer that does not publish atomically (R2.3)
         if base is None:
@@ -182,8 +182,8 @@ class Publisher:
         return self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Confirmed | None:
-        """Whether the base, which is gone or another one, expired or was rolled back; None for a view that
-        changed meanwhile. Raises `CommitUnknown` where neither is proven."""
+        """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots
+        changed meanwhile. Raises `CommitUnknown` if neither is proven."""
         K = staged.snapshot.id
         ids = self._snapshots.ids()
         if K not in ids or ids[-1] > K:
@@ -195,7 +195,7 @@ class Publisher:
             return self._void(staged, proven=False)
         raise self._unknown(
             staged,
-            f"snapshot {K - 1}, on which it was built, is gone, and nothing tells whether it expired or the "
+            f"snapshot {K - 1}, on which it was built, is gone, and nothing shows whether it expired or the "
             f"table was rolled back to snapshot {left[-1]}",
         )
 
@@ -206,8 +206,8 @@ class Publisher:
             if self._traces.in_base_of(following, staged):
                 return Landed()
             return self._void(staged, proven=True)
-        # Nothing links K to the ids above it. If K still holds our bytes, after K+1 was seen missing, then
-        # K was created after K+1 expired.
+        # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found missing, then K
+        # was created after K+1 had expired.
         if self._snapshots.raw(K) == staged.content and not doubted:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
@@ -222,10 +222,10 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
 
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
-        """Whether an attempt that was lost without a proof became part of the table after all: None while
-        that is open, that is until there is a snapshot above it.
+        """Whether an attempt that was lost without a proof became part of the table after all. None while
+        this is open, which is until there is a snapshot above it.
 
-        Raises `CommitUnknown` where the snapshot that would tell has expired.
+        Raises `CommitUnknown` if the snapshot that would show it has expired.
         """
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
@@ -239,12 +239,12 @@ class Publisher:
 
     def _unknown(self, staged: Staged, why: BaseException | str | None) -> CommitUnknown:
         snapshot = staged.snapshot
-        cause = f": {why}" if why is not None else ", because the snapshots that would tell have expired"
+        cause = f": {why}" if why is not None else ", because the snapshots that would show it have expired"
         return CommitUnknown(
             f"{self._location}: whether commit {snapshot.commit_identifier} of user "
             f"{snapshot.commit_user!r} was published as snapshot {snapshot.id} is not known{cause}. Nothing "
-            "was deleted. Start the query again: it looks for the commit before it writes anything. Who "
-            "calls commit() himself calls filter_and_commit() with the same messages.",
+            "was deleted. Start the query again: it looks for the commit before it writes anything. If you "
+            "called commit() yourself, call filter_and_commit() with the same messages.",
             table=self._location,
             user=snapshot.commit_user,
             batch=snapshot.commit_identifier,
@@ -257,11 +257,11 @@ Live = Callable[[Base, Collection[bytes]], frozenset[FileIdentity]]
 
 
 class Traces:
-    """What a snapshot leaves in the ones after it, which shows whether they were built upon it.
+    """The traces of a snapshot in later ones, which show whether these were built on it.
 
-    Invariants: False is answered only where the later snapshot shows that it was not built upon ours. A
-    snapshot that changed no file and no index leaves no trace, and takes nothing away if it is not part of
-    the table: it counts as held.
+    Invariants: the answer is False only if the later snapshot shows that it was not built on ours. A snapshot
+    that changed no file and no index leaves no trace. Nothing is missing if it is not part of the table, so
+    it counts as part of it.
     """
 
     def __init__(self, manifests: ManifestStore, live: Live) -> None:
@@ -269,10 +269,10 @@ class Traces:
         self._live = live
 
     def in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the snapshot that follows was built on ours: its base list has our delta manifests; or, in
-        manifests that were merged since, our files, or no more the files we took away.
+        """Whether the following snapshot was built on ours. Then its base list has our delta manifests or, in
+        manifests that were merged since, our files; or it no longer has the files that we removed.
 
-        Raises `NotFound` or `CorruptMetadata` where it expires meanwhile.
+        Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
         """
         if not staged.delta_names:
             return self._index_in(following, staged)
@@ -293,7 +293,7 @@ class Traces:
         )
 
     def all_live(self, latest: Snapshot, staged: Staged) -> bool:
-        """Whether there are files that ours added, and all are live in a later snapshot: nobody else can have
+        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have
         added them. Raises `CorruptMetadata`."""
         if not staged.added:
             return False

@@ -1,6 +1,6 @@
-"""What a commit refuses where it cannot be proven that it was not made before: the error, or a warning where
-an operator has decided to continue. One place for the wording, so that every text names table, user, batch,
-cause and cure; `stream/replay_errors.py` has the refusals that only a stream knows.
+"""Refuses a commit if it cannot be proven that it was not made before. Raises the error, or logs a warning if
+an operator has decided to continue. The wording is in one place, so that every text names table, user, batch,
+cause and cure. `stream/replay_errors.py` has the refusals that only streams need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Raises for one batch of one commit user, as the options say."""
+    """The refusals for one batch of one commit user, as the options say."""
 
     location: str
     user: str
@@ -26,13 +26,14 @@ class Refusals:
     options: Options
 
     def history_unknown(self, cause: str) -> None:
-        """Nothing tells whether the batch was committed."""
+        """Whether the batch was committed is not known."""
         self.decide(
             ON_UNKNOWN_HISTORY,
             HistoryUnknown,
-            f"whether the batch was committed cannot be told: {cause}",
-            "Look for the batch's rows in the table. If they are missing, let it continue; keep snapshots "
-            "longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min)",
+            f"whether the batch was committed is not known: {cause}",
+            "Keep snapshots longer than a stream may be down (snapshot.time-retained, "
+            "snapshot.num-retained.min). Look for the batch's rows in the table. If they are missing, let it "
+            "continue",
         )
 
     def shared_checkpoint(self, snapshot_id: int, identifier: int, run_id: str | None) -> SharedCheckpoint:
@@ -40,8 +41,8 @@ class Refusals:
         who = f"run {run_id}" if run_id else "another writer"
         return SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} "
-            f"published batch {identifier} under the same user (snapshot {snapshot_id}). Its data stands and "
-            "this batch was not published. Two queries run on one checkpoint or share a commit user: stop "
+            f"published batch {identifier} under the same user (snapshot {snapshot_id}). That batch stays "
+            "and this one was not published. Two queries run on one checkpoint or share a commit user: stop "
             "one.",
             table=self.location,
             user=self.user,

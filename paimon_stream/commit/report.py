@@ -1,4 +1,4 @@
-"""The report of one commit: what a person, a log line or a metric wants to know of it."""
+"""The report of one commit, for people, log lines and metrics."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["CommitReport", "Counts", "NO_COUNTS"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The changes of one commit's snapshots, counted as Java's metrics count them (semantics.md §14).
-    *Appended* is what was written, deletes of an overwrite included; *compacted* what a compaction took and
-    gave. Records are the rows of the files, those of deleted files too; sizes are bytes."""
+    """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14). *Appended* is
+    what was written, including the deletes of an overwrite. *Compacted* is the input and output of a
+    compaction. Records are the rows of the files, including deleted files. Sizes are bytes."""
 
     files_added: int = 0
     files_deleted: int = 0
@@ -39,7 +39,7 @@ class Counts:
 
     @classmethod
     def of(cls, append: Changes = NO_CHANGES, compact: Changes = NO_CHANGES) -> Counts:
-        """The counts of a commit that appended and compacted this."""
+        """The counts of a commit with these written and compacted changes."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
         given = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
@@ -77,11 +77,11 @@ def _bytes(entries: Iterable[ManifestEntry]) -> int:
 class CommitReport:
     """How one commit went.
 
-    `snapshot_id` is None where no snapshot was made, or is left; `compact_snapshot_id` is the snapshot of a
-    compaction that went with it, and `compact_failed` says why that was left out. `attempts` counts the
-    attempts to publish, `rows`, `files` and `bytes` what they published, `counts` all changes.
-    `phases` are milliseconds by the name of the step. `reused` says that the files were prepared by an
-    earlier run that was killed; `removed_files` counts the files of dead attempts that were removed.
+    `snapshot_id` is None if no snapshot was made, or if it has expired. `compact_snapshot_id` is the snapshot
+    of the commit's compaction, and `compact_failed` says why the compaction was left out. `attempts` counts
+    the attempts to publish. `rows`, `files` and `bytes` count what was published, and `counts` all changes.
+    `phases` are milliseconds by the name of the step. `reused` says that an earlier run, which was killed,
+    had prepared the files. `removed_files` counts the files of dead attempts that were removed.
     """
 
     location: str
@@ -114,8 +114,8 @@ class CommitReport:
         reused: bool = False,
         removed_files: int = 0,
     ) -> CommitReport:
-        """The report of a commit that the committer answered with `outcome`; `phases` are what the caller
-        spent around it."""
+        """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
+        before and after it."""
         failed = None if outcome.compact_failed is None else str(outcome.compact_failed)
         if isinstance(outcome, Nothing):
             return cls(
@@ -150,7 +150,8 @@ class CommitReport:
     def already_committed(
         cls, *, location: str, user: str, identifier: int, snapshot_id: int | None, removed_files: int = 0
     ) -> CommitReport:
-        """The report of a commit that an earlier run made; None for a snapshot that has expired since."""
+        """The report of a commit that an earlier run made. `snapshot_id` is None if its snapshot has expired
+        since."""
         return cls(
             location=location,
             user=user,
@@ -167,7 +168,7 @@ class CommitReport:
 
     @property
     def commit_millis(self) -> float:
-        """The milliseconds of the commit itself: all phases but judging the batch and writing its rows."""
+        """The milliseconds of the commit itself: all phases except judging the batch and writing its rows."""
         return sum(millis for name, millis in self.phases.items() if name not in ("judge", "write"))
 
     @property

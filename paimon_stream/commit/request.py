@@ -1,4 +1,4 @@
-"""What a committer is asked, and what it answers. Values only."""
+"""The committer's requests and outcomes. Values only."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ChangeSource(Protocol):
     """Where the changes of a snapshot come from."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that make the wanted snapshot out of this base; asked anew for every attempt.
+        """The changes that make the wanted snapshot out of this base. Called anew for every attempt.
 
-        It writes nothing. What it raises ends the commit, with nothing published; `NotFound` and
-        `CorruptMetadata` only where the base is still the latest snapshot.
+        It writes nothing. Its errors end the commit, with nothing published. `NotFound` and `CorruptMetadata`
+        do so only if the base is still the latest snapshot.
         """
 
 
@@ -48,23 +48,22 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """One commit: what some messages say, under a user and an identifier.
+    """One commit: the changes of some messages, under a user and an identifier.
 
-    `source` gives the changes instead of what the messages have written; the messages' compaction, if they
-    have one, still follows as a snapshot of its own. `kind` is the kind of the snapshot; messages that
-    take rows away make an OVERWRITE of an APPEND, and a request of kind COMPACT has a compaction only.
+    `source` supplies the changes instead of the messages' written files. The messages' compaction, if any,
+    still follows as a second snapshot. `kind` is the kind of the snapshot. Messages that remove rows turn an
+    APPEND into an OVERWRITE, and a request of kind COMPACT has only a compaction.
 
-    `seen` is the latest snapshot that the caller judged on, None for a table that was empty then: what
-    was published since is searched for this very commit. `fence` is asked where that window has a gap;
-    True says that nobody else can have committed this identifier. `checked` asks for the existence of
-    every file and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not
-    need. `renumber` assigns the sequence numbers of fixed-bucket files, in message order; `numbering` says,
-    in a table with a primary key, where those of the messages come from, None where nobody knows.
-    `stage_uuid` is part of the name of every manifest and manifest list this commit may write, in all its
-    attempts.
-    `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even of nothing. `statistics` is
-    the name of a statistics file that is on storage already. `merge` are the limits of manifest merging
-    instead of the table's; then there is a snapshot only if it changes anything or a merge was due.
+    `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots
+    published since are searched for this same commit. `fence` is called if that window has a gap; True says
+    that nobody else can have committed this identifier. `checked` asks for a check that every file exists and
+    for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not need. `renumber`
+    assigns the sequence numbers of files in fixed buckets, in message order. `numbering` says, for a table
+    with a primary key, at which snapshot the messages' numbers were taken; None if that is not known.
+    `stage_uuid` is part of the name of every manifest and manifest list that this commit may write, in all
+    its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even without changes.
+    `statistics` is the name of an existing statistics file. `merge` are limits of manifest merging that
+    replace the table's; then there is a snapshot only if there are changes or a merge was due.
     """
 
     user: str
@@ -91,19 +90,19 @@ class CommitRequest:
 
     @property
     def checks_conflicts(self) -> bool:
-        """Whether the files it adds and removes are held against those in the table (semantics.md §2.2)."""
+        """Whether its added and removed files are compared with those in the table (semantics.md §2.2)."""
         return self.checked or self.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The commit is part of the table, as this snapshot. `attempts` counts all of them, the successful
-    one too; `phases` are milliseconds by step, summed over the attempts.
+    """The commit is part of the table, as this snapshot. `attempts` counts all attempts, including the
+    successful one. `phases` are milliseconds by step, summed over the attempts.
 
-    `compact` is the snapshot of the compaction, which is `snapshot` itself where there is no other.
-    `compact_failed` says why the compaction was left out: its files stay, and belong to nobody.
-    `changes` and `compact_changes` are those of the two snapshots; `manifests_merged` counts the manifests
-    that were merged into others.
+    `compact` is the snapshot of the compaction, which is `snapshot` itself if there is no other.
+    `compact_failed` says why the compaction was left out; its files stay and belong to nobody. `changes` and
+    `compact_changes` are the changes of the two snapshots. `manifests_merged` counts the manifests that were
+    merged into others.
     """
 
     snapshot: Snapshot
@@ -123,8 +122,8 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Nothing was published: since `seen`, somebody else has published this snapshot under the same user
-    with the same or a later identifier. The caller decides what that means."""
+    """Nothing was published, because since `seen` somebody else has published this snapshot under the same
+    user with the same or a later identifier. The caller decides what that means."""
 
     snapshot: Snapshot
     attempts: int
@@ -133,8 +132,8 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing was published: there was nothing to publish, or only a compaction in conflict with what
-    others have done since, `compact_failed`."""
+    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with what
+    others have done since (`compact_failed`)."""
 
     compact_failed: PaimonStreamError | None = None
 

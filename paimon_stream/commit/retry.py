@@ -1,4 +1,4 @@
-"""How long and how often a commit is tried (semantics.md §2.7)."""
+"""How long and how often a commit is retried (semantics.md §2.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Patience", "RetryPolicy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The limits of one commit: milliseconds and a number of retries."""
+    """The limits of one commit. All are milliseconds, except `max_retries`."""
 
     timeout: int
     max_retries: int
@@ -37,8 +37,8 @@ class RetryPolicy:
 
 
 class Patience:
-    """What is left of one commit's retries and time. A wait doubles from the shortest to the longest, with
-    up to a fifth of jitter on top, so that writers that collided do not collide again."""
+    """The remaining retries and time of one commit. Waits double from the shortest to the longest, plus up to
+    a fifth of jitter, so that writers that collided do not collide again."""
 
     def __init__(self, policy: RetryPolicy, runtime: Runtime) -> None:
         self._policy = policy
@@ -57,7 +57,7 @@ class Patience:
         return self.retries >= self._policy.max_retries or self.elapsed_millis > self._policy.timeout
 
     def restart(self) -> None:
-        """Does not count the time so far: the process was paused, which is no sign of contention."""
+        """Starts the time anew, because the process was paused, which is no sign of contention."""
         self._began = self._runtime.clock.monotonic()
 
     def wait(self) -> None:

@@ -1,14 +1,14 @@
-"""The sequence numbers of tables with primary keys: where a batch begins, and whether they still hold when it
-is committed.
+"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
+still valid at the commit.
 
-One number serves all buckets of a batch: the largest of the table and one more. Numbers then grow with every
-batch in every bucket, and gaps are normal (docs/format-notes.md). What is known of a table is kept from
-batch to batch and brought forward by the deltas of the snapshots that others publish; a run that begins looks
-for the newest snapshot that tells the number, and reads the whole table's manifests only where none does.
+All buckets of a batch begin with the same number, the table's largest number plus 1. So the numbers grow with
+every batch in every bucket, and gaps are normal (docs/format-notes.md). The largest number is kept from batch
+to batch and updated with the deltas of the snapshots that others publish. A new run looks for the newest
+snapshot that stores the number, and reads all manifests of the table only if there is no such snapshot.
 
-Invariants: a number handed out is above all numbers of the table at the snapshot it was taken at; a batch
-whose numbers others have reached meanwhile, in a bucket it writes to, is not published, nor is one of which
-that cannot be known (semantics.md §6.4, R6.2).
+Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A
+batch is not published if others have meanwhile used its numbers in a bucket that it writes to, or if that is
+not known (semantics.md §6.4, R6.2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paimon_stream.table.table import Table
 __all__ = ["MOST_REWRITES", "Numbering", "Sequences", "rewrites"]
 
 MOST_REWRITES: Final = 5
-"""So many times is a batch written again whose numbers others have reached."""
+"""How often a batch is written again because others have used its numbers."""
 
 _GENERATED: Final = "sequence.generation.max-sequence-number"
 
@@ -38,15 +38,15 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The numbers of one batch: they begin at `first`, above all that the table had at `base`, None where it
-    was empty then."""
+    """The numbers of one batch. They begin at `first`, which is above all numbers of the table at `base`.
+    `base` is None if the table was empty then."""
 
     base: SnapshotRef | None
     first: int = 0
 
 
 def rewrites(table: Table) -> bool:
-    """Whether a batch whose numbers others have reached is written again."""
+    """Whether a batch is written again if others have used its numbers."""
     return table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
 
 
@@ -77,8 +77,8 @@ class Sequences:
             return Numbering(base=None if latest is None else SnapshotRef.of(latest), first=highest + 1)
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
-        """What the snapshot of these changes on this base tells of its numbers; nothing where finding them
-        out would mean reading the table."""
+        """The properties with the largest sequence number, for the snapshot of these changes on this base.
+        Empty if finding the number would mean reading the whole table."""
         knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._tells_java:
             return {}
@@ -91,10 +91,10 @@ class Sequences:
     # -- conflicts ----------------------------------------------------------------------------------
 
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` where somebody has added to a bucket of these changes, since their
-        numbers were taken, rows with such numbers: which of two rows of a key is the newer could not be told.
+        """Raises `SequenceConflict` if, since the numbers were taken, somebody has added rows with such
+        numbers to a bucket of these changes. It would be unknown which of two rows of a key is newer.
 
-        Reads what was committed since, once.
+        Reads each delta that was committed since only once.
         """
         if numbering is None or not self._checks:
             return
@@ -114,10 +114,10 @@ class Sequences:
                     raise self._reached(snapshot, where[1], added[where], lowest[where])
         if since is None:
             raise SequenceConflict(
-                f"{self._location}: the snapshots since the one on which this batch was numbered, "
-                f"{0 if numbering.base is None else numbering.base.id}, are not all there, so whether "
-                "another writer has used its sequence numbers cannot be told. Nothing was published. Keep "
-                "snapshots longer than a batch may take.",
+                f"{self._location}: this batch was numbered on snapshot "
+                f"{0 if numbering.base is None else numbering.base.id}, and some later snapshots are gone. "
+                "So it is not known whether another writer has used the batch's sequence numbers. "
+                "Nothing was published. Keep snapshots longer than a batch may take.",
                 table=self._location,
             )
 
@@ -125,8 +125,8 @@ class Sequences:
         return SequenceConflict(
             f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to "
             f"bucket {bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, "
-            f"begins at {ours} there: its rows would not replace older ones for certain. Nothing was "
-            "published. Let one writer write to a bucket, set 'sequence.field' on the table, or see "
+            f"begins at {ours} there. It is not certain that its rows would replace older ones. Nothing was "
+            "published. Let only one writer write to a bucket, set 'sequence.field' on the table, or see "
             f"{ON_SEQUENCE_CONFLICT.key}.",
             table=self._location,
             snapshot=snapshot.id,
@@ -134,7 +134,7 @@ class Sequences:
         )
 
     def _adds_if_there(self, snapshot: Snapshot) -> Mapping[_Bucket, int] | None:
-        """What it has added to each bucket; None where the snapshot has expired meanwhile."""
+        """The largest number that the snapshot has added to each bucket; None if it has expired meanwhile."""
         try:
             return self._cache.added(snapshot)
         except (NotFound, CorruptMetadata):
@@ -143,7 +143,7 @@ class Sequences:
             return None
 
     def _since(self, numbered: SnapshotRef | None, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
-        """The snapshots after the one the numbers were taken at, None where some are missing."""
+        """The snapshots after the one at which the numbers were taken; None if some are missing."""
         after = 0 if numbered is None else numbered.id
         if latest is None or latest.id <= after:
             same = numbered is None or (latest is not None and SnapshotRef.of(latest) == numbered)

@@ -1,9 +1,9 @@
-"""Staging: everything a snapshot refers to, written before the snapshot itself.
+"""Staging: writes everything that a snapshot refers to, before the snapshot itself.
 
-Invariants: nothing staged is visible before the snapshot is published; every name is new, and drawn from
-the one `Names` of the commit before the file is written, so that `Names.drawn` covers all that may exist;
-the snapshot that comes out refers only to files that are durable, and carries over from its base what
-the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
+Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is drawn from
+the commit's `Names` before its file is written, so that `Names.drawn` covers all files that may exist. The
+resulting snapshot refers only to durable files, and takes over from its base what the commit does not change
+(semantics.md §1.5, §2.3 steps 6-11).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Names(NameSource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A snapshot ready to be published: its value and bytes, what it builds on and changes, its manifests
+    """A snapshot that is ready to be published: its value and bytes, its base and changes, its manifests
     (base list before delta list), the names of its delta manifests, the manifests of its changelog, the
-    merge in its base list, and when its staging began (epoch milliseconds)."""
+    merge in its base list, and the time at which its staging began (epoch milliseconds)."""
 
     snapshot: Snapshot
     content: bytes
@@ -87,12 +87,12 @@ class Staged:
 
     @property
     def removed(self) -> frozenset[FileIdentity]:
-        """The files the snapshot takes away."""
+        """The files the snapshot removes."""
         return frozenset(e.identity for e in self.changes.entries if e.kind is FileKind.DELETE)
 
     @property
     def names(self) -> frozenset[str]:
-        """The metadata files that the snapshot refers to, its lists included."""
+        """The metadata files that the snapshot refers to, including its lists."""
         snapshot = self.snapshot
         named = (
             snapshot.base_manifest_list,
@@ -124,11 +124,11 @@ class Stager:
     def stage(
         self, base: Base, changes: Changes, request: CommitRequest, names: Names, earlier: Merged | None
     ) -> Staged | None:
-        """Writes manifests and lists, and makes the snapshot that follows `base`; None where the request
-        is only about merging manifests and none was due.
+        """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only
+        to merge manifests and no merge was due.
 
-        `earlier` is the merge of an earlier attempt, used again where it still fits. Raises `StorageError`,
-        `FormatError`, `DeletedFiles`; what was written by then is among `names.drawn`.
+        `earlier` is the merge of an earlier attempt, which is used again if it still fits. Raises
+        `StorageError`, `FormatError`, `DeletedFiles`; the files written so far are among `names.drawn`.
         """
         since = self._clock.now_millis()
         schema_id = self._latest_schema()
@@ -186,7 +186,7 @@ class Stager:
     def _index_manifest(
         self, before: Snapshot | None, changes: Changes, writer: ManifestWriter, names: Names
     ) -> str | None:
-        """The base's index manifest; a new one only where index files change."""
+        """The base's index manifest, or a new one if index files change."""
         old = None if before is None else before.index_manifest
         if not changes.index:
             return old
@@ -214,14 +214,14 @@ class Stager:
         return merge_manifests(metas, limits, access)
 
     def _latest_schema(self) -> int:
-        """The newest schema's id now, whichever the files were written with (semantics.md §2.3 step 10)."""
+        """The id of the newest schema now, whatever the schema of the files (semantics.md §2.3 step 10)."""
         newest = self._schemas.latest_id()
         if newest is None:
             raise no_such_table(self._storage)
         return newest
 
     def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
-        """The base's table statistics, while they are of the schema the new snapshot has."""
+        """The base's table statistics, if they belong to the new snapshot's schema."""
         if before is None or before.statistics is None:
             return None
         path = f"statistics/{before.statistics}"
@@ -234,15 +234,16 @@ class Stager:
 
 
 def discard(storage: Storage, names: Iterable[str]) -> None:
-    """Deletes staged metadata that nobody can refer to any more. Best effort: what stays is an orphan."""
+    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an
+    orphan."""
     for name in names:
         try:
             storage.delete(manifest_path(name))
         except PaimonStreamError as why:
-            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, name, why)
+            _LOG.warning("%s: could not remove %s. It stays as an orphan: %s", storage.location, name, why)
 
 
 def _highest(one: int | None, other: int | None) -> int | None:
-    """Watermarks never go back (semantics.md §1.5)."""
+    """The higher watermark, because watermarks never go back (semantics.md §1.5)."""
     known = [mark for mark in (one, other) if mark is not None]
     return max(known, default=None)

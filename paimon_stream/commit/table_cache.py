@@ -1,15 +1,15 @@
-"""What a committer knows of its table from attempt to attempt and from commit to commit, so that a commit
-costs what it changes and not what the table holds (semantics.md §3.4).
+"""The committer's cache of table state, kept from attempt to attempt and from commit to commit. It makes the
+cost of a commit depend on what it changes, not on the size of the table (semantics.md §3.4).
 
-All of it is true of one snapshot, the *position*: the buckets and the files of the partitions that were asked
-for, and the largest sequence number of the table. Whoever asks names the snapshot that it wants to know
-about; the position moves there first, over the deltas of the snapshots that others have published since, and
-each of them is read once for all. `advance` moves it over a commit of our own, `forget` ends all knowledge.
+The whole cache is valid at one snapshot, the *position*. It holds the buckets and files of the partitions
+that were asked for, and the table's largest sequence number. Each query names the snapshot that it asks
+about. The position first moves to that snapshot, over the deltas of the snapshots that others have published
+since. Each of these deltas is read once. `advance` moves the position over a commit of our own. `forget`
+empties the cache.
 
-Invariants: what is known moves as a whole or is forgotten; it moves only over deltas that are seen whole and
-in one lineage; an OVERWRITE by others, which may replace files without a delta that says so (R3.4), makes it
-forget buckets and files. Partitions that no commit touches are never looked into, and what is kept has a
-bound.
+Invariants: the cache moves as a whole or is emptied. It moves only over complete deltas in one lineage. An
+OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and files are then
+forgotten. Partitions that no commit touches are never read. The size of the cache is bounded.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from paimon_stream.table.table import Table
 __all__ = ["MAX_SEQUENCE", "TableCache", "highest_of", "told_number"]
 
 MAX_SEQUENCE: Final = "paimon-stream.max-sequence"
-"""The property of a snapshot that tells the largest sequence number of the table."""
+"""The snapshot property that stores the largest sequence number of the table."""
 
 _MOST_WALKED: Final = 200
-"""So many snapshots' deltas are read at most in place of the table's manifests."""
+"""The maximum number of snapshots whose deltas are read instead of the table's manifests."""
 
 _Bucket = tuple[bytes, int]
 
 
 class TableCache:
-    """What one committer knows of one table."""
+    """The state of one table that one committer has cached."""
 
     MAX_FILES: Final = 200_000
-    """So many files are kept from one commit to the next, at most."""
+    """The maximum number of files that are kept from one commit to the next."""
 
     def __init__(self, table: Table, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
         self._snapshots = snapshots
@@ -62,8 +62,8 @@ class TableCache:
     # -- moving -------------------------------------------------------------------------------------
 
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
-        """Moves over a commit of our own: `published` was made on the base with these entries. What is known
-        of an earlier snapshot than the base stays as it is, to be brought forward when it is asked for."""
+        """Moves over a commit of our own: `published` was made on the base with these entries. If the
+        position is an earlier snapshot than the base, it stays there until the next query."""
         self._own = published
         self._added.clear()
         self._files_of = None
@@ -84,7 +84,7 @@ class TableCache:
         self._at = snapshot
 
     def forget(self) -> None:
-        """Knows nothing any more, as if new."""
+        """Empties the cache."""
         self._own = self._at = None
         self._drop()
         self._added.clear()
@@ -94,20 +94,20 @@ class TableCache:
         self._files, self._files_of, self._highest = {}, None, None
 
     def _move(self, latest: Snapshot | None) -> None:
-        """Brings what is known to that snapshot, or forgets it. Raises `StorageError`."""
+        """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
         if latest == self._at:
             return
         if self._buckets.partitions or self._files or self._highest is not None:
             try:
                 known = self._follow(latest)
             except (NotFound, CorruptMetadata):
-                known = False  # it expired while it was read; or whoever reads it anew says what is broken
+                known = False  # it expired while it was read, or a later read reports what is broken
             if not known:
                 self._drop()
         self._at = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
-        """Takes in what was committed since; False where that cannot be seen whole, in one lineage."""
+        """Takes in what was committed since. False if some of it is missing or not in one lineage."""
         since = self._since(latest)
         if since is None or latest is None:
             return False
@@ -128,14 +128,14 @@ class TableCache:
         try:
             self._buckets.take(entries)
         except BucketCountChanged:
-            self._buckets.forget()  # who asks for that partition reads it anew, and says so
+            self._buckets.forget()  # the next query for that partition reads it anew and reports this
         self._files = files
         self._highest = highest if told is None or highest is None else told
         return True
 
     def _since(self, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
-        """The snapshots from the position to the latest, where all are there and the position is still what
-        they follow on; None else."""
+        """The snapshots from the position to the latest. None if some are missing, or if they no longer
+        continue from the position."""
         at = self._at
         if latest is None or (at is not None and latest.id <= at.id):
             return None
@@ -163,12 +163,12 @@ class TableCache:
 
     @property
     def last(self) -> SnapshotRef | None:
-        """The last snapshot of our own, None where it was forgotten."""
+        """Our own last snapshot; None if it was forgotten."""
         own = None if self._own is None else self._own.snapshot
         return None if own is None else SnapshotRef.of(own)
 
     def base(self, latest: Snapshot | None) -> Base:
-        """The snapshot with its manifests; those of our own last one are known without reading. Raises
+        """The snapshot with its manifests. Those of our own last snapshot are known and are not read. Raises
         `CorruptMetadata`, `StorageError`."""
         if latest is None:
             return Base(snapshot=None, metas=())
@@ -180,14 +180,14 @@ class TableCache:
 
     @property
     def buckets(self) -> BucketIndex:
-        """What is known of buckets now."""
+        """The buckets at the position."""
         return self._buckets
 
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
-        """The buckets of these partitions at the base, and of others that are known.
+        """The buckets of these partitions, and of others in the cache, at the base.
 
-        Raises `BucketCountChanged` where a partition has files for different bucket counts,
-        `CorruptMetadata`, `StorageError`.
+        Raises `BucketCountChanged` if a partition has files for different bucket counts, `CorruptMetadata`,
+        `StorageError`.
         """
         self._move(base.snapshot)
         missing = self._buckets.missing(partitions)
@@ -196,10 +196,10 @@ class TableCache:
         return self._buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
-        """The files of these partitions at the base; not to be changed, nor kept.
+        """The files of these partitions at the base. Callers must neither change nor keep the result.
 
-        What another commit has read is read anew, unless the table's `conflict-detection-mode` is
-        `row_incremental`. Raises `CorruptMetadata`, `StorageError`, and knows then what it knew before.
+        Files that an earlier commit has read are read anew, unless the table's `conflict-detection-mode` is
+        `row_incremental`. Raises `CorruptMetadata`, `StorageError`; the cache is then as before.
         """
         if not self._keeps_files and self._files_of is not commit:
             self._files = {}
@@ -218,13 +218,13 @@ class TableCache:
     # -- sequence numbers ---------------------------------------------------------------------------
 
     def knows_highest(self, latest: Snapshot | None) -> bool:
-        """Whether the number at that snapshot is known, or told by the snapshot itself."""
+        """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
         if latest is None or told_number(latest) is not None:
             return True
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
-        """The largest sequence number of the table at a snapshot, -1 where there is none. Raises `NotFound`,
+        """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,
         `CorruptMetadata`, `StorageError`."""
         if latest is None:
             return -1
@@ -234,8 +234,8 @@ class TableCache:
         return self._highest
 
     def added(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
-        """The largest number that a snapshot has added to each bucket; read once between two commits of our
-        own. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
+        """The largest number that a snapshot has added to each bucket. Each snapshot is read only once
+        between two commits of our own. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
         found = self._added.get(snapshot.nonce)
         if found is None:
             highest: dict[_Bucket, int] = {}
@@ -248,8 +248,8 @@ class TableCache:
         return found
 
     def _found(self, latest: Snapshot) -> int:
-        """Walks down to a snapshot that tells its number, then takes in the deltas above it; reads the whole
-        table where there is none."""
+        """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads the whole
+        table if there is no such snapshot."""
         above: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest.id):
             known = told_number(snapshot)
@@ -270,12 +270,12 @@ class TableCache:
 
 
 def told_number(snapshot: Snapshot) -> int | None:
-    """The largest sequence number that a snapshot's own properties tell."""
+    """The largest sequence number in a snapshot's own properties; None if it is not stored."""
     text = snapshot.properties.get(MAX_SEQUENCE, "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def highest_of(entries: Iterable[ManifestEntry]) -> int:
-    """The largest sequence number of added files, -1 without any."""
+    """The largest sequence number of added files, -1 if there are none."""
     added = (entry.file.max_sequence_number for entry in entries if entry.kind is FileKind.ADD)
     return max(added, default=-1)

@@ -1,8 +1,8 @@
-"""Committing without Spark: whoever has commit messages makes them part of a table.
+"""Commits without Spark: makes the files of commit messages part of a table.
 
-`commit` publishes; `filter_and_commit` is for whoever comes back after a failure with messages that may
-have been published already (semantics.md §1.2); `overwrite` replaces what is there; `abort` removes the files
-of messages that never will be published.
+`commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure with messages
+that may already have been published (semantics.md §1.2). `overwrite` replaces what is in the table. `abort`
+removes the files of messages that will never be published.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
 AfterPublishing = Callable[[Table, Snapshot], None]
-"""What is done for the table after a commit; it never raises."""
+"""Called for the table after a commit. It never raises."""
 
 
 class TableCommit:
     """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
 
-    The messages may come from any engine, for tables with a primary key too. Raises `UnsupportedFeature` for
-    a table whose commits this release does not make.
+    The messages may come from any engine, also for tables with a primary key. Raises `UnsupportedFeature` for
+    a table to which this release cannot commit.
     """
 
     def __init__(
@@ -85,12 +85,13 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot, and a compaction they hold as a second one behind it;
-        without any file as none, unless the table's options ask for it. `watermark` is epoch milliseconds.
+        """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it.
+        Without files there is no snapshot, unless the table's options ask for one. `watermark` is epoch
+        milliseconds.
 
-        It does not look whether the identifier was used before it was called: after a failure call
-        `filter_and_commit`. Raises as `Committer.commit`; `CommitLost` and `TableRolledBack` where the last
-        snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` where
+        It does not check whether the identifier was used before the call; after a failure, call
+        `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the
+        last snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` if
         somebody else publishes this identifier or a later one under the same user meanwhile.
         """
         given = tuple(messages)
@@ -106,8 +107,8 @@ class TableCommit:
         )
 
     def numbers(self) -> Numbering | None:
-        """Where the sequence numbers of rows begin that are about to be written; None for a table without
-        primary key. Raises `CorruptMetadata`, `StorageError`."""
+        """The first sequence number for rows that are about to be written. None for a table without primary
+        key. Raises `CorruptMetadata`, `StorageError`."""
         return self._committer.numbers()
 
     def append(
@@ -116,8 +117,8 @@ class TableCommit:
         numbering: Numbering | None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes rows that were written just now, numbered so: a batch commit, under this user. Raises as
-        `commit`, and `SequenceConflict` where others have used those numbers meanwhile."""
+        """Publishes rows that were just written with this numbering, as a batch commit under this user.
+        Raises the errors of `commit`, and `SequenceConflict` if others have used these numbers meanwhile."""
         seen = self._latest()
         outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, properties, False, numbering)
         assert not isinstance(outcome, Superseded)  # batch commits are not looked for
@@ -135,13 +136,14 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Publishes, in the order of their identifiers, those committables that are newer than the last
-        commit of this user; returns how many it published.
+        """Publishes the committables that are newer than the last commit of this user, in the order of their
+        identifiers. Returns how many it published.
 
-        Every file must still exist, those of compactions, changelogs and indexes too, and none may be in
-        the table. Raises as `commit`; `DeletedFiles`, with nothing published, where a file of any of them is
-        gone, and where one is in the table already; `HistoryUnknown` where no snapshot of this user is left
-        and older ones have expired, so that nobody can tell (option `paimon-stream.on-unknown-history`).
+        Every file must still exist, including those of compactions, changelogs and indexes, and none may be
+        in the table. Raises the errors of `commit`; `DeletedFiles`, with nothing published, if a file of any
+        committable is gone or is already in the table; `HistoryUnknown` if no snapshot of this user is left
+        and older ones have expired, so that the last commit is not known (option
+        `paimon-stream.on-unknown-history`).
         """
         latest = self._latest()
         newest = self._newest_of_user(latest, min(committables, default=0))
@@ -174,32 +176,32 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Replaces what is in the table by the messages' files, as one snapshot.
+        """Replaces files of the table with the messages' files, in one snapshot.
 
-        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all partitions that this fits, `{}`
-        being the whole table; all files must lie in them, and without any they are cleared. Without one, the
-        partitions that get files are replaced if `dynamic` says so, or the table's option
-        `dynamic-partition-overwrite`, else the whole table. Where nothing is to be replaced dynamically there
-        is no snapshot. Earlier snapshots keep what they have.
+        With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
+        the whole table. All files must lie in these partitions, and without files they are cleared. Without a
+        `partition`, `dynamic` or else the table's option `dynamic-partition-overwrite` decides whether only
+        the partitions that get files are replaced, or the whole table. If a dynamic overwrite has nothing to
+        replace, there is no snapshot. Earlier snapshots keep their files.
 
-        With an identifier it is safe to repeat: where this user has published it, or a later one, nothing
-        is done. Without one it is a batch commit, under a user of its own (semantics.md R1.2), and a
+        With an identifier it is safe to repeat: if this user has published the identifier or a later one,
+        nothing is done. Without one it is a batch commit under a new user (semantics.md R1.2), and a
         repetition is another overwrite.
 
         Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
-        have, `OutsidePartition` for files outside of it, and as `commit` and `filter_and_commit`.
+        have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
         """
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)
         planned = plan_overwrite(self._table, manifests, messages, partition=partition, dynamic=dynamic)
         return self._overwrite(planned, identifier, watermark, properties)
 
     def truncate(self) -> CommitReport:
-        """Clears the whole table: a batch commit, under a user of its own. Raises as `overwrite`."""
+        """Clears the whole table in a batch commit under a new user. Raises the errors of `overwrite`."""
         return self.overwrite({})
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
-        """Clears all partitions that one of these specs fits, such as `[{"dt": "2024-02-29"}]`: one batch
-        commit, under a user of its own. Raises as `overwrite`, and `InvalidOption` where none is named."""
+        """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch
+        commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
 
@@ -251,11 +253,11 @@ class TableCommit:
         )
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
-        """Deletes the files of messages that were not, and will not be, committed; returns how many.
+        """Deletes the files of messages that were not and will not be committed. Returns how many.
 
-        Raises `DeletedFiles`, deleting nothing, if a snapshot, tag or long-lived changelog of the table or of
-        one of its branches refers to one of them, or a journal, whose run may still commit it. Raises
-        `CorruptMetadata`, `StorageError`, deleting nothing, where any of these cannot be read.
+        Raises `DeletedFiles`, and deletes nothing, if a snapshot, tag or long-lived changelog of the table or
+        of one of its branches refers to one of the files, or a journal, whose run may still commit it. Raises
+        `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read.
         """
         paths = data_files(self._table.layout, tuple(messages))
         names = {path: path.rpartition("/")[2] for path in paths}
@@ -263,8 +265,8 @@ class TableCommit:
         refused = sorted(path for path, name in names.items() if name in used)
         if refused:
             raise DeletedFiles(
-                f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted: a "
-                "snapshot, tag, branch, changelog or journal refers to them: "
+                f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted, "
+                "because a snapshot, tag, branch, changelog or journal refers to them: "
                 f"{', '.join(refused[:_SHOWN])}. Nothing was deleted. Abort only messages that "
                 "were never committed.",
                 table=self._storage.location,
@@ -314,7 +316,7 @@ class TableCommit:
         return self._commit(request)
 
     def _commit(self, request: CommitRequest) -> Outcome:
-        """Publishes, then lets the table's maintenance take its turn, which cannot fail the commit."""
+        """Publishes, then runs the table's maintenance, which cannot fail the commit."""
         outcome = self._committer.commit(request)
         if isinstance(outcome, Published):
             self._last = SnapshotRef.of(outcome.newest)
@@ -323,8 +325,8 @@ class TableCommit:
         return outcome
 
     def _latest(self) -> Snapshot | None:
-        """The newest snapshot, where the last one that this object has published was not lost. Raises
-        `CommitLost`, `TableRolledBack`."""
+        """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that this object
+        has published was lost."""
         latest = self._snapshots.latest()
         require_last(self._storage.location, self._snapshots, self._user, self._last, latest)
         return latest
@@ -332,8 +334,8 @@ class TableCommit:
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
         """The identifier of this user's newest stream commit, None if there is none.
 
-        Batch commits are passed over: their identifier is larger than any, and would swallow all others
-        (semantics.md §1.3).
+        Batch commits are skipped: their identifier is larger than any other, so every stream commit would
+        count as committed (semantics.md §1.3).
         """
         if latest is None:
             return None
@@ -362,7 +364,7 @@ class TableCommit:
 
 
 def batch_user(options: Options, ids: IdSource) -> str:
-    """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, and a UUID."""
+    """A commit user for one batch commit, as Java makes it: `commit.user-prefix`, if set, plus a UUID."""
     if not options.is_set(COMMIT_USER_PREFIX):
         return ids.uuid()
     return f"{options.value(COMMIT_USER_PREFIX)}_{ids.uuid()}"

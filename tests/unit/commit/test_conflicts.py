@@ -194,7 +194,7 @@ def test_files_of_partitions_that_have_expired_are_refused_with_that_cure() -> N
 
 
 def test_files_of_a_schema_the_table_does_not_have_are_refused() -> None:
-    with pytest.raises(SchemaChanged, match=r"with schema 0.* its newest is 4.*of another table"):
+    with pytest.raises(SchemaChanged, match=r"with schema 0.* its newest is 4.*to another table"):
         conflicts.check_schemas(SCENE, {3, 4}, [entry("f")])
 
 

@@ -422,7 +422,7 @@ def test_a_rollback_to_a_tag_that_was_deleted_since_is_not_guessed() -> None:
         rollback_to(bench.table, "kept", runtime=bench.runtime)
         bench.storage.delete("tag/tag-kept")
 
-    with pytest.raises(CommitUnknown, match="nothing tells whether it expired or the table was rolled back"):
+    with pytest.raises(CommitUnknown, match="nothing shows whether it expired or the table was rolled back"):
         paused(bench, Phase.STAGED, roll_back)
     assert bench.snapshots.ids() == [3, 13]
     assert bench.metadata_of(13) <= bench.metadata_files()
