@@ -33,7 +33,7 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not words[2].isdigit():
-        raise _corrupt(kind, path, "its first line is not ours")
+        raise _corrupt(kind, path, "its first line is not the expected one")
     if int(words[2]) != _VERSION:
         raise UnknownVersion(
             f"{path} is a {kind} of version {words[2]}; this release reads version {_VERSION}. A newer "

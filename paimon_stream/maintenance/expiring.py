@@ -12,9 +12,10 @@ snapshot's files are deleted. The next run finds the note of a run that was kill
 Invariants:
 
 - A note is acted upon only if the history is still the one in which it was written: the following snapshot
-exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine has
-expired further) the files stay as orphans. - A note is a hint. If it is missing because the machine stopped
-before it was durable, the files stay as orphans.
+  exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine
+  has expired further) the files stay as orphans.
+- A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as
+  orphans.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _merged(
 
 @dataclass(slots=True)
 class _CarriedOver:
-    """No changes, on any base. What the snapshot keeps of its base is recorded anew for every attempt."""
+    """No changes, on any base. What the snapshot keeps of its base is recorded for every attempt again."""
 
     properties: dict[str, str] = field(default_factory=dict)
     manifests: tuple[ManifestFileMeta, ...] = ()

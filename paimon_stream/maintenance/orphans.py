@@ -8,11 +8,12 @@ all files that are neither snapshots nor hints. All other folders are left alone
 A file that may still become part of the table is never removed:
 
 1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file that is
-committed in the meantime is either young, or in a journal. 2. Candidates are older than the cutoff, by the
-storage's own clock if that is behind the local one. Their age is checked again just before each is deleted.
+   committed in the meantime is either young, or in a journal.
+2. Candidates are older than the cutoff, by the storage's own clock if that is behind the local one. Their age
+   is checked again just before each is deleted.
 3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
-they reuse prepared files only with a journal, whose files are never candidates. 4. Nothing is removed if
-snapshots seem to be lost (`lost_history.py`), because their files would look unused.
+   they reuse prepared files only with a journal, whose files are never candidates.
+4. Nothing is removed if snapshots seem to be lost (`lost_history.py`), because their files would look unused.
 
 Memory: eight bytes for each file older than the cutoff and for each name in use, plus the listing of one
 folder. A folder is listed a second time only if it has an orphan.

@@ -324,7 +324,7 @@ class _HistoryCheck:
             names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
             for name in names[:_SHOWN]:
                 if code == "duplicate-add":
-                    text = f"File {name} is added twice as of {root.name}: its rows are there twice."
+                    text = f"File {name} is added twice as of {root.name}: its rows exist twice."
                     cure = (
                         "Roll the table back to the snapshot before the second commit. Java fails when it "
                         "next merges manifests."

@@ -200,7 +200,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
         elif int(text) + 1 in present:
             found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
         else:
-            why = f"{path} says {text}; the newest snapshot is {right}. Java believes it and reads no table."
+            why = f"{path} says {text}; the newest snapshot is {right}. Java trusts it and reads nothing."
             lost = f"If snapshots up to {text} were there: {_LOST} If not: {cure}"
             found.error("latest-hint", why, path, lost)
 
@@ -236,7 +236,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
             text = (
                 f"{stat.path} cannot be read: {in_words(wrong)}. Java fails on it when it expires snapshots."
             )
-            found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts anew.")
+            found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts over.")
             continue
         found.checked["consumers"] += 1
         if ids and following < ids[0]:

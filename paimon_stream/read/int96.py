@@ -1,7 +1,7 @@
 """Parquet's INT96 timestamps, read exactly.
 
-Arrow turns INT96 into 64 bits, and a value that does not fit becomes another date. Afterwards nobody can tell
-whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
+Arrow turns INT96 into 64 bits, and a value that does not fit becomes another date. Then it is impossible to
+say whether a moment was in 1716 or in 2300, because Java writes moments before 1970 as a day and *negative*
 nanoseconds. So Arrow is shown a footer that declares such columns as twelve bytes, which they are, and the
 bytes are decoded here: eight bytes of nanoseconds, four of the Julian day (format.md §7.4).
 """

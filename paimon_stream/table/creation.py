@@ -111,7 +111,7 @@ def _check_bucket_key(key: str, schema: TableSchema) -> None:
     if key not in schema.field_names:
         hint = " Names in it are separated by a comma alone, without blanks." if key != key.strip() else ""
         raise InvalidOption(
-            f"Option 'bucket-key' names {key!r}, which is no column. Columns are "
+            f"Option 'bucket-key' names {key!r}, which is not a column. Columns are "
             f"{', '.join(schema.field_names)}.{hint}",
             option="bucket-key",
             column=key,
@@ -210,7 +210,8 @@ def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -
     for key in keys:
         if key not in types:
             raise IncompatibleSchema(
-                f"The {what} names {key!r}, which is no column. Columns are {', '.join(types)}.", column=key
+                f"The {what} names {key!r}, which is not a column. Columns are {', '.join(types)}.",
+                column=key,
             )
         if types[key].is_nested:
             raise IncompatibleSchema(

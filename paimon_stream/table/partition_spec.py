@@ -155,7 +155,7 @@ def _value(one: DataField, given: Any, default_name: str, table: str) -> Any:
         made = None
     if made is None or not _in_range(one.type, made):
         raise InvalidData(
-            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not such a value. "
+            f"{table}: partition column {one.name!r} is {one.type}, and {given!r} is not a value of it. "
             "Give a value of that type, or the text from the partition's folder name.",
             column=one.name,
             value=given,

@@ -7,12 +7,13 @@ Files are referred to by the journals of streams (files that wait to be committe
 Invariants:
 
 - Journals are read before roots. A journal entry disappears only after its batch was published, so a file
-that is no longer in a journal is in a root that is read later. - Roots are listed again until a listing has
-only roots that were read completely and none vanished in between. So nothing is missed that is expired,
-rolled back, tagged or committed in the meantime. - Anything that cannot be read raises, because then no file
-is known to be unused. The only exception is a file that is missing because its root itself has vanished in
-the meantime. - Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an
-unused file look used, never the reverse.
+  that is no longer in a journal is in a root that is read later.
+- Roots are listed again until every listed root was read completely and none vanished while it was read. So
+  nothing is missed that is expired, rolled back, tagged or committed in the meantime.
+- Anything that cannot be read raises, because then no file is known to be unused. The only exception is a
+  file that is missing because its root itself has vanished in the meantime.
+- Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused file look
+  used, never the reverse.
 """
 
 from __future__ import annotations

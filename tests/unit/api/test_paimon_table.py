@@ -162,7 +162,7 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
         ({"options": {"merge-schema": "add"}}, InvalidOption, "Give it to PaimonSink: options="),
         ({"schema": [("a", "WHAT")]}, IncompatibleSchema, "Not a data type: 'WHAT'"),
         ({"schema": "id BIGINT"}, IncompatibleSchema, "A schema is"),
-        ({"primary_keys": ["nope"]}, IncompatibleSchema, "The primary key names 'nope', which is no column"),
+        ({"primary_keys": ["nope"]}, IncompatibleSchema, "primary key names 'nope', which is not a column"),
         ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
         ({"primary_keys": None}, IncompatibleSchema, "primary_keys is None. Give a list of names"),
         ({"options": ["bucket"]}, InvalidOption, r"options is \['bucket'\]. Give a dict"),

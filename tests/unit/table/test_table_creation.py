@@ -85,7 +85,7 @@ def test_keys_may_be_given_as_options_which_move() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ({"partition_keys": ["day"]}, IncompatibleSchema, "'day', which is no column. Columns are id, name"),
+        ({"partition_keys": ["day"]}, IncompatibleSchema, "'day', which is not a column. Columns are id"),
         ({"primary_keys": ["day"]}, IncompatibleSchema, "primary key names 'day'"),
         ({"primary_keys": ["id", "id"]}, IncompatibleSchema, "twice"),
         ({"partition_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
@@ -103,7 +103,7 @@ def test_keys_may_be_given_as_options_which_move() -> None:
         ({"options": {"bucket": "4"}}, InvalidOption, "needs 'bucket-key'"),
         ({"options": {"bucket": "many"}}, InvalidOption, "'many'"),
         ({"options": {"bucket-key": "id"}}, InvalidOption, "'bucket' is -1"),
-        ({"options": {"bucket": "4", "bucket-key": "nope"}}, InvalidOption, "'nope', which is no column"),
+        ({"options": {"bucket": "4", "bucket-key": "nope"}}, InvalidOption, "'nope', which is not a column"),
         ({"options": {"bucket": "4", "bucket-key": "id, name"}}, InvalidOption, "without blanks"),
         ({"options": {"bucket": "4", "bucket-key": "tags"}}, InvalidOption, "ARRAY<STRING>"),
         (
