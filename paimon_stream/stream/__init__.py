@@ -1,1 +1,1 @@
-"""Exactly once: one stream writing batches into one table, whatever dies in between."""
+"""Exactly once: one stream writes batches into one table, whatever fails in between."""

@@ -1,8 +1,7 @@
-"""What a stream writes about a batch into the snapshot's properties, so that the table says what each commit
-did.
+"""The summary of a batch in the snapshot's properties, so that the table shows what each commit did.
 
-Only what is known before publishing, a few small numbers. Nothing is ever judged by them (that is what the
-marks of `format/snapshot_marks.py` are for), and other engines ignore them.
+It holds a few small numbers that are known before publishing. No judgement uses them (the marks of
+`format/snapshot_marks.py` are for that), and other engines ignore them.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ __all__ = ["NO_SUMMARY", "BatchSummary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSummary:
-    """One batch: the files it added with their rows and bytes, over how many partitions and buckets, and how
-    many milliseconds passed from the start of its write job to its commit. `reused` is 1 where an earlier
-    run that was killed had written the files. None for what is not known."""
+    """One batch: the number of added files with their rows and bytes, the number of their partitions and
+    buckets, and the milliseconds from the start of the write job to the commit. `reused` is 1 if an earlier
+    run, which was killed, had written the files. Unknown values are None."""
 
     files: int | None = None
     rows: int | None = None
@@ -50,12 +49,13 @@ class BatchSummary:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> BatchSummary:
-        """The summary in a snapshot's properties; all None on one that no stream of ours wrote."""
+        """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our
+        streams."""
         read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
         return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
 
     def properties(self) -> dict[str, str]:
-        """The properties, without those that are not known."""
+        """The properties, without unknown values."""
         known = {one.name: getattr(self, one.name) for one in fields(self)}
         return {_key(name): str(value) for name, value in known.items() if value is not None}
 

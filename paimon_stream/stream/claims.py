@@ -1,9 +1,9 @@
 """Who writes under a commit user: the claim of a run, and the register of identities that were judged.
 
-Both live in `_paimon_stream/<commit user>/`. A *claim* is made once per run, by an atomic create, before
-anything else: the second sink of the same run under the same user finds it taken. It is also a fence:
-while a run's claim stands, no later run has begun. The *register* (`writer`) is written only after a
-run's first batch was judged, so that an identity which was refused stays unknown.
+Both are in `_paimon_stream/<commit user>/`. A *claim* is made once per run, before anything else, by an
+atomic create. A second sink of the same run under the same user finds it taken. The claim is also a fence:
+while a run's claim exists, no later run has begun. The *register* (`writer`) is written only after a run's
+first batch was judged, so an identity that was refused is not registered.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _CLAIM: Final = "claim-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWriter:
-    """A stream that passed its judgement here: who it was at its newest start.
+    """A stream that was admitted to this table, with its identity at its newest start.
 
-    `schema_digest` is of the table's first schema, and tells a table from its successor of the same
-    name. From batch `journal_since` on every commit was journalled, so that a missing journal entry
-    proves that a batch never came to commit; None while the journal is off.
+    `schema_digest` is the digest of the table's first schema; it distinguishes a table from a later one of
+    the same name. From batch `journal_since` on, every commit was journalled, so a missing journal entry
+    proves that a batch never reached its commit. It is None while the journal is off.
     """
 
     user: str
@@ -41,7 +41,7 @@ class RegisteredWriter:
 
 
 class Claims:
-    """The claims and registers in one table, seen by one run of one writer."""
+    """The claims and registers in one table, for one run of one writer."""
 
     def __init__(self, storage: Storage, identity: WriterIdentity) -> None:
         self._storage = storage
@@ -52,7 +52,7 @@ class Claims:
     def acquire(self) -> None:
         """Claims the commit user for this writer of this run, and ends the claims of earlier runs.
 
-        Raises `DuplicateWriter` if another sink of the same run has claimed it.
+        Raises `DuplicateWriter` if another sink of the same run has already claimed it.
         """
         mine = self._identity.token
         content = encode_checksummed("claim", {"token": mine, "user": self._identity.user})
@@ -65,18 +65,18 @@ class Claims:
                 self._storage.delete(stat.path)
 
     def holds(self) -> bool:
-        """Whether the claim still stands: then no later run of this commit user has begun."""
+        """Whether the claim still exists. If so, no later run of this commit user has begun."""
         return self._storage.exists(self._claim)
 
     def claimed(self, user: str) -> bool:
-        """Whether a sink of this run writes under another commit user; True where runs cannot be told."""
+        """Whether a sink of this run writes under the given commit user. True if the run id is not known."""
         run_id = self._identity.run_id
         if run_id is None:
             return True
         return self._storage.exists(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
 
     def register(self, schema_digest: str, journal_since: int | None) -> None:
-        """Notes that this identity was judged and let in."""
+        """Records that this identity was judged and admitted."""
         body = {
             "user": self._identity.user,
             "queryId": self._identity.query_id,
@@ -88,16 +88,17 @@ class Claims:
         self._storage.write(f"{self._folder}/writer", encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
-        """What is registered of this commit user."""
+        """The register of this commit user."""
         return _read_register(self._storage, self._folder)
 
     def others(self) -> tuple[RegisteredWriter, ...]:
-        """What is registered of all other commit users. Reads one small file for each."""
+        """The registers of all other commit users. Reads one small file for each."""
         return registered_writers(self._storage, leave_out=self._folder)
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
-    """All streams that are registered in a table but that of one folder. Reads one small file for each."""
+    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for
+    each."""
     folders = (f"{_ROOT}/{name}" for name in storage.list_folders(_ROOT))
     found = (_read_register(storage, folder) for folder in folders if folder != leave_out)
     return tuple(one for one in found if one is not None)
@@ -124,8 +125,8 @@ def _registered_writer(body: dict[str, Any], path: str) -> RegisteredWriter:
         )
     except KeyError as missing:
         raise CorruptMetadata(
-            f"The register {path} lacks {missing}. Move the file away; the stream is then judged by the "
-            "table's snapshots alone.",
+            f"The register {path} lacks {missing}. Move the file away. The stream is then judged only by the "
+            "table's snapshots.",
             path=path,
         ) from None
 
@@ -136,7 +137,7 @@ def duplicate_writer(location: str, user: str) -> DuplicateWriter:
         f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be "
         "taken for a replay of the other. Nothing was written by the second. Make each sink once, outside "
         "the batch function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, "
-        "name='second'). In a query that has run before leave the first sink as it is, for it may have "
+        "name='second'). In a query that has run before, leave the first sink as it is, because it may have "
         "written this batch, and name the others.",
         table=location,
         user=user,

@@ -1,9 +1,9 @@
-"""Removing what a dead attempt at a batch left, once nobody can publish it any more.
+"""Removes the files that a dead attempt at a batch left, once nobody can publish them any more.
 
-An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
-when a published snapshot of the same batch has been read that does not reference them: from then on
-every attempt, even a paused one that wakes up, finds the batch taken (exactly-once.md §4, and
-the law of ownership there). Everything here is best effort: what stays is an orphan, never a hole.
+An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only after a
+published snapshot of the same batch was read that does not reference them. From then on every attempt, even a
+paused one that wakes up, finds the batch committed (exactly-once.md §4, and the ownership law there).
+Everything here is best effort: a file that stays is an orphan, and no file is ever missing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def remove_dead_attempts(
     *,
     complete: bool,
 ) -> int:
-    """Removes what the attempts that `entry` names left and the snapshots of the batch do not reference;
-    returns how many files. Never raises: a failure leaves orphans and a warning.
+    """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them.
+    Returns the number of removed files. Never raises: a failure leaves orphans and logs a warning.
 
-    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first may
-    still publish its compaction: what it staged stays, as does everything that compactions made.
+    `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one
+    may still publish its compaction, so its staged files stay, and so do all files that compactions made.
     """
     kept: set[str] = set()
     try:
@@ -63,11 +63,11 @@ def remove_dead_attempts(
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
-    """The snapshots of a batch of which `newest` was found, and whether there can be no other. Empty where
-    that cannot be told any more.
+    """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty
+    if they are no longer known.
 
-    A COMPACT is the second of two, unless there was only a compaction; the first was published after the
-    attempt was judged.
+    A COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was
+    published after the attempt was judged.
     """
     if newest.commit_kind is not CommitKind.COMPACT:
         by_this_attempt = entry.stage_uuids[0] in newest.delta_manifest_list
@@ -89,7 +89,7 @@ def _compacts(message: CommitMessage) -> bool:
 
 
 def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
-    """The names of all metadata of the snapshot, and of all files that it added."""
+    """The names of all metadata files of the snapshot, and of all files that it added."""
     delta = manifests.delta(snapshot)
     changelog = manifests.changelog(snapshot)
     for meta in (*delta, *changelog):

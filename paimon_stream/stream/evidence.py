@@ -1,5 +1,5 @@
-"""The first judgement of a run, from storage alone: gathering the evidence, judging, and whether prepared
-files can be used. Shared by the sink, which acts on it, and by the doctor, who only tells.
+"""The first judgement of a run, from storage alone: gathers the evidence, judges, and decides whether
+prepared files can be used. The sink acts on the judgement; the doctor only reports it.
 
 Nothing here writes.
 """
@@ -35,15 +35,15 @@ from paimon_stream.table.table import Table
 __all__ = ["Batch", "FirstJudgement", "gather", "journal_since", "judge"]
 
 _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
-"""Older prepared files may be taken by an orphan cleaner (default age 1 day) before they are public."""
+"""An orphan cleaner (default age 1 day) may delete older prepared files before they are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark says of one micro-batch; None for what cannot be read from its checkpoint.
+    """What Spark reports about one micro-batch. A value is None if it cannot be read from the checkpoint.
 
-    `offsets_hash` tells two plans of the same batch id apart; `watermark` is epoch milliseconds;
-    `previous_done_millis` is when Spark noted the batch before as done.
+    `offsets_hash` distinguishes two plans of the same batch id. `watermark` is epoch milliseconds.
+    `previous_done_millis` is the time at which Spark recorded the previous batch as done.
     """
 
     batch_id: int
@@ -54,8 +54,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstJudgement:
-    """The verdict. `written_again` says in words why files that an earlier run prepared are not used; the
-    verdict is then `Fresh`."""
+    """The verdict. If files that an earlier run prepared are not used, `written_again` says why, and the
+    verdict is `Fresh`."""
 
     verdict: Verdict
     written_again: str | None = None
@@ -69,10 +69,10 @@ def gather(
     claimed: Callable[[str], bool] | None = None,
     runtime: Runtime,
 ) -> Evidence:
-    """All that the first judgement of a run looks at, beside the snapshots. `claimed` answers instead of the
+    """Everything that the first judgement of a run uses, apart from the snapshots. `claimed` replaces the
     claims of this run.
 
-    Raises `NotFound` where there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+    Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
     storage = table.storage
     schemas, journal, claims = (
@@ -111,10 +111,10 @@ def judge(
     *,
     overwrites: bool = False,
 ) -> FirstJudgement:
-    """Judges, and looks whether what an earlier run prepared can be committed as it is. `overwrites` says
-    that each batch replaces the whole table.
+    """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged.
+    `overwrites` says that each batch replaces the whole table.
 
-    Raises a `ReplayError` where exactly-once cannot be proven, `StorageError`, `FormatError`.
+    Raises a `ReplayError` if exactly-once cannot be proven, `StorageError`, `FormatError`.
     """
     verdict = judge_first(snapshots, evidence, refuse)
     if isinstance(verdict, Reuse):
@@ -122,7 +122,7 @@ def judge(
             table.storage, table, evidence.schema_digest, evidence.offsets_hash, runtime.clock, verdict.entry
         )
         if verdict.entry.overwrites is not overwrites:
-            # What the same source rows come to depends on the query's output mode.
+            # The query's output mode decides which rows result from the same source rows.
             why_not = "the sink's mode has changed"
         if not why_not and table.schema.primary_keys and not overwrites:
             why_not = _why_numbers_are_taken(table, snapshots, verdict.entry, runtime)
@@ -133,8 +133,8 @@ def judge(
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict) -> int | None:
-    """From which batch on a missing journal entry proves that nothing came to commit; None while the journal
-    is off."""
+    """The first batch from which on a missing journal entry proves that a batch never reached its commit.
+    None while the journal is off."""
     if not table.options.value(JOURNAL):
         return None
     registered = evidence.registered
@@ -152,10 +152,10 @@ def _why_not_reusable(
     clock: Clock,
     entry: JournalEntry,
 ) -> str | None:
-    """What no longer holds of the journalled attempt, in words; None if it may be committed.
+    """Why the journalled attempt must not be committed, in words. None if it may be committed.
 
-    The batch must be the same data (its source offsets), for the same table, schema and bucket count,
-    prepared lately, and every file must still be there (exactly-once.md §4).
+    The batch must have the same data (its source offsets), table, schema and bucket count. It must have been
+    prepared recently, and every file must still exist (exactly-once.md §4).
     """
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
@@ -174,7 +174,7 @@ def _why_not_reusable(
 def _why_numbers_are_taken(
     table: Table, snapshots: SnapshotStore, entry: JournalEntry, runtime: Runtime
 ) -> str | None:
-    """What others have done since to the order of rows that the prepared files rely on, in words."""
+    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
     manifests = ManifestStore(table.storage, table.options, runtime)
     sequences = Sequences(table, snapshots, TableCache(table, snapshots, manifests))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append

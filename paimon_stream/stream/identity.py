@@ -1,8 +1,8 @@
-"""Who writes: the identity of one streaming writer, and the marks it leaves on its snapshots.
+"""The identity of one streaming writer, and the marks that it leaves on its snapshots.
 
-A stream is its commit user; a *run* of it is one start of its Spark query. The marks (snapshot
-properties) let a later run tell its own snapshots from those of another query that was given the
-same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
+A stream is identified by its commit user. A *run* of it is one start of its Spark query. With the marks
+(snapshot properties), a later run distinguishes its own snapshots from those of another query that was given
+the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["WriterIdentity", "is_own"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:
-    """One run of one streaming writer; None for what Spark did not tell.
+    """One run of one streaming writer. A value is None if Spark did not report it.
 
-    `user` is the commit user. `query_id` stays over restarts of the query and changes when its
-    checkpoint is wiped; `run_id` changes at each start. `token` tells the writers of one run apart.
+    `user` is the commit user. `query_id` survives restarts of the query and changes when its checkpoint is
+    wiped. `run_id` changes at each start. `token` distinguishes the writers of one run.
     """
 
     user: str
@@ -31,7 +31,7 @@ class WriterIdentity:
     token: str
 
     def properties(self, batch_id: int, offsets_hash: str | None) -> dict[str, str]:
-        """The marks for the snapshot of one batch; unknown ones are left out."""
+        """The marks for the snapshot of one batch, without unknown values."""
         marks = {
             "query-id": self.query_id,
             "run-id": self.run_id,
@@ -44,7 +44,8 @@ class WriterIdentity:
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether the snapshot belongs to this stream: its user, and not provably another query's."""
+    """Whether the snapshot belongs to this stream: it has the stream's user, and it is not known to be of
+    another query."""
     if snapshot.commit_user != identity.user:
         return False
     theirs = Marks.of(snapshot.properties).query_id

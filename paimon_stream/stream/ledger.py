@@ -1,10 +1,10 @@
-"""The ledger: was this batch committed, may it be, or must an operator decide?
+"""The ledger: was this batch committed, may it be committed, or must an operator decide?
 
-`judge_first` is asked before the first batch of a run, and looks at everything storage holds: our
-newest snapshot, the journal, the register, and for a new identity whether it continues where another
-one wrote. `judge_next` is asked before each later batch and needs the memory of the run and one
-snapshot file. Both return a verdict, or raise the `ReplayError` that says what cannot be proven and
-which option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5).
+`judge_first` runs before the first batch of a run. It uses everything that storage holds: our newest
+snapshot, the journal and the register. For a new identity it also checks whether it continues a stream that
+another identity wrote. `judge_next` runs before each later batch and needs only the memory of the run and one
+snapshot file. Both return a verdict, or raise the `ReplayError` that says what cannot be proven and which
+option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5).
 
 Nothing here writes.
 """
@@ -29,8 +29,8 @@ __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the latest snapshot it was judged on, `own` our newest
-    published batch; `dead` is what an earlier attempt left, to be removed once this batch is published."""
+    """Not committed: write the batch. `seen` is the latest snapshot on which it was judged, `own` our newest
+    published batch. `dead` is what an earlier attempt left, to be removed after this batch is published."""
 
     seen: SnapshotRef | None
     own: PreviousBatch | None = None
@@ -48,8 +48,8 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run. `snapshot` is None where its files were found live but its snapshot
-    has expired; `dead` is what other attempts may have left."""
+    """Committed by an earlier run. `snapshot` is None if the batch's files are live but its snapshot has
+    expired. `dead` is what other attempts may have left."""
 
     seen: SnapshotRef | None
     snapshot: Snapshot | None
@@ -61,13 +61,13 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` looks at, beside the snapshots.
+    """What `judge_first` uses, apart from the snapshots.
 
-    `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch;
-    `registered` is this commit user's register, `others` are those of the others; `previous_done_millis`
-    is when Spark noted the batch before as done, None where that cannot be read. `files_live` tells how
-    many of the data files of some messages are live in a snapshot, `claimed` whether another sink of this
-    run writes under a commit user.
+    `entry` is the journal's entry of this batch, and `last_entry` the newest one of an earlier batch.
+    `registered` is the register of this commit user, and `others` are the registers of all other users.
+    `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
+    be read. `files_live` returns how many data files of some messages are live in a snapshot. `claimed` says
+    whether another sink of this run writes under a commit user.
     """
 
     identity: WriterIdentity
@@ -86,8 +86,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a run remembers between batches: the last batch it finished, the last one of its stream that
-    became a snapshot, and up to which snapshot it knows who published what."""
+    """What a run remembers between batches: the last batch that it finished, the last batch of its stream
+    that became a snapshot, and the snapshot up to which it knows who published what."""
 
     batch_id: int
     own: PreviousBatch | None
@@ -95,10 +95,10 @@ class Memory:
 
 
 def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh:
-    """Judges a later batch of a run: it must be a new one, our last snapshot still in the lineage, and
-    nobody else may have published the batch since the run last looked. Raises also `CommitLost`.
+    """Judges a later batch of a run. The batch must be new, our last snapshot must still be in the lineage,
+    and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
 
-    Where snapshots since then have expired, `seen` stays where it was, and the commit asks the fence.
+    If snapshots since then have expired, `seen` stays where it was, and the commit checks the fence.
     """
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
@@ -147,9 +147,9 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
-    """What a walk down the snapshots found: our newest snapshot; whether it reached the first snapshot
-    of the table; a snapshot that another incarnation of this stream published; and, by commit user, the
-    snapshots of this batch or later ones that this very query published under other users."""
+    """What a walk down the snapshots found: our newest snapshot; whether the walk reached the table's first
+    snapshot; a snapshot that another incarnation of this stream published; and, by commit user, the snapshots
+    of this batch or later ones that the same query published under other users."""
 
     own: Snapshot | None
     complete: bool
@@ -174,7 +174,7 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
-    """Whether our query published the batch, or a later one, under another commit user."""
+    """Whether our query published this batch or a later one under another commit user."""
     query_id = Marks.of(snapshot.properties).query_id
     return (
         query_id is not None
@@ -207,21 +207,21 @@ def _same_stream(
 
 
 def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
-    """The entry, unless it is of another table that was at this place."""
+    """The entry, unless it belongs to another table that was at this location."""
     return None if entry is None or entry.schema_digest != evidence.schema_digest else entry
 
 
 def _judge_table(evidence: Evidence, entries: tuple[JournalEntry | None, ...], refuse: ReplayErrors) -> bool:
-    """Is this still the table the stream wrote to?
+    """Is this still the table that the stream wrote to?
 
-    A stream is registered in a table once it was judged there. So entries of another table beside a register
-    of this one are what is left from before: an operator has let the stream continue here.
+    A stream is registered in a table after it was judged there. So if there is a register of this table,
+    entries of another table are remains: an operator has let the stream continue here.
     """
     registered = evidence.registered
     noted = entries if registered is None else (registered,)
     if all(one is None or one.schema_digest == evidence.schema_digest for one in noted):
         return True
-    refuse.table_replaced("the table's first schema is another one than when this stream last wrote here")
+    refuse.table_replaced("the table's first schema is not the one it had when this stream last wrote here")
     return False
 
 
@@ -247,8 +247,8 @@ def _judge_identity(evidence: Evidence, history: _History, refuse: ReplayErrors)
         if not evidence.claimed(user):
             refuse.history_unknown(
                 f"this query published batch {sibling.commit_identifier} as commit user {user!r} (snapshot "
-                f"{sibling.id}), as which no sink of this run writes so far, and {identity.user!r} is new "
-                "here. It may be the same sink under another name; then give it its old name back"
+                f"{sibling.id}). No sink of this run writes as that user so far, and {identity.user!r} is "
+                "new here. It may be the same sink under another name; then give it its old name back"
             )
             return
 
@@ -262,10 +262,10 @@ def _judge_known(
     last_entry: JournalEntry | None,
     refuse: ReplayErrors,
 ) -> Verdict:
-    """Our newest snapshot is there: its identifier against the batch.
+    """Our newest snapshot exists: compares its identifier with the batch.
 
-    Where an operator lets a doubtful batch continue, its entry is not handed on as dead: the files that it
-    names may be those of the published batch.
+    If an operator lets a doubtful batch continue, its entry is not passed on as dead, because the files that
+    it names may be those of the published batch.
     """
     batch_id, marks = evidence.batch_id, Marks.of(own.properties)
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
@@ -307,8 +307,8 @@ def _judge_known(
 
 
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
-    """A batch that is known to be committed is not in the table's line of snapshots: says why, where its own
-    snapshot tells. Returns whether it does."""
+    """A batch that is known to be committed is not in the table's line of snapshots. Reports why, if the
+    batch's own snapshot shows the reason. Returns whether it does."""
     kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
     if kept is None or latest is None:
         return False
@@ -356,8 +356,8 @@ def _judge_lost_batch(
     history: _History,
     refuse: ReplayErrors,
 ) -> None:
-    """No snapshot of ours is left, but an earlier batch was journalled, and Spark went on after it: it
-    was committed. So its snapshot has expired, or was rolled back."""
+    """No snapshot of ours is left, but an earlier batch was journalled and Spark continued after it, so it
+    was committed. Its snapshot has expired or was rolled back."""
     base = last_entry.base
     rolled_back = history.complete or latest is None
     if base is not None and latest is not None:
@@ -379,10 +379,10 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) 
             refuse.table_replaced("the table was created after this stream had finished its previous batch")
             return
     elif registered.journal_since is not None and evidence.batch_id >= registered.journal_since:
-        return  # whatever came to commit was journalled first
+        return  # every batch that reached its commit was journalled first
     if not history.complete:
         refuse.history_unknown(
-            "no snapshot of this stream is left, nor a journal of this batch, and older snapshots expired"
+            "no snapshot of this stream and no journal of this batch is left, and older snapshots expired"
         )
 
 
@@ -395,5 +395,5 @@ def _require_in_lineage(
     elif kept is None and newest <= own.snapshot.id:  # else it has expired
         refuse.table_rolled_back(
             f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
-            + (f"snapshot {newest} is the newest of all that are there" if newest else "no snapshot is there")
+            + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
         )

@@ -1,4 +1,4 @@
-"""A batch whose files are written: what the journal notes of it, and what is asked of the committer. Pure."""
+"""A batch whose files are written: its journal entry, and its request to the committer. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def journal_entry(
     overwrites: bool,
     runtime: Runtime,
 ) -> JournalEntry:
-    """This attempt as the journal notes it, with what it inherits from dead ones."""
+    """The journal entry of this attempt, with what it inherits from dead attempts."""
     dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
     abandoned = () if dead is None else dead.abandoned
     if isinstance(verdict, Fresh) and dead is not None:
@@ -72,10 +72,10 @@ def commit_request(
     summary: BatchSummary,
     fence: Callable[[], bool],
 ) -> CommitRequest:
-    """What the committer is asked for: one snapshot with the batch's files and the marks of its stream.
+    """The request to the committer: one snapshot with the batch's files and the marks of its stream.
 
-    `numbering` is that of rows that were written now. A journal tells of prepared files only what they were
-    judged on, which is no later.
+    `numbering` is the numbering of rows that were just written. For prepared files, the journal stores only
+    the snapshot on which they were judged, which is not later than the one on which they were numbered.
     """
     options = table.options
     if isinstance(verdict, Reuse) and _keyed(table):
@@ -97,7 +97,7 @@ def commit_request(
 
 
 def replacing_all(request: CommitRequest, table: Table, manifests: ManifestStore) -> CommitRequest:
-    """The request, so that its files replace the whole table."""
+    """The request, changed so that its files replace the whole table."""
     planned = plan_overwrite(table, manifests, request.messages, partition={})
     return replace(
         request,

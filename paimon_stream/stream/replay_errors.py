@@ -1,5 +1,5 @@
-"""The refusals of the ledger: each raises its error, or lets pass with a warning where an operator has
-decided to continue.
+"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to
+continue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ReplayErrors"]
 
 
 class ReplayErrors(Refusals):
-    """Raises for one batch of one stream, as the options say."""
+    """The refusals for one batch of one stream, as the options say."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class ReplayErrors(Refusals):
         )
 
     def commit_lost(self, lost: PreviousBatch, there: Snapshot) -> None:
-        """Another commit stands under the id of a snapshot of ours."""
+        """Another commit has the id of one of our snapshots."""
         self.decide(
             ON_TABLE_CHANGE,
             CommitLost,
@@ -68,7 +68,7 @@ class ReplayErrors(Refusals):
         )
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
-        """A snapshot of ours stands, but the table's snapshots were not built upon it."""
+        """Our snapshot still exists, but the table's snapshots were not built on it."""
         self.decide(
             ON_TABLE_CHANGE,
             TableRolledBack,

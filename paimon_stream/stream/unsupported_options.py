@@ -1,7 +1,8 @@
-"""Options of a table that ask committers for work which this package does not do. Said once, when a stream
-or a batch write begins, so that nobody waits for tags or metadata that never come.
+"""Warns of table options that ask committers for work which this package does not do. The warning comes once,
+when a stream or a batch write begins, so that nobody waits for tags or metadata that never come.
 
-What `write-only` leaves to other jobs anyway is not told where it is on: tags, and partitions that expire.
+`write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is
+on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 _ALWAYS: Final[Mapping[Option[Any], str]] = {
     COMMIT_CALLBACKS: "they are Java classes, and are not called",
     ICEBERG_STORAGE: "no Iceberg metadata is written",
-    EXPLICIT_CAST: "columns are only widened, never cast to less",
+    EXPLICIT_CAST: "columns are only widened, never cast to a narrower type",
 }
 _OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
     TAG_AUTOMATIC_CREATION: "no tag is made",
@@ -39,7 +40,8 @@ _OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
 
 
 def warn_of_work_left(table: Table) -> None:
-    """One log line that names the options and what does not happen; none where there are no such options."""
+    """Logs one line that names the options and what does not happen. Logs nothing if there are no such
+    options."""
     left = [*_left(table.options, _ALWAYS)]
     if not table.options.value(WRITE_ONLY):
         left += _left(table.options, _OF_MAINTENANCE)

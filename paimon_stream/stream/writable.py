@@ -1,8 +1,9 @@
-"""Which tables a writer of ours can write, merging of keys included, and what its user must know of them.
+"""Which tables our writers can write, including the merging of keys, and what users must know about them.
 
-Everything is judged from the table's definition, before any row: a table that is refused stays as it is. A
-table with a primary key whose rows only a compaction makes visible, or whose changelog only a compaction
-writes, is written only where its `write-only` option says that another job compacts (semantics.md R6.6).
+Everything is judged from the table's definition before any row is written, so a refused table stays
+unchanged. Some tables with a primary key need a compaction to make their rows visible or to write their
+changelog. Such a table is written only if its `write-only` option says that another job compacts it
+(semantics.md R6.6).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_writable(table: Table) -> None:
-    """Raises for a table that this release cannot write as its definition demands, before anything is
-    written: `UnsupportedFeature` for its kind, a column, an option or an aggregate
-    function, `InvalidOption` for options that contradict the schema or each other."""
+    """Raises, before anything is written, for a table that this release cannot write as its definition
+    demands: `UnsupportedFeature` because of its kind, a column, an option or an aggregate function,
+    `InvalidOption` for options that contradict the schema or each other."""
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
@@ -42,14 +43,14 @@ def check_writable(table: Table) -> None:
 
 
 def warn_of_compaction(table: Table) -> None:
-    """Logs what readers of a table do not see before another job has compacted it; for the start of a
+    """Logs what readers of a table do not see before another job has compacted it. Called at the start of a
     run."""
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     for option, value, why in _left_to_compaction(table, spec):
         _LOG.warning(
-            "%s: %s = %s: %s. Have a job that compacts this table; write-only = true says there is one.",
+            "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
             table.location,
             option,
             value,
@@ -58,8 +59,7 @@ def warn_of_compaction(table: Table) -> None:
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, str, str]]:
-    """Options of the table whose promise only a compaction keeps: option, value, what is missing until
-    then."""
+    """The table's options that only a compaction fulfils: option, value, and what is missing until then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
         yield DELETION_VECTORS.key, "true", invisible
@@ -71,8 +71,8 @@ def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, st
 
 
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
-    """Warns of a stream without history in the table that begins above batch 0: its checkpoint was moved here
-    from another table, and the batches before stay there."""
+    """Warns if a stream without history in the table begins above batch 0. Its checkpoint was moved here from
+    another table, and the earlier batches stay there."""
     known = (evidence.registered, evidence.entry, evidence.last_entry)
     if not isinstance(verdict, Fresh) or verdict.own is not None or any(one is not None for one in known):
         return
@@ -80,8 +80,8 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     if batch > 0:
         _LOG.warning(
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
-            "the sink wrote to another table before, their rows are there and not here. To have all rows "
-            "here, start with a new checkpoint.",
+            "the sink wrote to another table before, their rows are in that table. To have all rows in this "
+            "table, start with a new checkpoint.",
             table.location,
             identity.checkpoint or f"of commit user {identity.user!r}",
             batch,

@@ -1,11 +1,11 @@
 """One batch of a stream, without Spark: judge, journal, commit, clean up.
 
-`StreamWriter` is bound to one run of one streaming writer and holds the memory of that run. Who calls
-it writes the data files between `judge` and `commit`; everything that makes the batch take effect
-exactly once is here and in the modules it names (exactly-once.md).
+`StreamWriter` is bound to one run of one streaming writer and holds the memory of that run. The caller writes
+the data files between `judge` and `commit`. Everything that makes the batch take effect exactly once is here
+and in the imported modules (exactly-once.md).
 
-A batch that fails leaves either nothing, or files that its journal entry names and that the next run
-commits or removes. Files are deleted here only where no attempt can publish them any more.
+A batch that fails leaves either nothing, or files that its journal entry names and that the next run commits
+or removes. Files are deleted here only if no attempt can publish them any more.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StreamWriter:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
-        """With `overwrites` each batch replaces the whole table, and one without rows clears it."""
+        """With `overwrites`, each batch replaces the whole table, and a batch without rows clears it."""
         self._storage = storage
         self._overwrites = overwrites
         self._identity = identity
@@ -109,7 +109,7 @@ class StreamWriter:
     def judge(self, batch: Batch) -> Verdict:
         """Decides what to do with the batch, on the table as it is now.
 
-        Raises a `ReplayError` where exactly-once cannot be proven, `UnsupportedFeature` for tables that
+        Raises a `ReplayError` if exactly-once cannot be proven, `UnsupportedFeature` for tables that
         cannot be written, `StorageError`, `FormatError`.
         """
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
@@ -149,7 +149,7 @@ class StreamWriter:
         return judged.verdict
 
     def _refresh(self) -> None:
-        """The table's newest schema and options; caches live on while the schema stays the same."""
+        """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
         table = load_table(self._storage, self._overrides)
         check_writable(table)
         self._adopt(table)
@@ -173,11 +173,11 @@ class StreamWriter:
     # -- the schema -------------------------------------------------------------------------------
 
     def evolve(self, merge: Merge) -> Table:
-        """Publishes what `merge` makes of the table's newest schema, if that is another, between `judge` and
-        the writing of rows; returns the table as it is then.
+        """Publishes the schema that `merge` makes of the table's newest one, if they differ. Called between
+        `judge` and the writing of rows. Returns the table with the new schema.
 
-        Harmless where the batch then fails: the next attempt finds the schema there. Raises as
-        `schema_change.evolve`.
+        If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
+        of `schema_change.evolve`.
         """
         self._adopt(evolve(self.table, merge, self._overrides))
         return self.table
@@ -185,9 +185,9 @@ class StreamWriter:
     # -- sequence numbers -------------------------------------------------------------------------
 
     def first_sequence(self) -> int:
-        """Where the sequence numbers of the rows begin that are written now, between `judge`, or a
-        `SequenceConflict`, and `commit`; 0 for a table without primary key. Raises `CorruptMetadata`,
-        `StorageError`."""
+        """The first sequence number for the rows that are about to be written; 0 for a table without primary
+        key. Called after `judge`, or after a `SequenceConflict`, and before `commit`. Raises
+        `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
         self._numbering = self._committer.numbers()
         return 0 if self._numbering is None else self._numbering.first
@@ -207,9 +207,9 @@ class StreamWriter:
         before_commit: BeforeCommit | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> CommitReport:
-        """Publishes the batch as one snapshot, or nothing where it has no rows and only appends.
+        """Publishes the batch as one snapshot, or nothing if it has no rows and only appends.
 
-        `phases` are milliseconds the caller has spent, for the report. Raises `CommitVetoed`,
+        `phases` are the milliseconds that the caller has spent, for the report. Raises `CommitVetoed`,
         `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`,
         `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
         """
@@ -249,7 +249,7 @@ class StreamWriter:
         return report
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
-        """Notes a batch that an earlier run has committed, and removes what dead attempts at it left."""
+        """Records that an earlier run has committed the batch, and removes what dead attempts at it left."""
         removed_files = 0
         if verdict.snapshot is not None:
             if verdict.dead is not None:
@@ -270,7 +270,7 @@ class StreamWriter:
         )
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
-        """Removes the files of a write that failed before it came to commit."""
+        """Removes the files of a write that failed before its commit."""
         remove_files(self._storage, data_files(self.table.layout, messages))
 
     def _ask(
@@ -298,7 +298,7 @@ class StreamWriter:
             ) from veto
 
     def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
-        """Notes the attempt before it can be published; returns whether it did."""
+        """Records the attempt in the journal before it can be published. Returns whether it did."""
         if not self.table.options.value(JOURNAL):
             if self._memory is None:
                 self._journal.clear()
@@ -307,7 +307,7 @@ class StreamWriter:
             return False
         try:
             self._journal.write(entry)
-        except NoSpace:  # it proves that nothing was noted, and each restart would leave more
+        except NoSpace:  # it proves that nothing was recorded, and each restart would leave more files
             self._give_up(verdict, entry, journalled=False, conflict=False)
             raise
         return True
@@ -336,9 +336,9 @@ class StreamWriter:
         try:
             outcome = self._committer.commit(request)
         except CommitUnknown:
-            raise  # it may be published: nothing may go
+            raise  # it may be published, so no file may be removed
         except (CommitConflict, PaimonStreamError) as failed:
-            # After CommitLost the files still fit, and the entry tells what was lost.
+            # After CommitLost the files still fit, and the entry shows what was lost.
             conflict = isinstance(failed, CommitConflict) and not isinstance(failed, CommitLost)
             self._give_up(verdict, entry, journalled=journalled, conflict=conflict)
             raise
@@ -349,10 +349,10 @@ class StreamWriter:
     def _give_up(
         self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool
     ) -> None:
-        """After a definite failure: files that a restart can use stay, others go.
+        """After a definite failure, keeps the files that a restart can use and removes the others.
 
-        A conflict means that these files will never fit; without a journal nobody would find them. Files
-        that an earlier run prepared stay, for that run may not be as dead as it looks.
+        After a conflict these files will never fit, and without a journal nobody would find them. Files that
+        an earlier run prepared stay, because that run may still be alive.
         """
         if isinstance(verdict, Reuse) or (journalled and not conflict):
             return
@@ -370,7 +370,8 @@ class StreamWriter:
     # -- afterwards -------------------------------------------------------------------------------
 
     def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left: so many files."""
+        """Remembers the outcome, and removes what dead attempts at this batch left. Returns the number of
+        removed files."""
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
