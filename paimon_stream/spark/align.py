@@ -1,8 +1,8 @@
 """How the columns of a DataFrame become those of a table.
 
-Columns, and members of structs at any depth, match by name, under `spark.sql.caseSensitive`. Columns that
-the DataFrame lacks get their default where rows are written, or are NULL where that is allowed
-(semantics.md R12.2). Types are converted by up-casts only.
+Columns, and members of structs at any depth, match by name according to `spark.sql.caseSensitive`. Columns
+that the DataFrame lacks get their default when rows are written, or are NULL if that is allowed
+(semantics.md R12.2). Types are converted only by up-casts.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but
 __all__ = ["Alignment", "Fold", "align", "fold_of", "project"]
 
 Fold = Callable[[str], str]
-"""What two names that are one name here have in common."""
+"""Maps names that count as the same name to one text."""
 
 
 def fold_of(case_sensitive: bool) -> Fold:
-    """The folding of names under that value of `spark.sql.caseSensitive`."""
+    """The folding of names for that value of `spark.sql.caseSensitive`."""
     return str if case_sensitive else str.lower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """How one column of the table is made: from which column of the DataFrame (None: all NULL, which is
-    where a default comes in when rows are written), and the Spark type to cast it to (None: as it is).
-    `parts` are the column's type in the DataFrame and in the table where structs have to be made anew."""
+    """How one column of the table is made.
+
+    `source` is the DataFrame's column, None for all NULL; a default replaces these NULLs when rows are
+    written. `cast` is the Spark type to which the column is cast, None if it stays as it is. `parts` are the
+    column's types in the DataFrame and in the table if structs have to be rebuilt, else None.
+    """
 
     target: str
     source: str | None
@@ -54,7 +57,7 @@ class Alignment:
     case_sensitive: bool = False
 
     def changes_nothing_in(self, names: Sequence[str]) -> bool:
-        """Whether a DataFrame of columns with these names has the table's already."""
+        """Whether a DataFrame with these column names has the table's columns already."""
         return len(names) == len(self.columns) and all(
             one.cast is None and one.parts is None and name == one.source == one.target
             for name, one in zip(names, self.columns, strict=True)
@@ -71,10 +74,10 @@ def align(
 ) -> Alignment:
     """How a DataFrame with this schema is written to the table.
 
-    A column that the DataFrame lacks gets its default; with `missing_are_null` a nullable one without a
-    default is NULL (semantics.md R12.2). So is a member of a struct, always. Raises `IncompatibleSchema`,
-    with all reasons in one message: a missing column, a column the table does not have, an ambiguous name, a
-    type that would lose something.
+    A column that the DataFrame lacks gets its default. With `missing_are_null`, a nullable column without a
+    default is NULL (semantics.md R12.2). A missing nullable member of a struct is always NULL. Raises
+    `IncompatibleSchema`, with all reasons in one message: a missing column, a column that the table does not
+    have, an ambiguous name, or a type whose conversion could lose values.
     """
     judge = _Judge(fold_of(case_sensitive), missing_are_null)
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
@@ -99,15 +102,15 @@ def align(
 
 
 def _last_change(schema: TableSchema) -> str:
-    """When the table's columns or options changed, for a stream that fitted before."""
+    """When the table was last altered, for the user of a stream whose columns fitted before."""
     if schema.id == 0:
         return ""
     moment = datetime.fromtimestamp(schema.time_millis // 1000, timezone.utc)
-    return f" The table was altered last at {moment:%Y-%m-%d %H:%M:%S} UTC (schema {schema.id})."
+    return f" The table was last altered at {moment:%Y-%m-%d %H:%M:%S} UTC (schema {schema.id})."
 
 
 class _Judge:
-    """What is wrong with a DataFrame's columns, by path."""
+    """Collects the problems of a DataFrame's columns by path."""
 
     def __init__(self, fold: Fold, missing_are_null: bool) -> None:
         self._fold = fold
@@ -119,7 +122,7 @@ class _Judge:
     def sources(
         self, frame: st.StructType, fields: Sequence[DataField], inside: str, keys: set[str]
     ) -> list[st.StructField | None]:
-        """The DataFrame's column for each of the table's, None where it lacks one."""
+        """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks it."""
         whose = f"of {inside[:-1]!r} " if inside else ""
         targets = self._named([one.name for one in fields], f"The table {whose}".strip(), inside)
         given: dict[str, st.StructField] = {}
@@ -192,7 +195,7 @@ def _column(one: DataField, source: st.StructField | None) -> _Column:
     as_it_is = source is not None and same_but_nulls(source.dataType, target)
     parts = None
     if source is not None and not as_it_is and not can_up_cast(source.dataType, target):
-        parts = (source.dataType, one.type)  # it fits, and cannot be cast: structs are of other members
+        parts = (source.dataType, one.type)  # it fits, but its structs have other members: no cast works
     return _Column(
         target=one.name,
         source=None if source is None else source.name,
@@ -205,8 +208,11 @@ def _column(one: DataField, source: st.StructField | None) -> _Column:
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
-    """The DataFrame with exactly the table's columns, and others behind them, lazily. One that has them
-    already is taken as it is: Spark would analyse the selection of the same anew for every batch."""
+    """The DataFrame, lazily, with exactly the table's columns followed by `others`.
+
+    A DataFrame that has them already is returned unchanged, because Spark would analyse the same selection
+    again for every batch.
+    """
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
     fold = fold_of(alignment.case_sensitive)
@@ -223,7 +229,7 @@ def _expression(column: _Column, fold: Fold) -> Any:
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
-    """The value with the members that the table's structs have, in their order, cast where needed."""
+    """The value with the members of the table's structs, in the table's order, cast where needed."""
     wanted = spark_type(target)
     if same_but_nulls(source, wanted):
         return value

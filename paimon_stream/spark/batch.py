@@ -1,8 +1,8 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot.
 
-The order matters: who writes is told first, the batch is judged before any work, rows are written by one
-Spark action, and only then is anything published (exactly-once.md). The judging and publishing are
-`stream/writer.py`'s; here is what needs Spark.
+The order matters. First the writer is identified. The batch is judged before any work. One Spark action
+writes the rows. Only then is anything published (exactly-once.md). `stream/writer.py` judges and publishes;
+this module has the parts that need Spark.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run of one query, as this sink sees it. `stateless` says that the query keeps no state, as far as
-    that was asked."""
+    """One run of one query, as this sink sees it. `stateless` says whether the query is known to keep no
+    state; None before Spark was asked."""
 
     run_id: str | None
     writer: StreamWriter
@@ -72,7 +72,7 @@ class _Run:
     stateless: bool | None = None
 
     def is_for_driver(self, frame: DataFrame, facts: QueryFacts) -> bool:
-        """Whether the driver may try to write this batch."""
+        """Whether the driver may try to write this batch itself."""
         if self.writer.table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
             return False
         if self.plan.most_rows(self.writer.table) is None:
@@ -82,7 +82,7 @@ class _Run:
         return self.stateless
 
     def maintain(self, report: CommitReport) -> None:
-        """Expiry after a batch, also after one without rows; it never fails the batch."""
+        """Runs expiry after a batch, even one without rows. It never fails the batch."""
         if report.outcome == "empty":
             self.after_commit.after_nothing(self.writer.table)
         elif report.outcome == "committed" and report.snapshot_id is not None:
@@ -101,7 +101,8 @@ class _Callback:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of the queries that use one sink: all of a sink's memory, and never pickled."""
+    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
+    pickled."""
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
@@ -111,7 +112,7 @@ class Runs:
     _runtime: Runtime = field(default_factory=system)
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
-        """Writes one batch. Every error of ours names the table and the batch."""
+        """Writes one batch. Every error of this package names the table and the batch."""
         with (
             self._telling_failures(settings.location, batch_id),
             _surfacing(settings.location, batch_id),
@@ -121,7 +122,7 @@ class Runs:
             facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
-            run = self._by_user.pop(user, None)  # a batch that fails leaves no memory: the next looks anew
+            run = self._by_user.pop(user, None)  # after a failed batch nothing is remembered
             if run is None or run.run_id != facts.run_id:
                 table = load_table(settings.open_storage(), settings.options)
                 settings.check_mode(table)
@@ -136,8 +137,8 @@ class Runs:
 
     @contextmanager
     def _telling_failures(self, location: str, batch_id: int) -> Iterator[None]:
-        """Keeps the error of a batch that fails, and logs it in one line: in the log of a query that fails,
-        Spark and py4j surround each error by a hundred lines of their own."""
+        """Keeps the error of a failed batch, and logs it in one line. In the log of a failed query, Spark and
+        py4j surround each error with a hundred lines of their own."""
         try:
             yield
         except BaseException as error:
@@ -200,8 +201,8 @@ class Runs:
         return report
 
     def _write_rows(self, frame: DataFrame, facts: QueryFacts, run: _Run) -> tuple[CommitMessage, ...]:
-        """Writes the rows of the batch. Nothing is published but, where that is allowed, the schema they
-        need."""
+        """Writes the rows of the batch. Nothing is published except, if that is allowed, the schema that the
+        rows need."""
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
@@ -237,7 +238,7 @@ class Runs:
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
             raise InvalidOption(
                 "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "
-                "Without one the stream would begin anew at each start.",
+                "Without it, the stream would begin again at each start.",
                 option="checkpoint",
             )
         table = load_table(settings.open_storage(), settings.options)
@@ -253,7 +254,7 @@ class Runs:
 
 
 def _check_batch_id(batch_id: int) -> None:
-    """Spark counts from 0; whoever calls the sink himself may pass anything."""
+    """Checks the batch id. Spark counts from 0, but a direct caller of the sink may pass anything."""
     if isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0:
         raise InvalidOption(
             f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
@@ -276,9 +277,12 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
-    """An append table cannot take back a row, so every update of it would be another row; a table with a
-    primary key takes updates as it takes new rows, but keeps what a complete result no longer has; and to
-    replace the table by anything but the whole result would lose the rest."""
+    """Refuses output modes that would give wrong rows.
+
+    An append table cannot take back a row, so every update would add another row. A table with a primary key
+    accepts updates like new rows, but keeps rows that a complete result no longer has. If the sink replaces
+    the whole table, each batch must be the whole result, or the rest would be lost.
+    """
     keyed = bool(table.schema.primary_keys)
     if facts.output_mode in (None, settings.mode):
         return
@@ -305,26 +309,29 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
-    """Runs the batch's plan to nowhere, where its state stores may need that: Spark 4 refuses a batch
-    whose state was not brought forward, and Spark 3.5 would lose it (spark.md §5)."""
+    """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
+
+    State stores may need this. Spark 4 refuses a batch that did not advance its state, and Spark 3.5 would
+    lose the state (spark.md §5).
+    """
     if keeps_state(frame, facts) is not False:
         frame.write.format("noop").mode("overwrite").save()
 
 
 @contextmanager
 def _surfacing(location: str, batch_id: int) -> Iterator[None]:
-    """Errors as Spark's users should see them: with table and batch, and without the frames between."""
+    """Raises errors as users should see them: with table and batch, and without the frames in between."""
     try:
         yield
     except PaimonStreamError as error:
         raise _located(error, location, batch_id) from error.__cause__
     except BaseException as stop:
         if isinstance(stop, Exception):
-            raise  # Spark's own, or the user's: they say what they are
+            raise  # an error of Spark or of the user's code, which explains itself
         # Spark waits forever for a function that ends with anything else.
         raise WriteInterrupted(
             f"Batch {batch_id} of {location} was interrupted by {type(stop).__name__}. Nothing half-written "
-            "is visible. A restart of the query replays the batch.",
+            "is visible. When the query is restarted, it replays the batch.",
             table=location,
             batch=batch_id,
         ) from None
@@ -340,7 +347,7 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
     first = next(iter(str(error).splitlines()), "")
     return (
         f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function of the "
-        f"user's: {first} Nothing of it is visible. A restart of the query writes it again."
+        f"user's: {first} Nothing of it is visible. When the query is restarted, it writes the batch again."
     )
 
 

@@ -1,8 +1,9 @@
-"""The bucket of a row as a Spark expression, for keys where it is exactly Paimon's.
+"""The bucket of a row as a Spark expression, for keys where the result is exactly Paimon's.
 
-Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3): so the expression builds the
-row's bytes. It is offered for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING
-columns, NULLs included, and for the function `mod`. Everything else is assigned by `write/bucket.py`.
+Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the
+bytes of the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and
+STRING columns, including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all
+other keys.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ _INTEGER_BITS: Final = {
 }  # fmt: skip
 _HEADER_BITS: Final = 8
 _MOST_FIELDS: Final = 56
-"""Rows of more fields have a longer header."""
+"""Rows with more fields have a longer header."""
 
 _SLOT: Final = 8
 _INLINE: Final = 7
-"""Text of so many bytes is kept in its slot, with its length in the last byte."""
+"""Text of up to 7 bytes is stored in its slot, with its length in the last byte."""
 
 
 def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str) -> Column | None:
-    """The bucket of the rows of a DataFrame that has the table's columns, an INT from 0 to
-    `num_buckets` - 1; None where there is no exact expression. `keys` are the bucket key columns in order."""
+    """The bucket of each row of a DataFrame with the table's columns, an INT from 0 to `num_buckets` - 1.
+
+    None if there is no exact expression. `keys` are the bucket key columns in order.
+    """
     if function == "mod" and len(keys) == 1 and keys[0].type.root in (TypeRoot.INT, TypeRoot.BIGINT):
         value = F.coalesce(named(keys[0].name).cast("long"), F.lit(0))
         return F.pmod(value, F.lit(num_buckets)).cast("int")
@@ -50,7 +53,7 @@ def _is_exact(type_: DataType) -> bool:
 
 
 def _row(keys: Sequence[DataField]) -> Column:
-    """The bytes of a BinaryRow of the keys: the bits of NULLs, a slot for each, then the longer texts."""
+    """The bytes of a BinaryRow of the keys: the NULL bits, a slot for each key, then the longer texts."""
     nulls = F.lit(0).cast("long")
     for position, field in enumerate(keys):
         bit = F.lit(1 << (_HEADER_BITS + position)).cast("long")
@@ -75,7 +78,7 @@ def _row(keys: Sequence[DataField]) -> Column:
 
 
 def _number(field: DataField) -> Column:
-    """The value's bits in a long, zero for NULL."""
+    """The bits of the value as a long; zero for NULL."""
     column = named(field.name)
     value = F.unix_date(column) if field.type.root is TypeRoot.DATE else column.cast("int")
     if field.type.root is TypeRoot.BIGINT:
@@ -86,7 +89,7 @@ def _number(field: DataField) -> Column:
 
 
 def _eight_bytes(value: Column) -> Column:
-    """A long as eight bytes, the lowest first."""
+    """A long as eight bytes, little endian."""
     turned = F.lit(0).cast("long")
     for byte in range(_SLOT):
         lowest = F.shiftright(value, 8 * byte).bitwiseAND(F.lit(0xFF).cast("long"))
@@ -95,10 +98,10 @@ def _eight_bytes(value: Column) -> Column:
 
 
 def _one_byte(value: Column) -> Column:
-    """A number from 128 to 255 as a byte."""
+    """A number from 128 to 255 as one byte."""
     return F.unhex(F.hex(value.cast("long")))
 
 
 def _padded(data: Column, size: Column) -> Column:
-    """Bytes with zeros up to that size."""
+    """The bytes, padded with zeros to that size."""
     return F.call_function("rpad", data, size, F.lit(b"\0"))

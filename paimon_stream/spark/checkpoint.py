@@ -1,7 +1,7 @@
-"""What a Spark checkpoint says about a batch: its source offsets, its watermark, whether it has state.
+"""What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state.
 
-Read only, and never needed: a checkpoint that cannot be read from here (a scheme without a storage, no
-permission, a format of a later Spark) answers None, and the sink then works from the table alone.
+The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage,
+no permission, a format of a later Spark), the functions return None, and the sink uses the table alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Checkpoint", "Kind", "open_checkpoint"]
 
 
 class Kind(Enum):
-    """What stands at the location of a checkpoint, and so what Spark does with it."""
+    """What exists at the location of a checkpoint, and what Spark therefore does."""
 
     QUERY = "a query's checkpoint: Spark goes on with its next batch"
     MISSING = "nothing: Spark begins a new query"
@@ -38,13 +38,13 @@ _LOGS: Final = {"offsets", "commits", "sources", "state"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One query's checkpoint; `storage` is None where it cannot be read from here."""
+    """The checkpoint of one query. `storage` is None if the checkpoint cannot be read from here."""
 
     root: str
     storage: Storage | None
 
     def kind(self) -> tuple[Kind, str]:
-        """What stands there, and its path where that is another one than the checkpoint's."""
+        """What exists at the location, and its path: of the damaged file if there is one, else the root."""
         if self.storage is None:
             return Kind.UNREADABLE, self.root
         parent = LocalStorage(os.path.dirname(self.root))
@@ -68,8 +68,8 @@ class Checkpoint:
         return Kind.OTHER if files or set(folders) - _LOGS else Kind.EMPTY, self.root
 
     def _damaged(self, storage: Storage) -> str | None:
-        """The first of the files that Spark reads at a start and that it cannot understand. A machine that
-        lost its power leaves empty ones."""
+        """The path of the first file that Spark reads at a start but cannot understand; None if there is
+        none. A power failure can leave empty files."""
         if storage.exists("metadata") and self.query_id() is None:
             return "metadata"
         for folder, newest in (("offsets", self.planned_batch()), ("commits", self.done_batch())):
@@ -79,33 +79,33 @@ class Checkpoint:
         return None
 
     def query_id(self) -> str | None:
-        """The query id in its `metadata`."""
+        """The query id from the file `metadata`; None if it cannot be read."""
         node = self._json("metadata", line=0)
         return None if node is None else _text(node.get("id"))
 
     def planned_batch(self) -> int | None:
-        """The newest batch that Spark has planned; None before the first, and where that cannot be read."""
+        """The newest batch that Spark has planned; None before the first, and if it cannot be read."""
         return self._newest("offsets")
 
     def done_batch(self) -> int | None:
-        """The newest batch that Spark has noted as done; None before the first, and where unreadable."""
+        """The newest batch that Spark has noted as done; None before the first, and if it cannot be read."""
         return self._newest("commits")
 
     def offsets_hash(self, batch_id: int) -> str | None:
-        """A hash of the batch's source offsets as Spark planned them. A replay keeps the file as it is;
-        a batch planned anew has another time in it, even for the same offsets."""
+        """A hash of the batch's source offsets as Spark planned them. A replay does not change their file. A
+        batch that is planned again has another time in the file, even with the same offsets."""
         data = self._read(f"offsets/{batch_id}")
         return None if data is None else hashlib.sha256(data).hexdigest()
 
     def watermark(self, batch_id: int) -> int | None:
-        """The event-time watermark of the batch in epoch milliseconds, None if it has none
-        (semantics.md §1.5: Spark writes 0 for none)."""
+        """The event-time watermark of the batch in epoch milliseconds; None if there is none
+        (semantics.md §1.5: Spark then writes 0)."""
         node = self._json(f"offsets/{batch_id}", line=1)
         found = None if node is None else node.get("batchWatermarkMs")
         return found if isinstance(found, int) and found > 0 else None
 
     def done_millis(self, batch_id: int) -> int | None:
-        """When Spark noted the batch as done, epoch milliseconds."""
+        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read."""
         if self.storage is None or batch_id < 0:
             return None
         try:
@@ -114,7 +114,7 @@ class Checkpoint:
             return None
 
     def has_state(self) -> bool | None:
-        """Whether the query keeps state (an aggregation, a stream join, …); None where unreadable."""
+        """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be read."""
         if self.storage is None:
             return None
         try:
@@ -154,9 +154,9 @@ class Checkpoint:
 
 
 def open_checkpoint(location: str) -> Checkpoint:
-    """The checkpoint at a location as Spark understands it: unlike in URIs, nothing is percent-encoded.
+    """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
 
-    `root` is the absolute path of a local one, so that the same checkpoint always has the same name.
+    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name.
     """
     path = location
     if location.startswith("file:"):

@@ -1,4 +1,4 @@
-"""Batch writes: a DataFrame of Spark's, written into a table's data files by one action."""
+"""Batch writes: one Spark action writes a DataFrame into a table's data files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:
-    """What the session says of overwrites that name no partition; None where nobody has set it."""
+    """Whether the session makes overwrites without a partition dynamic; None if the option is not set."""
     mode = frame.sparkSession.conf.get(_OVERWRITE_MODE, None)
     return None if mode is None else str(mode).strip().lower() == "dynamic"
 
@@ -34,16 +34,17 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 def write_frame(
     frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    """Writes all rows; nothing is published but, where `merge-schema` allows it, the schema they need.
-    Returns the table to commit to, and the messages. `fixed` are columns that the DataFrame may lack;
-    `first_sequence` is as for `run_write_job`.
+    """Writes all rows. Returns the table to commit to, and the messages.
 
-    Raises `InvalidOption` for a streaming DataFrame, and as `fit_rows` and `run_write_job`.
+    Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are
+    columns that the DataFrame may lack. `first_sequence` is as for `run_write_job`.
+
+    Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
     """
     if frame.isStreaming:
         raise InvalidOption(
             f"{table.location}: this is a streaming DataFrame. Write it with PaimonSink, or give a DataFrame "
-            "of spark.read.",
+            "from spark.read.",
             table=table.location,
             option="df",
         )

@@ -1,8 +1,8 @@
-"""Which streaming query a batch belongs to, and under which commit user it is therefore written.
+"""Finds the streaming query of a batch, and from it the commit user that writes the batch.
 
-Spark tells a `foreachBatch` function nothing but the batch id, so the query is found by what surrounds
-the call: local properties of the thread, Spark's table of running queries, the checkpoint's `metadata`
-(exactly-once.md §1; semantics.md R1.1). What cannot be found is None, never guessed.
+Spark passes only the batch id to a `foreachBatch` function. So the query is found by the context of the call:
+local properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`
+(exactly-once.md §1; semantics.md R1.1). A fact that cannot be found is None; it is never guessed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 
 NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)
-"""What asking Spark's insides may raise: they are not public, and another version may have others."""
+"""Errors that calls to Spark's internals may raise. The internals are not public, and versions differ."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
@@ -42,8 +42,8 @@ _JOB_GROUP: Final = "spark.jobGroup.id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFacts:
-    """What is known of the running query, None for the rest. `output_mode` is `append`, `update` or
-    `complete`."""
+    """The known facts about the running query. Unknown facts are None. `output_mode` is `append`, `update`
+    or `complete`."""
 
     query_id: str | None = None
     run_id: str | None = None
@@ -53,16 +53,18 @@ class QueryFacts:
 
 
 def is_connect(frame: DataFrame) -> bool:
-    """Whether the DataFrame is one of Spark Connect, so without a JVM beside it."""
+    """Whether the DataFrame is from Spark Connect, so there is no JVM in reach."""
     return not hasattr(frame, "_jdf")
 
 
 def observe_query(frame: DataFrame, checkpoint: str | None, last: QueryFacts | None = None) -> QueryFacts:
-    """What can be found out about the query whose batch this is; `checkpoint` is where its user says
-    that its checkpoint is. `last` is what this said of an earlier batch, of the same `checkpoint`: in one run
-    of a query it stays true, and asking Spark for it takes a dozen calls.
+    """The facts about the query of this batch.
 
-    Raises `InvalidOption` if that is provably another query's checkpoint.
+    `checkpoint` is the location that the user gives for its checkpoint. `last` is the result for an earlier
+    batch with the same `checkpoint`. It stays true during one run of a query, and saves a dozen calls to
+    Spark.
+
+    Raises `InvalidOption` if the checkpoint provably belongs to another query.
     """
     if last is not None and _is_of_run(frame, last):
         return last
@@ -72,7 +74,7 @@ def observe_query(frame: DataFrame, checkpoint: str | None, last: QueryFacts | N
     if given is not None and None not in (theirs, facts.query_id) and theirs != facts.query_id:
         raise InvalidOption(
             f"The sink was given checkpoint {given.root}, which is of query {theirs}, but it is used in "
-            f"query {facts.query_id}. Give the checkpointLocation of the query itself, or none.",
+            f"query {facts.query_id}. Give the checkpointLocation of the query itself, or no checkpoint.",
             option="checkpoint",
             query=facts.query_id,
         )
@@ -80,8 +82,8 @@ def observe_query(frame: DataFrame, checkpoint: str | None, last: QueryFacts | N
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is of the same run. Who sets a job group of his own has a run id that Spark's query
-    told, so the two differ, and it is asked again."""
+    """Whether the batch is of the same run. If the user sets a job group, it differs from the run id of the
+    query, and Spark is asked again."""
     if is_connect(frame) or facts.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
@@ -90,10 +92,10 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """By the checkpoint's metadata, else by the only query that runs.
+    """The facts from the checkpoint's metadata, or from the only running query.
 
-    From Spark 4.3 on the session of the batch is a clone that sees no query, so that neither the only one
-    nor its run can be found. A batch function on Connect lives in a process of its own for one run.
+    From Spark 4.3 on, the session of the batch is a clone that sees no query. Then neither the only query nor
+    its run can be found. On Connect, a batch function runs in a process of its own for one run.
     """
     wanted = None if given is None else given.query_id()
     try:
@@ -109,12 +111,13 @@ def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
 
 @functools.cache
 def _run_of_this_process() -> str:
-    """One id for all sinks of this process: two in one batch function must know that they share a run."""
+    """One run id for all sinks of this process: two sinks in one batch function must know that they share a
+    run."""
     return f"process-{system().ids.uuid()}"
 
 
 def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """By the thread's local properties, else by the checkpoint's metadata."""
+    """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     run_id = context.getLocalProperty(_JOB_GROUP) if query_id else None
@@ -132,8 +135,8 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
 
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
-    """Spark's own object of the running query. The batch's session is a clone whose `streams.active` is
-    empty; the table of all queries is shared by all sessions."""
+    """Spark's own object for the running query. The batch's session is a clone whose `streams.active` is
+    empty, but all sessions share the table of all queries."""
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
@@ -150,15 +153,15 @@ def _of_execution(facts: QueryFacts, execution: Any) -> QueryFacts:
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the one given, else made of the query id and the sink's name.
+    """The commit user: the given one, or one made of the query id and the sink's name.
 
-    Raises `IdentityUnknown`, before anything is written, where neither is known.
+    Raises `IdentityUnknown`, before anything is written, if neither is known.
     """
     if given is not None:
         return given
     if facts.query_id is None:
         raise IdentityUnknown(
-            "The streaming query behind this batch cannot be told, so a replay could not be recognised. "
+            "The streaming query of this batch is not known, so a replay could not be recognised. "
             "Call the sink from foreachBatch itself; from a thread of your own, start that as "
             "pyspark.InheritableThread; on Spark Connect and for plain DataFrames give PaimonSink "
             "the query's checkpoint= or a commit_user=. Nothing was written."

@@ -1,6 +1,6 @@
-"""Rows as they come to a task from Spark: merged into batches worth a call, measured, under their own names.
+"""Prepares the rows that a task gets from Spark: merges small batches, measures rows, restores names.
 
-Imported by each Python worker, so it needs Arrow and no more.
+Each Python worker imports this module, so it needs only Arrow.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FEW_BYTES: Final = 4 * 2**20
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, where they come in small ones: to write a batch costs what a thousand
-    rows cost. Holds some megabytes besides one batch."""
+    """The same rows, with small batches merged into larger ones, because each batch costs as much to write as
+    a thousand rows. Holds one batch and a few megabytes more in memory."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -41,8 +41,8 @@ def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 class MeasuredRows:
-    """Batches that are measured while they pass. `row_bytes` is the mean size of a row in the batch whose
-    mean is largest so far, at least 1; 0 before the first row."""
+    """Measures batches while they pass. `row_bytes` is the largest mean row size of a batch so far, at least
+    1; it is 0 before the first row."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -57,11 +57,11 @@ class MeasuredRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed:
-    """A task whose rows come under other names than their own, which are `names`."""
+    """A task whose rows come under other column names. `names` are the original names."""
 
     task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the task makes of the rows under their own names."""
+        """Runs the task on the rows under their original names."""
         return self.task(pa.RecordBatch.from_arrays(batch.columns, names=self.names) for batch in batches)

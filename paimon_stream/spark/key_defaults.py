@@ -1,7 +1,7 @@
-"""Values of Paimon as Spark's literals, and the defaults of key columns.
+"""Paimon's values as Spark literals, and the defaults of key columns.
 
-A NULL becomes its column's default when rows are written. In a key column it must be there before that: rows
-are brought to the task of their bucket, and sorted, by it.
+When rows are written, NULL becomes the default of its column. In a key column that must happen earlier,
+because the key decides to which task a row is moved and how rows are sorted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["literal", "with_key_defaults"]
 
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows, NULLs in partition and key columns replaced by the columns' defaults, if they have some."""
+    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any."""
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):
         one = schema.field(name)
@@ -33,7 +33,8 @@ def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def literal(type_: DataType, value: pa.Scalar) -> Column:
-    """The value as a column. Times and decimals go as text, which no time zone and no rounding touches."""
+    """The value as a column. Timestamps, dates and decimals are passed as text, so that no time zone and no
+    rounding changes them."""
     plain: Any = None
     if value.is_valid:
         target = value.type

@@ -1,4 +1,4 @@
-"""`DataFrame.mapInArrow` for columns of any name, with Arrow batches of a size that fits into the JVM."""
+"""`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the JVM."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
     """The rows that the task makes of the frame's rows, partition by partition.
 
-    PySpark takes each name of the frame's columns for an expression: a dot in it is the way into a struct, a
-    backtick a syntax error. Columns with such names travel as `c0`, `c1`, …; the task gets their own names.
+    PySpark parses each column name as an expression: a dot is the path into a struct, and a backtick is a
+    syntax error. So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets
+    their original names.
     """
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
@@ -42,13 +43,14 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     """Has Spark make Arrow batches of that size for one action. Values that the user has set stay.
 
-    Spark 4 keeps a limit of bytes by asking each column for its size after each row, which costs a tenth to a
-    third of the way to Python; only the largest value switches that off (docs/performance.md). Then, and on
-    Spark 3.5, which has no such limit, the rows of a batch are limited.
+    To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth to a
+    third of the time to move rows to Python, and only the largest possible value switches it off
+    (docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of rows in
+    a batch is limited instead.
 
-    In a `foreachBatch` on classic Spark the session is the stream's clone. A batch write changes the user's
-    own session, and changes it back; on Spark 4 only where rows are known to be narrow. On Connect nothing is
-    changed: the session may be the user's, and others may be at work in it.
+    In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch write
+    changes the user's own session and then restores it; on Spark 4 it does so only if rows are known to be
+    narrow. On Connect nothing is changed, because the session may be the user's, with other work in it.
     """
     if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
@@ -59,7 +61,7 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     conf = frame.sparkSession.conf
     changed = [key for key in wanted if conf.get(key, None) is None]
     if _SPARK_LIMITS_BYTES and _BYTES not in changed:
-        changed = []  # the user has chosen a limit of bytes, which Spark keeps
+        changed = []  # the user has set a limit of bytes, and Spark applies it
     for key in changed:
         conf.set(key, wanted[key])
     try:

@@ -1,4 +1,4 @@
-"""The column of a name, whatever characters the name has."""
+"""Refers to a column by its name, with any characters in the name."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["named"]
 
 
 def named(name: str) -> Column:
-    """The DataFrame's column of exactly that name."""
+    """The DataFrame's column with exactly that name."""
     return functions.col("`" + name.replace("`", "``") + "`")

@@ -1,4 +1,4 @@
-"""Whether a streaming query keeps state: then its state stores must see every batch, and each batch once."""
+"""Whether a streaming query keeps state. If it does, its state stores must see each batch exactly once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ _STATEFUL: Final = (
     "org.apache.spark.sql.execution.streaming.StatefulOperator",
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator",
 )
-"""What every physical operator with state is, in Spark 3.5 and 4.0, and in later versions."""
+"""The class of all physical operators with state: in Spark 3.5 and 4.0, and in later versions."""
 
 _HOLDERS: Final = {"AdaptiveSparkPlan": "inputPlan", "ReusedExchange": "child", "QueryStage": "plan"}
-"""Operators that hold others which they do not count among their children, by the end of their name; and
-where."""
+"""Operators that hold another operator which is not among their children: the end of the operator's name, and
+the method that returns the inner operator."""
 
 
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether the query has state stores, which must then see every batch; None where nothing says so.
+    """Whether the query has state stores, which must then see every batch; None if that is not known.
 
-    It has some if its plan has an operator with state, or its checkpoint a folder of states. Asked once in a
-    run, and when a batch is skipped: to walk a plan takes a call for each of its operators.
+    It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This
+    is asked once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each
+    operator.
     """
     planned = _plans_state(frame, facts)
     kept = None if facts.checkpoint is None else facts.checkpoint.has_state()
@@ -39,7 +40,7 @@ def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
-    """Whether an operator of the batch's plan keeps state; None where the plan cannot be read."""
+    """Whether an operator of the batch's plan keeps state; None if the plan cannot be read."""
     if facts.query_id is None or is_connect(frame):
         return None
     try:
@@ -52,7 +53,8 @@ def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
 
 
 def _has_state(frame: DataFrame, plan: Any) -> bool:
-    """Whether the plan or one below it is an operator with state. Its text would not do: Spark cuts it."""
+    """Whether the plan has an operator with state at any depth. Its text is not reliable, because Spark
+    truncates it."""
     session: Any = frame.sparkSession
     loader = session._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     stateful = _loaded(session, loader)
@@ -71,8 +73,8 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 
 
 def _loaded(session: Any, loader: Any) -> Any:
-    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` where this Spark has none of the
-    known names."""
+    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if this Spark does not have any of
+    the known names."""
     *others, last = _STATEFUL
     for name in others:
         try:

@@ -1,9 +1,8 @@
-"""Memory that the rows of a batch have left in the driver, handed back to the operating system.
+"""Returns the memory of a batch's rows in the driver to the operating system.
 
-Each query calls its sink in a thread of its own, and both allocators at work there, Arrow's and the C
-library's, keep what a thread has freed for that thread: some 40 MB after a batch of 100,000 rows. With many
-streams in one driver that adds up to gigabytes that nobody uses. To hand it back takes one to five
-milliseconds.
+Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's, keep the
+memory that a thread has freed for that thread: about 40 MB after a batch of 100,000 rows. With many streams
+in one driver, that adds up to gigabytes of unused memory. To return it takes one to five milliseconds.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _WORTH_IT: Final = 2**20
 
 
 def release_memory(size: int) -> None:
-    """Hands back what rows of so many bytes have left, where they were many. To be called by the thread that
-    had them, when they are gone."""
+    """Returns the memory left by rows of `size` bytes, if that is at least 1 MiB. The thread that held the
+    rows must call this, after it has dropped them."""
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()
         if _TRIM is not None:
@@ -30,11 +29,11 @@ def release_memory(size: int) -> None:
 
 def _trim_of_libc() -> Callable[[int], Any] | None:
     try:
-        found: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim  # glibc has it, others do not
+        found: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim  # only glibc has it
     except (OSError, AttributeError, TypeError):
         return None
     return found
 
 
 _TRIM: Final = _trim_of_libc()
-"""Not held up by Python's lock while it works."""
+"""Runs without Python's global lock."""

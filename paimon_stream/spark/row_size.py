@@ -1,4 +1,4 @@
-"""The size of a row as Arrow: what is fixed by its columns' types, and the rest as a Spark expression."""
+"""The size of a row as Arrow: the part that the column types fix, and the rest as a Spark expression."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _WIDTHS: Final[Mapping[TypeRoot, int]] = {
     TypeRoot.TIMESTAMP_LTZ: 8,
 }
 _NULL: Final = 1
-"""A bit says whether a value is NULL, and vectors are rounded up."""
+"""Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
 
 _OFFSET: Final = 4
 _INT: Final = DataType(root=TypeRoot.INT)
 
 
 def fixed_row_bytes(schema: TableSchema) -> int | None:
-    """The bytes of each row of the table; None where a column's values are of different sizes."""
+    """The size of each row of the table in bytes; None if the values of a column differ in size."""
     if any(_varies(one.type) for one in schema.fields):
         return None
     return sum(_fixed(one.type) for one in schema.fields)
 
 
 def row_bytes(fields: Sequence[DataField]) -> Column:
-    """The bytes of a row with these columns, a BIGINT; a few more than Arrow needs."""
+    """The size of a row with these columns in bytes, a BIGINT. It is slightly more than Arrow needs."""
     fixed = F.lit(sum(_fixed(one.type) for one in fields)).cast("long")
     varying = [_varying(named(one.name), one.type) for one in fields if _varies(one.type)]
     return reduce(Column.__add__, varying, fixed)
@@ -57,14 +57,14 @@ def _varies(type_: DataType) -> bool:
 
 
 def _fixed(type_: DataType) -> int:
-    """What each value takes, also one that is NULL."""
+    """The bytes that each value takes, even if it is NULL."""
     if type_.root is TypeRoot.ROW:
         return _NULL + sum(_fixed(one.type) for one in type_.fields)
     return _NULL + _WIDTHS.get(type_.root, _OFFSET)
 
 
 def _varying(value: Any, type_: DataType) -> Column:
-    """What the value takes beyond that."""
+    """The bytes that the value takes in addition to the fixed ones."""
     match type_:
         case DataType(root=TypeRoot.ROW):
             members = [one for one in type_.fields if _varies(one.type)]

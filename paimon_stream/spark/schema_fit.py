@@ -1,7 +1,7 @@
-"""Rows and table brought together: the table's schema grows where that is allowed, then the rows are aligned.
+"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the rows.
 
-Everything is judged before anything is published: rows that would not fit leave the schema as it is. The new
-schema is published before the rows, so every reader of theirs finds it (semantics.md §12).
+Everything is checked before anything is published, so rows that do not fit leave the schema unchanged. The
+new schema is published before the rows, so every reader of these rows finds it (semantics.md §12).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paimon_stream.write.row_kinds import Operations
 __all__ = ["check_columns", "check_earlier_columns", "check_rows", "fit_rows"]
 
 Evolve = Callable[[Merge], Table]
-"""Publishes what the merge makes of the table's newest schema; gives the table as it is then."""
+"""Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
 
 
 def fit_rows(
@@ -39,10 +39,12 @@ def fit_rows(
     *,
     beside: Operations | None = None,
 ) -> tuple[Table, DataFrame]:
-    """The table, its schema grown by what the DataFrame brings if `paimon-stream.merge-schema` says so, and
-    the rows in exactly its columns, lazily; the column that `beside` names comes behind them, as text.
+    """The table, and the rows, lazily, in exactly the table's columns.
 
-    `evolve` is `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` elsewhere.
+    If `paimon-stream.merge-schema` says so, the table's schema is extended by the DataFrame's new columns and
+    types. The column that `beside` names follows the table's columns, as text. `evolve` is
+    `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` for batch writes.
+
     Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve`
     raises.
     """
@@ -64,7 +66,7 @@ def check_rows(frame: DataFrame, table: Table, *, beside: Operations | None = No
 
 
 def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
-    """The schema that the table has once a DataFrame of these columns is written to it. Raises what
+    """The schema that the table will have after a DataFrame with these columns is written to it. Raises what
     `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
@@ -73,8 +75,8 @@ def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool 
 
 
 def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
-    """As `check_columns`, for a DataFrame that has exactly the columns of an earlier schema of the table, and
-    beside them what `paimon-stream.operation-column` names."""
+    """Does what `check_columns` does, for a DataFrame with exactly the columns of an earlier schema of the
+    table and the column that `paimon-stream.operation-column` names."""
     beside = Operations.of(table.options)
     if beside is not None:
         beside.check(table.schema, table.options, table.location, fold_of(False))
@@ -83,7 +85,7 @@ def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
 
 
 def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sensitive: bool) -> Alignment:
-    """How a DataFrame of these columns is written under that schema, by the options of the table."""
+    """How a DataFrame with these columns is written with that schema and the table's options."""
     return align(
         columns,
         schema,
@@ -94,7 +96,8 @@ def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sen
 
 
 def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
-    """The DataFrame without the column that says what each row does, and that column's name in it."""
+    """The DataFrame without the column that says what each row does, and the DataFrame's name of that
+    column."""
     if beside is None:
         return frame, None
     fold = fold_of(_case_sensitive(frame))
@@ -109,8 +112,8 @@ def _case_sensitive(frame: DataFrame) -> bool:
 
 
 def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensitive: bool) -> Merge | None:
-    """What a DataFrame of these columns makes of a schema of the table; None where schemas are not to
-    change."""
+    """The function that extends a schema of the table for a DataFrame with these columns; None if schemas
+    must not change."""
     mode = table.options.value(MERGE_SCHEMA)
     if mode not in ("add", "widen"):
         return None
@@ -131,12 +134,12 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
     return merge
 
 
-# -- what the rows ask of the schema ------------------------------------------------------------------
+# -- what the rows require of the schema --------------------------------------------------------------
 
 
 def _incoming(frame: st.StructType, schema: TableSchema, mode: Mode, fold: Fold) -> tuple[DataField, ...]:
-    """The DataFrame's columns as Paimon's: under the table's spelling of their names, and of the table's type
-    where the values fit into that as they are."""
+    """The DataFrame's columns as Paimon's columns. Names have the table's spelling, and a column has the
+    table's type if its values fit into that type unchanged."""
     fixed = {fold(name) for name in fixed_columns(schema)}
     return _members(frame, schema.fields, lambda name: mode == "widen" and name not in fixed, fold)
 
@@ -159,7 +162,7 @@ def _members(
 
 
 def _new(type_: st.DataType, column: str) -> DataType:
-    """The type of a new column: nullable in all its parts, for other rows may be so."""
+    """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
     return _relaxed(paimon_type(type_, column))
 
 
@@ -174,7 +177,7 @@ def _relaxed(type_: DataType) -> DataType:
 
 
 def _changed(source: st.DataType, old: DataType, column: str, widen: bool, fold: Fold) -> DataType:
-    """What the rows ask of a type that the table has: itself where the values fit."""
+    """The type that the rows require in place of the table's: the same one if the values fit."""
 
     def inside(part: st.DataType, before: DataType) -> DataType:
         return _changed(part, before, column, widen, fold)

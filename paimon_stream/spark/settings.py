@@ -1,4 +1,4 @@
-"""What a user says about a sink, checked once. Imports nothing of Spark."""
+"""The arguments that a user gives for a sink, checked once. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODES: Final = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`. `token` tells two sinks of one run apart; copies keep it."""
+    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it."""
 
     location: str
     token: str
@@ -39,7 +39,7 @@ class SinkSettings:
     observer: BatchObserver = NO_OBSERVER
 
     def check(self) -> None:
-        """Raises `InvalidOption` and `UnsupportedFeature` for what is wrong whatever the table."""
+        """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every table."""
         with naming(self.open_storage().location):
             if self.mode not in _MODES:
                 raise InvalidOption(
@@ -57,12 +57,12 @@ class SinkSettings:
             check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for a mode that the table does not allow: an append table has nothing
-        by which a row could replace another."""
+        """Raises `UnsupportedFeature` for a mode that the table does not allow: in an append table no row can
+        replace another."""
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
-                f"mode='update' needs a primary key, by which a row replaces the one before it, and "
-                f"{table.location} has none: each update would be another row. Use mode='complete', which "
+                f"mode='update' needs a primary key, by which a row replaces an earlier one, and "
+                f"{table.location} has none: each update would add a row. Use mode='complete', which "
                 "replaces the table each time, mode='append' with a watermark, or a table with a primary "
                 "key.",
                 table=table.location,
@@ -76,7 +76,7 @@ class SinkSettings:
         return self.mode == "complete"
 
     def open_storage(self) -> Storage:
-        """The storage of the table's folder. Touches nothing yet."""
+        """The storage of the table's folder. Does not access it yet."""
         options = dict(self.storage_options)
         if Options(self.options).is_set(UNSAFE_SINGLE_WRITER):
             options[UNSAFE_SINGLE_WRITER.key] = Options(self.options)[UNSAFE_SINGLE_WRITER.key]
@@ -84,7 +84,7 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """`commit.user-prefix`, if it was given to the sink. The table's own is not asked: what names the
-        writer must not change when somebody alters the table."""
+        """`commit.user-prefix`, if it was given to the sink. The table's own option is ignored, because the
+        writer's name must not change when the table is altered."""
         options = Options(self.options)
         return options.value(COMMIT_USER_PREFIX) if options.is_set(COMMIT_USER_PREFIX) else None

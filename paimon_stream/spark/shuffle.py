@@ -1,13 +1,15 @@
-"""Rows moved so that each bucket is in one task, where that is wanted.
+"""Moves rows so that each bucket is in one task, if that is needed.
 
-Tables with primary keys need all rows of a bucket in one task, sorted by key and, within a key, in the
-order the DataFrame has them, for that order decides which row is the newest. Where the rows fit into the
-memory of tasks they are packed into few records before Spark moves them, and sorted by who writes them
-(`gather_packets`): Spark's own way, row by row, costs several times as much, most of all in the first
-batches. Append tables need no shuffle, for rows of a bucket may be in any number of files (spark.md §3). With
-`paimon-stream.shuffle = bucket`, and where a batch would leave very many small files (write_plan.py), packets
-bring each (partition, bucket) of a batch to one task, too. Buckets without partitions are spread evenly over
-the tasks: Spark's own hash of a bucket number would leave tasks idle.
+Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the
+order of the DataFrame, because that order decides which row is the newest. If the rows fit into the memory of
+tasks, they are packed into few records before Spark moves them, and the writing task sorts them
+(`gather_packets`). Spark's own shuffle, row by row, costs several times as much, especially in the first
+batches.
+
+Append tables need no shuffle, because the rows of a bucket may be in any number of files (spark.md §3). With
+`paimon-stream.shuffle = bucket`, and if a batch would leave very many small files (write_plan.py), packets
+bring each (partition, bucket) of a batch to one task as well. Buckets without partitions are spread evenly
+over the tasks, because Spark's own hash of a bucket number would leave tasks idle.
 """
 
 from __future__ import annotations
@@ -42,15 +44,15 @@ __all__ = ["check_shuffle", "gather_keys", "gather_packets"]
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
 _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-"""Spark has -0.0 and 0.0 as one value, and all NaNs."""
+"""For Spark, -0.0 and 0.0 are one value, and so are all NaNs."""
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TASKS_PER_CORE: Final = 2
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` where `paimon-stream.shuffle` asks for buckets that the table does not have, or
-    forbids what it cannot do without."""
+    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that the table does not have, or
+    forbids a shuffle that the table needs."""
     choice = table.options.value(SHUFFLE)
     if choice == "none" and table.schema.primary_keys:
         raise _unfit(table, choice, "a table with primary keys needs all rows of a key in one task")
@@ -68,12 +70,14 @@ def _unfit(table: Table, choice: str, why: str) -> InvalidOption:
 
 
 def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
-    """The rows of a table with a primary key, all of a (partition, bucket) in one partition of the DataFrame
-    and one after the other; and whether those of a bucket come by key, then in the order they had. Else,
-    where Spark orders values of a key otherwise than Paimon, they come in the order they had.
+    """The rows of a table with a primary key, and whether the rows of a bucket are sorted by key.
 
-    The columns are of the table's types, so text is without collation, and sorts by its bytes. Spark sorts,
-    and spills to disk what does not fit into memory.
+    All rows of a (partition, bucket) are in one partition of the DataFrame, one after the other. They are
+    sorted by key, and rows of one key keep their order. If Spark orders the values of a key differently from
+    Paimon, they are not sorted and keep their order.
+
+    The columns have the table's types, so text has no collation and sorts by its bytes. Spark sorts, and
+    spills to disk what does not fit into memory.
     """
     schema = table.schema
     keys = [schema.field(name) for name in schema.trimmed_primary_keys]
@@ -90,15 +94,15 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py): all rows of a (partition, bucket) in
-    one partition, in the order they had.
+    """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one
+    partition, in their original order.
 
-    Spark moves and sorts the packets, which are few, instead of rows. They come out in no order of keys, so
-    whoever writes them sorts, with as much memory as he has.
+    Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by key, so the task
+    that writes them sorts them in its own memory.
     """
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
-        # Buckets are spread evenly: a task for each would wait for a core, and each costs its start.
+        # Buckets are spread evenly. A task for each bucket would wait for a core, and each start has a cost.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
     pack = PackTask(spec=spec, shuffle_keys=_keys_of_tasks(count))
     packets = map_arrow(frame, pack, PACKETS).repartition(count, F.col("shuffle_key"))
@@ -106,18 +110,18 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
 
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
-    """How many tasks are worth their start."""
+    """The number of tasks that are worth their start."""
     buckets: int = table.options.value(BUCKET)
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
-        # More tasks than that only cost their start; the number of partitions in the rows is not known.
+        # More tasks only cost their start. The number of partitions in the rows is not known.
         cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:
-    """The bucket as an expression; or, where there is none, as a further column that Python computes."""
+    """The frame and the bucket as an expression. If there is no exact expression, Python adds a column."""
     buckets = table.options.value(BUCKET)
     function = table.options.value(BUCKET_FUNCTION)
     keys = [table.schema.field(name) for name in table.schema.bucket_keys]
@@ -141,7 +145,7 @@ def _placed(frame: DataFrame, table: Table, bucket: Column) -> DataFrame:
 
 @cache
 def _keys_of_tasks(count: int) -> tuple[int, ...]:
-    """For each of `count` partitions an integer that Spark's hash partitioning puts there."""
+    """For each of `count` partitions, an integer that Spark's hash partitioning puts there."""
     found: dict[int, int] = {}
     key = 0
     while len(found) < count:

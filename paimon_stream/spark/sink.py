@@ -1,4 +1,4 @@
-"""`PaimonSink`: what a user gives to `foreachBatch`. Imports nothing of Spark before it is made."""
+"""`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when one is made."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ __all__ = ["PaimonSink"]
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. The query is told by Spark's query id;
-    `name` is needed where one query writes the same table twice; `commit_user` replaces both, and must
-    then belong to this stream alone. `checkpoint` is the query's `checkpointLocation`, needed on Spark
-    Connect, where nothing else tells the query. `options` override the table's for this sink, and hold
-    the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode: `append` adds
-    the rows of each batch, `complete` replaces the whole table by them, also where there are none. In a table
-    with a primary key each row replaces the one of its key, or is merged into it, in modes `append` and
-    `update` alike; the rows' order decides among those of one batch.
+    `location` is the table's folder, `<warehouse>/<db>.db/<table>`. Spark's query id identifies the query.
+    `name` is needed if one query writes the same table twice. `commit_user` replaces both, and must then
+    belong to this stream alone. `checkpoint` is the query's `checkpointLocation`. It is needed on Spark
+    Connect, where nothing else identifies the query. `options` override the table's options for this sink,
+    and include the sink's own, which begin with `paimon-stream.`. `mode` is the query's output mode: `append`
+    adds the rows of each batch; `complete` replaces the whole table with them, even if there are none. In a
+    table with a primary key, each row replaces the earlier row with its key, or is merged into it, in both
+    modes `append` and `update`. Within one batch, the order of the rows decides.
 
-    `before_commit` is called with the tuple of `CommitMessage` before each commit and may veto it by
-    raising; `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
+    `before_commit` is called with the tuple of `CommitMessage` before each commit, and can veto the commit by
+    raising an error. `on_commit` is called with the `CommitReport` after each batch, and its failures are
+    logged.
 
-    A sink is immutable and pickles. Raises `MissingExtra` without pyspark, `InvalidOption`,
-    `UnsupportedFeature`; the table is looked at when the query starts.
+    A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption` and
+    `UnsupportedFeature`. The table is not read before the query starts.
 
     >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
     >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
@@ -89,7 +90,7 @@ class PaimonSink:
         self.__setstate__(settings)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Writes one micro-batch; Spark calls it. Raises `PaimonStreamError`; see `errors`."""
+        """Writes one micro-batch. Spark calls this. Raises `PaimonStreamError`; see `errors`."""
         self._runs.write(df, batch_id, self._settings)
 
     def start(
@@ -102,8 +103,8 @@ class PaimonSink:
     ) -> StreamingQuery:
         """Starts a query that writes the streaming DataFrame with this sink, in the sink's output mode.
 
-        `trigger` holds the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. What
-        is wrong with the table or the columns is raised here, before the query starts: `StorageError`,
+        `trigger` has the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`. Errors in
+        the table or the columns are raised here, before the query starts: `StorageError`,
         `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
         """
         settings = self._settings
@@ -117,24 +118,26 @@ class PaimonSink:
 
     @property
     def last_report(self) -> CommitReport | None:
-        """The report of the newest batch of the newest query; None before the first batch, and on Spark
-        Connect, where batches are written in another process."""
+        """The report of the newest batch of the newest query. None before the first batch, and on Spark
+        Connect, because there another process writes the batches."""
         report: CommitReport | None = self._runs.last_report
         return report
 
     @property
     def last_error(self) -> BaseException | None:
-        """The exception of the newest batch, if that failed; None after a batch that succeeded, before the
-        first one, and on Spark Connect, where batches are written in another process. The logger
-        `paimon_stream` has it in one line, at level ERROR."""
+        """The exception of the newest batch, if it failed. None after a successful batch, before the first
+        batch, and on Spark Connect, because there another process writes the batches. The logger
+        `paimon_stream` reports it in one line, at level ERROR."""
         error: BaseException | None = self._runs.last_error
         return error
 
     def metrics(self) -> Mapping[str, float]:
-        """The metrics of this sink's commits by name, over all its queries: those of Java Paimon, such as
-        `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and ours, such as `skippedBatches`; all
-        names are in `paimon_stream.metrics.commits.METRICS`. On Spark Connect, where batches are written
-        in another process, nothing is counted here."""
+        """The metrics of this sink's commits by name, over all its queries.
+
+        They are those of Java Paimon, such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`,
+        and our own, such as `skippedBatches`. `paimon_stream.metrics.commits.METRICS` has all names. On Spark
+        Connect nothing is counted here, because another process writes the batches.
+        """
         values: Mapping[str, float] = self._runs.metrics.values()
         return values
 

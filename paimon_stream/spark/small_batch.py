@@ -1,30 +1,32 @@
-"""Small batches, written by the driver: an action without Python workers takes half the time of one with.
+"""Writes small batches in the driver. An action without Python workers takes half the time of one with them.
 
-The rows come to the driver as Arrow and go through the very functions that a task runs, so files, messages
-and errors are those of `write_job`. The plan (write_plan.py) decides which batches come so, by those before.
+The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages
+and errors are the same as those of `write_job`. The plan (write_plan.py) chooses these batches by the earlier
+ones.
 
-How large the next batch is, nobody knows before it is read, and it must not hurt the driver. So each
-partition hands over a share: one row more than the whole batch may have, of a bounded size each. If no more
-rows came in all, and none was too wide, nothing is missing, and that one action was the only one. Else what
-came is dropped before any of it is written, and the tasks write the batch from their own evaluation of the
-plan: the rows of a batch are never of two evaluations. All shares together are what the driver may hold; the
-number of partitions is asked of the plan. Where that makes the shares too small, the tasks write the batch.
+The size of the next batch is not known before it is read, and it must not overload the driver. So each
+partition returns only a share: at most one row more than the whole batch may have, each of a bounded size. If
+the batch has no more rows than allowed and no row was too wide, then nothing is missing, and this action was
+the only one. Otherwise the rows are dropped before any of them is written, and the tasks write the batch from
+their own evaluation of Spark's plan. So the rows of a batch never come from two evaluations. All shares
+together are what the driver may hold; Spark's plan gives the number of partitions. If the shares would be too
+small, the tasks write the batch.
 
-Rows beyond the share are left out by a filter on the place of a row in its partition, because that
+A filter on the place of a row in its partition leaves out the rows beyond the share. The filter
 
-- evaluates all partitions to their end and side by side, as a write does. A limit would leave partitions
-  out, or bring all into one task, however costly the plan;
-- keeps the order of rows, which decides between those of one key. A limit over several partitions shuffles;
-- is made of public functions, and costs a third of what caching the batch would, which alone could save the
-  second evaluation of a batch that was too large.
+- evaluates all partitions completely and in parallel, as a write does. A limit would leave partitions out, or
+  bring all rows into one task, however costly the plan;
+- keeps the order of rows, which decides between rows of one key. A limit over several partitions shuffles;
+- uses only public functions, and costs a third of caching the batch. Only caching could save the second
+  evaluation of a batch that was too large.
 
 A row that is too wide comes as NULL: the rows are members of one struct column, which is NULL for such a row.
-`spark.driver.maxResultSize` does not bound rows, for it is the driver's own memory that Spark collects into
-before it has counted them.
+`spark.driver.maxResultSize` does not bound the rows, because Spark collects them into the driver's memory
+before it counts them.
 
-A query that keeps state is never written so, for its operators must see a batch once; nor is one of which
-that is not known, nor any on Spark Connect, where the rows would go through the server's channel to its
-clients.
+The driver never writes the batches of a query that keeps state, because its operators must see a batch only
+once. The same holds if it is not known whether a query keeps state, and on Spark Connect, where the rows
+would go through the server's channel to its clients.
 """
 
 from __future__ import annotations
@@ -62,38 +64,38 @@ _LOG = logging.getLogger(__name__)
 _ROW: Final = "row"
 _TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 _PLACE_BITS: Final = 2**33 - 1
-"""Of `monotonically_increasing_id`: how many rows of its partition are before a row."""
+"""The bits of `monotonically_increasing_id` that count the earlier rows of the partition."""
 
 _NARROW: Final = frozenset({"Project", "Filter"})
-"""Of Spark's operators those that do not change the number of partitions, and are common here."""
+"""Common operators of Spark that do not change the number of partitions."""
 
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 
 
 @dataclass(slots=True)
 class Cuts:
-    """Spark's expressions of the shares that came up so far: Spark takes one that is there in half the time.
-    `partitions` is how many the newest batch had."""
+    """Spark's expressions for the shares used so far. Spark takes half the time for an expression that exists
+    already. `partitions` is the number of partitions of the newest batch."""
 
     partitions: int = 1
     _places: dict[int, Column] = field(default_factory=dict)
     _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
 
     def cut(self, frame: DataFrame, share: Share, schema: TableSchema, beside: str | None) -> Any:
-        """The share of each partition of the frame."""
+        """The frame, cut to the share of each partition."""
         shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, beside)
         return shortened if rows is None else shortened.select(rows)
 
     def places(self, share: Share) -> Column:
-        """Whether a row is one of the share's, or the one after them."""
+        """Whether a row is in the share, or is the first row after it."""
         if share.rows not in self._places:
             self._places[share.rows] = _place() <= share.rows
         return self._places[share.rows]
 
     def narrow_rows(self, share: Share, schema: TableSchema, beside: str | None) -> Column | None:
-        """The row as a struct, NULL where it is too wide; None where no row of the table can be. `beside` is
-        the column besides the table's, which is text."""
+        """The row as a struct, which is NULL if the row is too wide. None if no row of the table can be too
+        wide. `beside` is a text column that comes in addition to the table's columns."""
         fixed = fixed_row_bytes(schema)
         if beside is None and fixed is not None and fixed <= min(share.usual_bytes, share.other_bytes):
             return None
@@ -108,7 +110,7 @@ class Cuts:
 
 
 def _place() -> Column:
-    """The number of rows of its partition before a row."""
+    """The number of earlier rows in the row's partition."""
     return monotonically_increasing_id().bitwiseAND(_PLACE_BITS)
 
 
@@ -121,9 +123,11 @@ def write_small(
     first_sequence: int = 0,
     operations: Operations | None = None,
 ) -> Written | None:
-    """What `run_write_job` does, by the driver: None if the batch is more than the plan allows, or this Spark
-    does not count its partitions or cannot hand over Arrow; nothing is written then, and the plan has learnt
-    of it. Raises as `run_write_job`."""
+    """Does in the driver what `run_write_job` does, and raises the same errors.
+
+    Returns None if the batch is larger than the plan allows, or if this Spark does not report the number of
+    partitions or cannot return Arrow. Then nothing is written, and the plan has learnt it.
+    """
     check_shuffle(table)
     rows = _collected(frame, table, plan, cuts, operations)
     if rows is None:
@@ -141,7 +145,8 @@ def write_small(
 def _collected(
     frame: DataFrame, table: Table, plan: WritePlan, cuts: Cuts, operations: Operations | None
 ) -> Sequence[pa.RecordBatch] | None:
-    """All rows, in the order of Spark's partitions; None if there are more than may come."""
+    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
+    collected."""
     given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
     beside = None if operations is None else operations.column
     expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
@@ -155,7 +160,7 @@ def _collected(
     if share != expected:
         cuts.partitions, cut = partitions, cuts.cut(given, share, table.schema, beside)
     try:
-        if hasattr(cut, "_collect_as_arrow"):  # what toArrow does on classic Spark, and there in 3.5, too
+        if hasattr(cut, "_collect_as_arrow"):  # toArrow calls it on classic Spark; Spark 3.5 has it as well
             batches = cut._collect_as_arrow()
         elif hasattr(cut, "toArrow"):
             batches = cut.toArrow().to_batches()
@@ -177,9 +182,11 @@ def _bytes_of(batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def partitions_of(frame: Any, cut: Any) -> int | None:
-    """The most partitions that the frame has; None where Spark does not say. Spark gives each batch as an
-    RDD, which knows them. Other plans are counted in `cut`, which is the one that Spark will run, though that
-    takes some milliseconds."""
+    """The number of partitions of the frame, or an upper bound; None if Spark does not report it.
+
+    Spark passes each batch as an RDD, which knows its partitions. For other plans, the partitions of `cut`,
+    the plan that Spark will run, are counted, which takes a few milliseconds.
+    """
     try:
         plan = frame._jdf.queryExecution().analyzed()
         while (name := plan.nodeName()) in _NARROW:
@@ -192,7 +199,8 @@ def partitions_of(frame: Any, cut: Any) -> int | None:
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
-    """What the task answers, tried as often as Spark would try it; an error is what would come from afar."""
+    """The task's answer. It is tried as often as Spark would try it, and an error is the same as from an
+    executor."""
     for attempt in range(task.attempts):
         try:
             answer = task.answer(rows, 0, attempt)

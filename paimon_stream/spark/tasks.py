@@ -1,7 +1,7 @@
-"""What runs in Python beside an executor.
+"""The code that runs in Python workers beside an executor.
 
-Each Python worker imports this module before its first row, so it imports what writes files and no more: no
-Avro, no manifests, nothing that only the driver needs.
+Each Python worker imports this module before its first row. So the module imports only what is needed to
+write files: no Avro, no manifests, and nothing that only the driver needs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from paimon_stream.write.task import WriteSpec, write_task
 __all__ = ["ANSWER", "KeyedTask", "PackTask", "WriteTask"]
 
 ANSWER: Final = "result"
-"""The column of a task's answer."""
+"""The name of the column with a task's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """What runs in Python beside an executor. `attempts` is how often Spark tries a task; `packed` rows come
-    as packets."""
+    """Writes the rows of one task, in Python beside an executor.
+
+    `attempts` is how often Spark tries a task. `packed` says that the rows come as packets.
+    """
 
     spec: WriteSpec
     attempts: int
     packed: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The answer as Spark takes it from a task of its own."""
+        """Runs the task. Returns its answer in the form that Spark expects."""
         settle()
         context = TaskContext.get()
         assert context is not None
@@ -48,8 +50,8 @@ class WriteTask:
     def answer(
         self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
     ) -> TaskResult | TaskFailure:
-        """What this attempt at this partition wrote, or why it must not be tried again. Raises
-        `Unavailable` where Spark should try the task again, perhaps on another machine."""
+        """What this attempt wrote for this partition, or why the task must not be tried again. Raises
+        `Unavailable` if Spark should try the task again, perhaps on another machine."""
         rows = MeasuredRows(unpack(batches) if self.packed else batches)
         try:
             written = self.write(merged(rows))
@@ -60,20 +62,20 @@ class WriteTask:
         return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises as `write_task`."""
+        """Writes the rows. Raises what `write_task` raises."""
         return write_task(self.spec, batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedTask(WriteTask):
-    """The same for a table with a primary key, all rows of a bucket coming to one task."""
+    """The same for a table with a primary key. All rows of a bucket come to one task."""
 
     first_sequence: int
     is_sorted: bool
     operations: Operations | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises as `write_keyed_task`."""
+        """Writes the rows. Raises what `write_keyed_task` raises."""
         return write_keyed_task(
             self.spec,
             batches,

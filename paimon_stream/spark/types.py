@@ -1,8 +1,8 @@
-"""Spark's types and Paimon's, and which column of the one may be written as the other.
+"""Maps Spark's types to Paimon's, and says which Spark type may be written as which other.
 
-A column of another type is converted only where Spark itself calls that an up-cast; of those, the ones that
-guess (timestamps with and without time zone into each other, numbers and timestamps, bytes and text) are
-refused (format.md §2.5).
+A column of another type is converted only if Spark itself calls that an up-cast. Up-casts that guess are
+refused: between timestamps with and without time zone, between numbers and timestamps, and from bytes to text
+(format.md §2.5).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLAIN: Final[Mapping[TypeRoot, type[st.DataType]]] = {
 }
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
-# The first root of each Spark class is the one a new table gets.
+# The root that a new table gets for each Spark class.
 _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
     made: root for root, made in _PLAIN.items() if root not in (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.TIME)
 }
@@ -73,7 +73,7 @@ def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
 
 
 def paimon_type(type_: st.DataType, column: str) -> DataType:
-    """The type a new column gets, nullable. `column` is for the message of `UnsupportedFeature`."""
+    """The nullable type of a new column. `column` is for the message of `UnsupportedFeature`."""
     match type_:
         case st.VarcharType():
             return DataType(root=TypeRoot.VARCHAR, precision=type_.length)
@@ -102,8 +102,8 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
 
 
 def spark_type(type_: DataType) -> st.DataType:
-    """What a Paimon type is in a DataFrame (format.md §2.5). Lengths of CHAR and VARCHAR are left out:
-    Spark has no such types outside of tables."""
+    """The type of a Paimon type in a DataFrame (format.md §2.5). Lengths of CHAR and VARCHAR are omitted,
+    because Spark does not have these types outside of tables."""
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
             return st.DecimalType(type_.precision, type_.scale)
@@ -128,7 +128,7 @@ _WIDTH: Final[Mapping[type[st.DataType], int]] = {
     st.FloatType: 4,
     st.DoubleType: 5,
 }
-# Up-casts of Spark's that round large numbers in silence.
+# Spark's up-casts that silently round large numbers.
 _ROUNDED: Final = {
     (st.IntegerType, st.FloatType),
     (st.LongType, st.FloatType),
@@ -149,8 +149,8 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another.
 
     These are Spark's up-casts (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint,
-    binary → string, and whole numbers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside of
-    arrays, maps and structs are judged where the rows are written.
+    binary → string, and integers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside arrays,
+    maps and structs are checked when the rows are written.
     """
     match source, target:
         case st.NullType(), _:
@@ -161,7 +161,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             wide_enough = _digits_before(source) <= _digits_before(target)
             return wide_enough and int(source.scale) <= int(target.scale)
         case st.DecimalType(), _ if type(target) in _DIGITS:
-            # As Spark's `isTighterThan`: a type with exactly as many digits as fit for certain.
+            # Like Spark's `isTighterThan`: every value of the source must certainly fit.
             return int(source.scale) == 0 and int(source.precision) < _DIGITS[type(target)]
         case _, st.DecimalType() if type(source) in _DIGITS:
             return _digits_before(target) >= _DIGITS[type(source)]
@@ -191,7 +191,7 @@ def _digits_before(type_: st.DecimalType) -> int:
 
 
 def same_but_nulls(source: st.DataType, target: st.DataType) -> bool:
-    """Equal but for nullability, which is judged value by value."""
+    """Whether the types are equal apart from nullability, which is checked value by value."""
     match source, target:
         case st.ArrayType(), st.ArrayType():
             return same_but_nulls(source.elementType, target.elementType)
@@ -208,7 +208,7 @@ def same_but_nulls(source: st.DataType, target: st.DataType) -> bool:
 
 
 def nullable_everywhere(type_: st.DataType) -> st.DataType:
-    """The type with NULLs everywhere: Spark casts to no other, and what may be NULL is checked later."""
+    """The type with all its parts nullable. Spark casts only to such types; NULLs are checked later."""
     match type_:
         case st.ArrayType():
             return st.ArrayType(nullable_everywhere(type_.elementType), True)

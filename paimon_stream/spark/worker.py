@@ -1,14 +1,13 @@
-"""What is done once for a Python worker of Spark's that is used for one task after another.
+"""Makes a Python worker of Spark that runs many tasks cheaper.
 
-After each task such a worker looks through all objects it has for garbage: some 30 ms of a processor, nearly
-all of it for modules, which never become garbage. What a worker holds when its second task begins is
-therefore set aside, once; what tasks make after that is looked through as before.
+After each task, such a worker collects garbage among all its objects. That takes about 30 ms of CPU, nearly
+all of it for modules, which never become garbage. So when its second task begins, the worker once excludes
+all existing objects from garbage collection. Objects that later tasks make are collected as before.
 
-Before each task such a worker of Spark 3.5 has Python forget what it knows of the places that modules come
-from, and Python up to 3.12 then reads the lists of its archives at once, for each package imported from
-there: 60 to 180 ms of a processor for those of Spark itself. They stay as they are while a process lives, so
-they are left out of that, on those versions only. What Python keeps of other archives and of folders is left
-alone.
+Before each task, such a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python 3.12,
+Python then reads the lists of its archives again at once, for each package imported from there. That takes 60
+to 180 ms of CPU for Spark's own archives. These do not change while a process lives, so, on those versions
+only, they are excluded. Python's caches of other archives and of folders are not changed.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ __all__ = ["Worker", "keep_archives", "settle"]
 
 _FREEZES_AT: Final = 2
 _READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
-"""Elsewhere nothing is gained: a task takes 40 ms of a processor either way (Spark 4.3)."""
+"""Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""
 
 _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-core_[\w.-]+\.jar")
 
 
 class Worker:
-    """Counts the tasks of one process; a fork of it counts anew."""
+    """Counts the tasks of one process. A fork of the process starts its own count."""
 
     def __init__(self) -> None:
         self._process = 0
         self._tasks = 0
 
     def begins_a_task(self) -> None:
-        """To be called where a task begins. In the second one, which proves that the worker is used again,
-        garbage is collected and the rest set aside."""
+        """Must be called when a task begins. The second task proves that the worker is reused: then garbage
+        is collected, and all remaining objects are excluded from later collections."""
         if self._process != os.getpid():
             self._process, self._tasks = os.getpid(), 0
         self._tasks += 1
@@ -51,8 +50,10 @@ class Worker:
 
 
 def keep_archives(importers: MutableMapping[str, Any]) -> None:
-    """Takes the importers of Spark's own archives out of those that Python keeps (`sys.path_importer_cache`).
-    Whatever is imported from there makes a new one, which knows the archive's list without reading it."""
+    """Removes the importers of Spark's own archives from Python's cache (`sys.path_importer_cache`).
+
+    The next import from there makes a new importer, which knows the archive's list without reading it.
+    """
     for path, importer in list(importers.items()):
         if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
             os.path.basename(importer.archive)
@@ -64,7 +65,7 @@ _WORKER: Final = Worker()
 
 
 def settle() -> None:
-    """Tells the worker of this process that a task begins."""
+    """Prepares the worker of this process for a task that begins."""
     _WORKER.begins_a_task()
     if _READS_ARCHIVES:
         keep_archives(sys.path_importer_cache)

@@ -1,8 +1,8 @@
 """The one Spark action of a batch: every task writes data files and answers with what it wrote.
 
-Rows go to Python as Arrow batches, in the tasks that hold them: no shuffle, unless the table has a primary
-key or the files would be too many, and no row-at-a-time Python. A task's answer is one row of typed bytes;
-Spark hands back exactly one answer per partition, that of the attempt that succeeded (spark.md §2).
+Rows go to Python as Arrow batches, in the tasks that hold them. There is no shuffle, unless the table has a
+primary key or there would be too many files, and Python never handles single rows. A task's answer is one row
+of typed bytes. Spark returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from paimon_stream.write.task import WriteSpec, with_total
 __all__ = ["run_write_job", "write_task_of", "written_by"]
 
 _PACKED_BYTES: Final = 128 * 2**20
-"""What a task holds of packed rows: to sort and merge them takes as much again, twice for a moment."""
+"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as
+much."""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 
@@ -44,14 +45,15 @@ def run_write_job(
     first_sequence: int = 0,
     operations: Operations | None = None,
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan says.
-    The plan learns from it. The messages come in the order of Spark's partitions. Nothing is published.
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan
+    chooses. The plan learns from the result. The messages are in the order of Spark's partitions. Nothing is
+    published.
 
-    For a table with a primary key `first_sequence` is above all sequence numbers in it, and `operations` says
-    which column, one more than the table's, tells what each row does.
+    For a table with a primary key, `first_sequence` is above all sequence numbers in it. `operations` names a
+    column, in addition to the table's, that says what each row does.
 
-    Where a task fails for a reason of ours, the files of the other tasks are removed and its error is raised:
-    those of `write_task` and `write_keyed_task`. What else fails in the plan is raised as Spark raises it.
+    If a task fails with an error of this package, the files of the other tasks are removed, and the error is
+    raised: those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark.
     """
     check_shuffle(table)
     way = plan.way_of_tasks(table)
@@ -85,8 +87,8 @@ def write_task_of(
     operations: Operations | None,
     packed: bool = False,
 ) -> WriteTask:
-    """What each task does with its rows. `is_sorted` is as for `write_keyed_task`; `packed` rows come as
-    packets."""
+    """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
+    as packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
     if not table.schema.primary_keys:
@@ -108,7 +110,7 @@ def _spec(table: Table) -> WriteSpec:
 def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Written:
     """What all tasks wrote, in the order of Spark's partitions.
 
-    Where one failed, the files of the others are removed and its error is raised.
+    If a task failed, the files of the other tasks are removed, and its error is raised.
     """
     answers = sorted(answers, key=lambda one: one.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
@@ -140,8 +142,8 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
     if not twice:
         return _torn_bucket(answers, table) if table.schema.primary_keys else None
     return PaimonStreamError(
-        f"Spark handed back more than one result for partitions {twice} of a write to {table.location}, so "
-        "rows would be there twice. Nothing was published. Restart the query; if it happens again, turn "
+        f"Spark returned more than one result for partitions {twice} of a write to {table.location}, so rows "
+        "would be in the table twice. Nothing was published. Restart the query; if it happens again, turn "
         "speculation off and report it.",
         table=table.location,
         partitions=tuple(twice),
@@ -149,15 +151,16 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
 
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
-    """Two tasks number the rows of a bucket alike, so which of two rows is the newer could not be told."""
+    """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
+    the newer of two rows would not be known."""
     results = (answer for answer in answers if isinstance(answer, TaskResult))
     homes = Counter((one.partition, one.bucket) for result in results for one in result.messages)
     torn = [bucket for (_, bucket), count in homes.items() if count > 1]
     if not torn:
         return None
     return PaimonStreamError(
-        f"Rows of {len(torn)} buckets of {table.location} came to more than one Spark task, bucket {torn[0]} "
-        "among them. Nothing was published. Report it, with the table's keys.",
+        f"Rows of {len(torn)} buckets of {table.location}, including bucket {torn[0]}, came to more than one "
+        "Spark task. Nothing was published. Report it, with the table's keys.",
         table=table.location,
         bucket=torn[0],
     )

@@ -1,18 +1,18 @@
-"""How the next batch of a run is written, judged by the batches before it.
+"""How the next batch of a run is written, chosen by the batches before it.
 
 There are four ways (`Way`). The driver writes batches of few rows (small_batch.py). Tasks write the rest:
 
-- each task the rows that it has, the usual way of append tables;
-- each task the rows of its (partition, bucket), brought there as shuffle packets (shuffle.py). Tables with a
-  primary key need that. Append tables get it with `paimon-stream.shuffle = bucket`, and where many tasks
-  would leave many small files: packets take a third to a half more CPU, but readers open each file
-  (docs/performance.md);
-- each task the rows of its buckets, moved and sorted by Spark, for tables with a primary key whose rows do
-  not fit into the memory of tasks. Packets would still be written in bounded memory, but a bucket would get
-  several files; Spark spills.
+- Each task writes the rows that it has. This is the usual way for append tables.
+- Each task writes the rows of its (partition, bucket), which come as shuffle packets (shuffle.py). Tables
+  with a primary key need that. Append tables use it with `paimon-stream.shuffle = bucket`, and if many tasks
+  would leave many small files. Packets take a third to a half more CPU, but readers have to open each file
+  (docs/performance.md).
+- Each task writes the rows of its buckets, which Spark moves and sorts. This is for tables with a primary key
+  whose rows do not fit into the memory of tasks. Packets would still be written in bounded memory, but a
+  bucket would get several files. Spark spills to disk instead.
 
-The plan also knows how wide the rows are, for that decides how many of them may be in one Arrow batch: Spark
-allocates each batch in the memory of its JVM, beside the heap and as large as the heap at most.
+The plan also knows how wide the rows are, because that decides how many rows may be in one Arrow batch. Spark
+allocates each batch in the JVM's memory outside the heap, which can be as large as the heap at most.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ __all__ = ["ArrowBatches", "Share", "Way", "WritePlan", "Written"]
 
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
-"""Rows of a batch that the driver writes, in a table with partitions, buckets or a primary key. Tasks write
-more files there, or bring rows together first; the driver writes the fewest files in about the same time
-(docs/performance.md)."""
+"""The most rows of a batch that the driver writes into a table with partitions, buckets or a primary key.
+There, tasks write more files or have to gather rows first, while the driver writes the fewest files in about
+the same time (docs/performance.md)."""
 
 _MOST_BYTES: Final = 16 * 2**20
-"""Bytes of the files of a batch that the driver writes."""
+"""The most bytes in the files of a batch that the driver writes."""
 
 _MOST_COLLECTED: Final = 128 * 2**20
-"""Bytes of rows as Arrow that may come to the driver, whatever the batch turns out to be."""
+"""The most bytes of Arrow rows that may come to the driver, whatever the size of the batch is."""
 
-_LEAST_ROWS: Final = 1_000  # rounded up to a power of two, as all numbers of rows between
+_LEAST_ROWS: Final = 1_000  # rounded up to a power of two, like every limit on rows
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
 _USUAL_SHARE: Final = 0.75
-"""The part of the driver's bytes for as many rows as came before. The rest is for rows beyond those."""
+"""The part of the driver's bytes for as many rows as earlier batches had. The rest is for further rows."""
 
 _MANY_FILES: Final = 4
-"""A mean of so many files for each (partition, bucket) of a batch is many."""
+"""Files for each (partition, bucket) of a batch. A mean from this number on counts as many files."""
 
 _SMALL_FILE: Final = 4 * 2**20
 _LARGEST_FILE: Final = 64 * 2**20
-"""A task of one (partition, bucket) gets no more than this, compressed: the other tasks would wait for it."""
+"""The most compressed bytes for the task of one (partition, bucket): the other tasks would wait for it."""
 
 _RETURN_SHARE: Final = 0.5
 _NARROW_ROW: Final = 4096
-"""Bytes. Up to this mean of an Arrow batch, rows are narrow."""
+"""Bytes. Rows are narrow if their mean size in an Arrow batch is at most this."""
 
 _RECORDS: Final = 128
-"""Rows of an Arrow batch where Spark does not limit its bytes. More rows make nothing quicker
+"""The rows of an Arrow batch if Spark does not limit its bytes. More rows do not make anything faster
 (docs/performance.md), and 128 rows of 1 MB still fit into a JVM of 1 GB with two tasks."""
 
 _ARROW_BYTES: Final = 64 * 2**20
 
 
 class Way(Enum):
-    """Who writes a batch."""
+    """Who writes a batch, and how the rows get there."""
 
     DRIVER = "driver"
     TASKS = "tasks"
@@ -76,8 +76,8 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one batch wrote. `row_bytes` is the size of its widest rows as Arrow: the mean of the Arrow batch
-    whose mean is largest; None where a task did not report it."""
+    """What one batch wrote. `row_bytes` is the size of its widest rows as Arrow, which is the largest mean of
+    an Arrow batch; None if a task did not report it."""
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int | None = None
@@ -85,8 +85,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowBatches:
-    """The size of the Arrow batches that Spark hands to Python: `records` rows at most. With `bytes_limited`
-    Spark's own limit of bytes holds, on the versions that have one (4.0 and later)."""
+    """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
+    `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and later)."""
 
     records: int
     bytes_limited: bool
@@ -94,8 +94,8 @@ class ArrowBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What each partition of a batch may hand to the driver: `rows` rows and one more. Of these the first
-    `usual` have `usual_bytes` bytes each at most, the others `other_bytes`."""
+    """What each partition of a batch may pass to the driver: `rows` rows and one more. Each of the first
+    `usual` rows has at most `usual_bytes` bytes, and each further row at most `other_bytes`."""
 
     rows: int
     usual: int
@@ -105,11 +105,11 @@ class Share:
 
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
-    """The plan of one run of a stream, or of one batch write. A run that fails takes its plan with it, so a
-    restart begins with one that knows nothing.
+    """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost, so a
+    restart begins with an empty plan.
 
-    `streaming` is False for a batch write: Spark sorts its rows for a table with a primary key, for it may be
-    of any size. A stream's first batch is taken to fit into memory.
+    `streaming` is False for a batch write. It may have any size, so Spark sorts its rows for a table with a
+    primary key. The first batch of a stream is assumed to fit into memory.
     """
 
     streaming: bool = True
@@ -123,8 +123,8 @@ class WritePlan:
     # -- what to do -------------------------------------------------------------------------------
 
     def most_rows(self, table: Table) -> int | None:
-        """The most rows of the next batch that the driver writes; None where tasks are to write it: before
-        the first batch, and where one of the newest batches was not small."""
+        """The most rows that the driver writes in the next batch. None if tasks must write it: before the
+        first batch, and if one of the newest batches was not small."""
         largest = self._largest()
         if largest is None:
             return None
@@ -132,8 +132,8 @@ class WritePlan:
         return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), most)
 
     def share(self, table: Table, partitions: int) -> Share | None:
-        """What each of the batch's partitions may hand to the driver, all together no more than it may hold.
-        None where that would be fewer rows than one of the newest batches had."""
+        """What each partition of the batch may pass to the driver, which must be able to hold all shares.
+        None if that would be fewer rows than one of the newest batches had."""
         largest, most = self._largest(), self.most_rows(table)
         if largest is None or most is None:
             return None
@@ -162,25 +162,28 @@ class WritePlan:
         return Way.TASKS
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
-        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row whose columns
-        are all of a fixed size; None for others. Only rows that are known to be narrow go without Spark's
-        limit: it takes a tenth to a third of the JVM's time, but wide rows need it."""
+        """The size of the next batch's Arrow batches.
+
+        `fixed_row_bytes` is the size of a row if all columns have a fixed size, else None. Spark's limit is
+        switched off only for rows that are known to be narrow. It takes a tenth to a third of the JVM's time,
+        but wide rows need it.
+        """
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
         records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
         return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
 
-    # -- what was learnt --------------------------------------------------------------------------
+    # -- learning ---------------------------------------------------------------------------------
 
     def refused(self) -> None:
-        """The next batch has more or wider rows than the driver may take. Tasks write it, and its rows are
-        not known to be narrow."""
+        """Learns that the batch has more or wider rows than the driver may take. Tasks write it, and its rows
+        are not known to be narrow."""
         self._rows.append(None)
         self._row_bytes = None
 
     def learn(self, way: Way, written: Written, table: Table) -> None:
-        """Learns from a batch that was written in that way."""
+        """Learns from a batch that was written in the given way."""
         sums = _Sums.of(written.messages)
         if written.messages:
             self._row_bytes = written.row_bytes
@@ -188,13 +191,13 @@ class WritePlan:
         most = _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
         self._rows.append(sums.rows if sums.rows <= most and sums.bytes <= _MOST_BYTES else None)
         if sums.several_of_one and (self._too_large is None or sums.bytes < self._too_large):
-            self._too_large = sums.bytes  # a bucket with several files did not fit, or was large anyway
+            self._too_large = sums.bytes  # a bucket with several files did not fit, or was large in any case
         if way is not Way.DRIVER and sums.groups:
             self._learn_files(way, sums)
 
     def _learn_files(self, way: Way, sums: _Sums) -> None:
-        """Where the batch was gathered, the next one is taken to have as many tasks as the last one that was
-        not."""
+        """Learns the number and size of files. After a gathered batch, the next one is assumed to have as
+        many tasks as the last batch that was not gathered."""
         if way is Way.TASKS:
             self._files_of_group = sums.files / sums.groups
         size_of_group = sums.bytes / sums.groups
@@ -205,7 +208,7 @@ class WritePlan:
         )
 
     def _largest(self) -> int | None:
-        """Rows of the largest of the newest batches, None if one was not small or there was none."""
+        """The rows of the largest of the newest batches. None if one was not small, or if there was none."""
         largest = 0
         for rows in self._rows:
             if rows is None:
@@ -216,8 +219,11 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """A batch's files. `rows` counts rows that were merged away, too: their sequence numbers show them.
-    `groups` are the (partition, bucket)s with files; `several_of_one` says that a message has several."""
+    """The sums over the files of a batch.
+
+    `rows` includes rows that were merged away, which the sequence numbers show. `groups` is the number of
+    (partition, bucket)s with files. `several_of_one` says that a message has several files.
+    """
 
     rows: int
     bytes: int
@@ -243,12 +249,13 @@ class _Sums:
 
 
 def is_grouped(table: Table) -> bool:
-    """Whether rows of one batch go to several files, whoever writes them: the table has partitions, buckets
-    or a primary key."""
+    """Whether the rows of one batch go to several files in every way of writing: the table has partitions,
+    buckets or a primary key."""
     schema = table.schema
     return bool(schema.primary_keys or schema.partition_keys or table.options.value(BUCKET) > 0)
 
 
 def _power_of_two(above: int) -> int:
-    """The least one that is larger, for few different numbers: Spark compiles the cut anew for each."""
+    """The smallest power of two above the number. So there are few different numbers: Spark compiles the cut
+    again for each."""
     return 1 << above.bit_length()

@@ -232,5 +232,5 @@ def test_a_schema_that_does_not_fit_says_when_the_table_was_altered() -> None:
     with pytest.raises(IncompatibleSchema) as refused:
         align(frame, old, case_sensitive=False, location="t")
     assert "altered" not in str(refused.value)
-    with pytest.raises(IncompatibleSchema, match=r"altered last at 2026-11-22 17:00:00 UTC \(schema 3\)\."):
+    with pytest.raises(IncompatibleSchema, match=r"last altered at 2026-11-22 17:00:00 UTC \(schema 3\)\."):
         align(frame, replace(old, id=3, time_millis=1_795_366_800_123), case_sensitive=False, location="t")
