@@ -1,0 +1,140 @@
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.api.table_file import TableFile, table_file
+from paimon_stream.errors import InvalidOption, NotFound, naming
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.options import PARTITION_DEFAULT_NAME
+from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
+from paimon_stream.read.scan import find_snapshot, plan_scan
+from paimon_stream.table.layout import TAG_FOLDER
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.partition_spec import parse_partition
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["TableReading"]
+
+_TAG_PREFIX = "tag-"
+
+
+class TableReading(LoadedTable):
+    """Reads what a table holds, anew on each call."""
+
+    __slots__ = ()
+
+    # -- what it holds ----------------------------------------------------------------------------
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """All snapshots that exist, oldest first. Raises `CorruptMetadata`, `StorageError`."""
+        store = SnapshotStore(self._storage)
+        found = (store.find(snapshot_id) for snapshot_id in store.ids())
+        return tuple(snapshot for snapshot in found if snapshot is not None)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
+        return SnapshotStore(self._storage).latest()
+
+    def files(
+        self, snapshot_id: int | None = None, partition: Mapping[str, Any] | str | None = None
+    ) -> tuple[TableFile, ...]:
+        """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the
+        same forms as in `to_arrow`.
+
+        Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData` for a partition
+        that the table cannot have, `CorruptMetadata`, `StorageError`.
+        """
+        table, specs = self._table, None
+        with naming(self.location):
+            snapshot = find_snapshot(table, snapshot_id, None)
+        if snapshot is None:
+            return ()
+        if partition is not None:
+            default_name = table.options.value(PARTITION_DEFAULT_NAME)
+            fields = table.schema.partition_fields
+            specs = [parse_partition(fields, partition, default_name, table=table.location)]
+        meant = PartitionFilter(table.partition_types, specs=specs)
+        manifests = ManifestStore(self._storage, table.options)
+        metas = [m for m in manifests.base_and_delta(snapshot) if meant.may_be_in(m.partition_stats)]
+        entries = live_files(manifests, metas, table.partition_types)
+        return tuple(table_file(self.location, table.layout, e) for e in entries if meant.holds(e.partition))
+
+    def tags(self) -> dict[str, Snapshot]:
+        """The tags by name, with the snapshot that each keeps. Raises `CorruptMetadata`, `StorageError`."""
+        found = {}
+        for stat in self._storage.list_files(TAG_FOLDER, _TAG_PREFIX):
+            try:
+                data = self._storage.read(stat.path)
+            except NotFound:
+                continue  # deleted since the listing
+            found[stat.name[len(_TAG_PREFIX) :]] = decode_snapshot(data, f"{self.location}/{stat.path}")
+        return found
+
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """All schemas the table has had, oldest first. Raises `CorruptMetadata`, `StorageError`."""
+        store = SchemaStore(self._storage)
+        return tuple(map(store.get, store.ids()))
+
+    # -- its rows ----------------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """Reads all rows of a snapshot into memory. Without a snapshot id or a tag it reads the newest one.
+
+        `columns` are the names of the columns, in the order wanted. `partition` is `{"dt": value}`, where a
+        value is a Python object or text, or the path of a partition's folder, `"dt=19782/region=x"`. Columns
+        left out may have any value. If a snapshot or tag is given, the columns are those of the table then.
+
+        For a table with a primary key, the rows are merged by its merge engine: one row per key, sorted by
+        key within a bucket.
+
+        Raises `UnsupportedFeature`, `NotFound` for a snapshot, tag or data file that does not exist,
+        `IncompatibleSchema` for unknown columns, `InvalidData` for a partition value of another type and for
+        deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
+        """
+        with naming(self.location):
+            scan = plan_scan(
+                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
+            )
+        return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
+
+    def to_batches(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        partition: Mapping[str, Any] | str | None = None,
+        *,
+        tag: str | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in
+        bounded memory. For a table with a primary key, the memory holds some rows of each file that overlaps
+        with others in its bucket.
+
+        Errors in the arguments are raised at once, errors of a data file when that file is read.
+        """
+        with naming(self.location):
+            if not isinstance(batch_rows, int) or batch_rows < 1:
+                raise InvalidOption(
+                    f"batch_rows is {batch_rows!r}. Give a whole number of at least 1.", option="batch_rows"
+                )
+            scan = plan_scan(
+                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
+            )
+        return read_batches(scan, batch_rows)

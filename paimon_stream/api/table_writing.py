@@ -1,0 +1,103 @@
+"""The part of `PaimonTable` that writes: batch writes, and commits without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
+from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN, OPERATION_MAPPING
+from paimon_stream.stream.unsupported_options import warn_of_work_left
+
+__all__ = ["TableWriting"]
+
+
+class TableWriting(LoadedTable):
+    """Writes rows and clears partitions, each in one snapshot, and commits files that are already written."""
+
+    __slots__ = ()
+
+    def append(
+        self,
+        df: Rows,
+        *,
+        merge_schema: str | None = None,
+        operation_column: str | None = None,
+        operation_mapping: str | None = None,
+        missing_columns: str | None = None,
+    ) -> CommitReport:
+        """Appends the rows of a Spark DataFrame (not a streaming one), or of a `pyarrow.Table`, `RecordBatch`
+        or `RecordBatchReader`, in one snapshot. Without rows there is no snapshot.
+
+        Columns match by name. The table's newest schema and options apply. This is a batch commit: if you
+        repeat it, a table without a primary key has the rows twice. In a table with a primary key, each row
+        replaces the row with its key or is merged into it. Among given rows with the same key, the last one
+        counts.
+
+        - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of
+          the table's columns are refused. With `null` the rows may lack nullable columns.
+        - `merge_schema` (see `paimon-stream.merge-schema`), only for a DataFrame, is `off`, `add` or `widen`.
+        - `operation_column` (see `paimon-stream.operation-column`), only for a table with a primary key,
+          names a column of the rows that says what each row does. The table does not have this column.
+          `operation_mapping`, such as `"new=+I,gone=-D"`, says what its values mean.
+
+        Raises `IncompatibleSchema`, `InvalidData`, `UnsupportedFeature`, `StorageError`, `CommitConflict`,
+        `CommitContended`; then nothing is in the table, and the written files are removed. The same holds for
+        `SequenceConflict`, raised when others kept writing to the same buckets of a table with a primary key
+        during each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's
+        plan are raised as Spark raises them.
+        """
+        options = {
+            MERGE_SCHEMA.key: merge_schema,
+            OPERATION_COLUMN.key: operation_column,
+            OPERATION_MAPPING.key: operation_mapping,
+            MISSING_COLUMNS.key: missing_columns,
+        }
+        return append_rows(self._newest(options), df)
+
+    def overwrite(
+        self,
+        df: Rows,
+        partition: Mapping[str, Any] | None = None,
+        dynamic: bool | None = None,
+        *,
+        merge_schema: str | None = None,
+        missing_columns: str | None = None,
+    ) -> CommitReport:
+        """Replaces rows of the table with the given rows, in one snapshot. `append` says which rows it takes.
+
+        - With a `partition` such as `{"dt": "2024-02-29"}` it replaces all matching partitions; `{}` matches
+          the whole table. The rows may leave out the columns of `partition`; otherwise their values must
+          agree with it. Without rows, the matching partitions are cleared.
+        - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing happens.
+        - With `dynamic=False` it replaces the whole table.
+        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, else the
+          table's option `dynamic-partition-overwrite`. A table without partitions is replaced as a whole.
+
+        Earlier snapshots keep their rows until they expire. The new files may have another bucket count.
+        `merge_schema` and `missing_columns` are the same as for `append`.
+
+        Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of
+        other partitions, and the errors of `append`.
+        """
+        options = {MERGE_SCHEMA.key: merge_schema, MISSING_COLUMNS.key: missing_columns}
+        return overwrite_rows(self._newest(options), df, partition, dynamic)
+
+    def truncate(self) -> CommitReport:
+        """Clears the whole table in one snapshot. Raises the errors of `append`."""
+        return batch_commit(self._newest()).truncate()
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
+        """Clears in one snapshot all partitions that match one of the specs, such as
+        `[{"dt": "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of
+        `overwrite`."""
+        return batch_commit(self._newest()).drop_partitions(partitions)
+
+    def new_commit(self, commit_user: str) -> TableCommit:
+        """A `TableCommit`, which commits files under this commit user, without Spark."""
+        warn_of_work_left(self._table)
+        return TableCommit(self._table, commit_user, after_commit=AfterCommit())
