@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks
 
 __all__ = ["WriterIdentity", "is_own"]
@@ -44,9 +44,9 @@ class WriterIdentity:
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether the snapshot belongs to this stream: it has the stream's user, and it is not known to be of
-    another query."""
-    if snapshot.commit_user != identity.user:
+    """Whether a batch of this stream made the snapshot: it has the stream's user, it is not known to be of
+    another query, and it is not a batch commit, whose identifier says nothing of a stream (semantics.md R1.2)."""
+    if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False
     theirs = Marks.of(snapshot.properties).query_id
     return theirs is None or identity.query_id is None or theirs == identity.query_id

@@ -57,7 +57,9 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
     values = column.cast(pa.int8() if type_.root is TypeRoot.BOOLEAN else column.type).fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
     if type_.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        numbers = np.where(numbers == 0, numbers.dtype.type(0), numbers)  # -0.0 is 0.0
+        kind = numbers.dtype.type
+        numbers = np.where(numbers == 0, kind(0), numbers)  # -0.0 is 0.0
+        numbers = np.where(np.isnan(numbers), kind(np.nan), numbers)  # Java knows one NaN
         numbers = numbers.view(np.int64 if type_.root is TypeRoot.DOUBLE else np.int32)
     if numbers.dtype == np.int64:
         numbers = numbers ^ (numbers.view(np.uint64) >> np.uint64(32)).view(np.int64)

@@ -22,7 +22,14 @@ from paimon_stream.errors import (
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, SnapshotRef, encode_snapshot
+from paimon_stream.format.snapshot_json import (
+    BATCH_IDENTIFIER,
+    CommitKind,
+    Snapshot,
+    SnapshotId,
+    SnapshotRef,
+    encode_snapshot,
+)
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
@@ -188,6 +195,15 @@ def test_our_last_batch_again_is_already_committed(world: World) -> None:
     verdict = world.judge(4)
     assert isinstance(verdict, AlreadyCommitted)
     assert verdict.snapshot == own
+
+
+def test_a_batch_commit_under_our_user_is_not_a_batch_of_ours(world: World) -> None:
+    own = world.mine(1, 3)
+    world.publish(2, ME.user, BATCH_IDENTIFIER)
+    verdict = world.judge(3)
+    assert isinstance(verdict, AlreadyCommitted)
+    assert verdict.snapshot == own
+    assert isinstance(world.judge(4), Fresh)
 
 
 def test_another_user_with_our_batch_id_does_not_count(world: World) -> None:

@@ -12,7 +12,7 @@ from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.types import parse_type
 from paimon_stream.write.bucket import assign_buckets
 
-INT, STRING = parse_type("INT"), parse_type("STRING")
+INT, STRING, DOUBLE = parse_type("INT"), parse_type("STRING"), parse_type("DOUBLE")
 
 
 def batch_of(*columns: pa.Array) -> pa.RecordBatch:
@@ -42,6 +42,13 @@ def test_long_and_short_strings_lie_side_by_side(function: str) -> None:
     together = assign_buckets(batch_of(pa.array(texts)), [STRING], 97, function)
     alone = [assign_buckets(batch_of(pa.array([t], pa.string())), [STRING], 97, function)[0] for t in texts]
     assert together.tolist() == alone
+
+
+@pytest.mark.parametrize("function", ["default", "hive"])
+def test_every_nan_lies_in_one_bucket(function: str) -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], np.uint64)
+    found = assign_buckets(batch_of(pa.array(bits.view(np.float64))), [DOUBLE], 1000, function)
+    assert len(set(found.tolist())) == 1
 
 
 def test_an_empty_batch_has_no_buckets() -> None:
