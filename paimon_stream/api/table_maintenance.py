@@ -79,7 +79,8 @@ class TableMaintenance(LoadedTable):
 
     def rollback_to(self, target: int | str, *, dry_run: bool = False) -> RollbackReport:
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
-        removes later snapshots and tags. Stop the writers first. A stream that loses batches stops with
+        removes later snapshots and tags. Stop the writers first, and every job that expires snapshots: an
+        expiry beside a rollback can delete files of the target. A stream that loses batches stops with
         `TableRolledBack`.
 
         Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.

@@ -110,7 +110,8 @@ tag = click.Group(
 )
 def rollback(session: Session, target: str, is_tag: bool, yes: bool) -> Answer:
     """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots and tags.
-    Stop the writers first. A stream that loses batches stops with TableRolledBack when it is restarted.
+    Stop the writers first, and every job that expires snapshots: an expiry beside a rollback can delete files
+    of the target. A stream that loses batches stops with TableRolledBack when it is restarted.
     Without --yes it only shows what would be removed."""
     to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
     report = session.table.rollback_to(to, dry_run=not yes)
