@@ -593,6 +593,7 @@ def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(
 
 
 def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark")
     query.run(2)
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]])
@@ -603,6 +604,7 @@ def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> No
 
 
 def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark")
     query.run(2)
     query.options["paimon-stream.merge-schema"] = "add"
     query.options["paimon-stream.missing-columns"] = "null"
@@ -614,6 +616,7 @@ def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -
 
 
 def test_a_wider_column_and_an_option_are_no_obstacle(query: Query) -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark")
     query.run(2)
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "type": "DECIMAL(20, 0)"}, fields[1]], comment="new")

@@ -12,6 +12,8 @@ from zipimport import zipimporter
 
 import pytest
 
+pytest.importorskip("pyspark", reason="needs pyspark")
+
 from paimon_stream.spark.worker import Worker, keep_archives
 
 
