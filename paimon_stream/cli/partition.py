@@ -34,8 +34,16 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(text: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for a text that is not a partition."""
-    return dict(_typed(text))
+    """The typed values by column; None for NULL. Raises a usage error for a text that is not a partition, and
+    for a column that comes twice."""
+    values: dict[str, str | None] = {}
+    for name, value in _typed(text):
+        if name in values:
+            raise click.UsageError(
+                f"{text!r} gives the column {name!r} twice. Name each partition on its own. {_SYNTAX}"
+            )
+        values[name] = value
+    return values
 
 
 def _shown(value: Any) -> str:

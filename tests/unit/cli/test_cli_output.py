@@ -4,6 +4,7 @@ errors, and completion in a shell."""
 from __future__ import annotations
 
 import ast
+import datetime as dt
 import fcntl
 import os
 import pty
@@ -23,6 +24,7 @@ pytest.importorskip("click", reason="the extra cli is not installed")
 pytest.importorskip("rich", reason="the extra cli is not installed")
 
 import click
+import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from paimon_stream import PaimonTable
@@ -31,6 +33,7 @@ from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.layout import listing_lines, pair_lines, sentence_lines
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.wording import COMMAND_OF, in_commands
+from paimon_stream.errors import InvalidData
 from tests.kits.tables import append
 
 ROOT = Path(__file__).parents[3]
@@ -209,6 +212,54 @@ def test_no_two_partitions_look_alike_and_what_is_shown_can_be_typed() -> None:
 def test_what_is_no_partition_is_a_usage_error(typed: str) -> None:
     with pytest.raises(click.UsageError, match="names no partition"):
         partition_of(typed)
+
+
+def test_a_column_given_twice_is_a_usage_error() -> None:
+    for typed in ("dt=a,dt=b", "dt=a, dt=a", "dt=a,hr=1,dt=NULL"):
+        with pytest.raises(click.UsageError, match=f"{typed!r} gives the column 'dt' twice"):
+            partition_of(typed)
+
+
+@pytest.mark.parametrize(
+    ("type_", "there", "typed"),
+    [
+        ("TIMESTAMP(6)", dt.datetime(2024, 3, 1, 1), "2024-02-29T25:00"),
+        ("DATE", dt.date(2024, 2, 29), "2024-02-29T10"),
+        ("DATE", dt.date(1975, 7, 18), "2024"),
+        ("DATE", dt.date(1975, 7, 18), "NaT"),
+    ],
+)
+def test_a_typed_value_that_is_no_value_selects_nothing(
+    tmp_path: Path, type_: str, there: Any, typed: str
+) -> None:
+    path = tmp_path / "t"
+    table = PaimonTable.create(str(path), schema=[("id", "INT"), ("dt", type_)], partition_keys=["dt"])
+    table.append(pa.table({"id": pa.array([1], pa.int32()), "dt": [there]}))
+    for arguments in (
+        ("drop-partition", "--yes", path, f"dt={typed}"),
+        ("files", path, f"--partition=dt={typed}"),
+    ):
+        refused = run(*arguments)
+        assert (refused.exit_code, repr(typed) in refused.output) == (1, True), refused.output
+    for call in (
+        lambda: table.drop_partitions([{"dt": typed}]),
+        lambda: table.overwrite(table.to_arrow(), partition={"dt": typed}),
+    ):
+        with pytest.raises(InvalidData, match=re.escape(f"{typed!r} is not a value of it")):
+            call()
+    assert table.to_arrow().num_rows == 1
+
+
+def test_a_shown_time_with_a_zone_can_be_typed(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    columns = [("id", "INT"), ("dt", "TIMESTAMP(6) WITH LOCAL TIME ZONE")]
+    table = PaimonTable.create(str(path), schema=columns, partition_keys=["dt"])
+    there = pa.array([dt.datetime(2024, 2, 29, tzinfo=dt.timezone.utc)], pa.timestamp("us", "UTC"))
+    table.append(pa.table({"id": pa.array([1], pa.int32()), "dt": there}))
+    shown = "dt=2024-02-29T00:00:00+00:00"
+    assert shown in run("partitions", path).stdout
+    for typed in (shown, "dt=2024-02-29T09:00+09:00", "dt=2024-02-29T00:00Z"):
+        assert run("drop-partition", path, typed).stdout.splitlines()[0] == shown
 
 
 def test_partitions_that_look_alike_are_distinct_in_every_command(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def fields(*types: str) -> tuple[DataField, ...]:
         ("INT", None, None),
         ("DATE", dt.date(2024, 2, 29), 19782),
         ("DATE", "2024-02-29", 19782),
-        ("DATE", "19782", 19782),
+        ("DATE", "2932897", 2_932_897),
+        ("DATE", "+10000-01-01", 2_932_897),
         ("TIME(3)", dt.time(1, 2, 3, 4000), 3723004),
         ("TIME(3)", "01:02:03.004", 3723004),
         ("TIME(3)", "3723004", 3723004),
@@ -47,7 +48,14 @@ def fields(*types: str) -> tuple[DataField, ...]:
         ("TIMESTAMP(9)", "2024-02-29T12:34", 1709210040_000_000_000),
         ("TIMESTAMP(9)", "2024-02-29 12:34:00.000000001", 1709210040_000_000_001),
         ("TIMESTAMP(6)", np.datetime64("1970-01-01T00:00:00.000001"), 1000),
+        ("TIMESTAMP(6)", "2024-02-29", 1709164800_000_000_000),
         ("TIMESTAMP_LTZ(3)", dt.datetime(1970, 1, 1, 9, tzinfo=dt.timezone(dt.timedelta(hours=9))), 0),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T00:00:00+00:00", 1709164800_000_000_000),
+        ("TIMESTAMP_LTZ(6)", "1969-12-31T23:59:59.999999+00:00", -1000),
+        ("TIMESTAMP_LTZ(6)", "1970-01-01T00:00Z", 0),
+        ("TIMESTAMP_LTZ(6)", "1970-01-01 09:00+09:00", 0),
+        ("TIMESTAMP_LTZ(6)", "1969-12-31T18:30-05:30", 0),
+        ("TIMESTAMP_LTZ(6)", "1970-01-01T00:00", 0),
     ],
 )
 def test_a_value_or_its_text_becomes_the_internal_value(type_: str, given: Any, internal: Any) -> None:
@@ -72,7 +80,52 @@ def test_a_value_or_its_text_becomes_the_internal_value(type_: str, given: Any, 
         ("STRING", 5),
         ("DATE", dt.datetime(2024, 1, 1)),
         ("DATE", "yesterday"),
+        ("DATE", "today"),
+        ("DATE", "now"),
+        ("DATE", "NaT"),
+        ("DATE", ""),
+        ("DATE", "2024"),
+        ("DATE", "19782"),
+        ("DATE", "99999999999"),
+        ("DATE", "2024-02"),
+        ("DATE", "2024-02-30"),
+        ("DATE", "2023-02-29"),
+        ("DATE", "2024-2-9"),
+        ("DATE", " 2024-02-29"),
+        ("DATE", "2024-02-29T10"),
+        ("DATE", "+999999999-01-01"),
         ("TIME(3)", "25:"),
+        ("TIME(3)", "24:00"),
+        ("TIME(3)", "10:60"),
+        ("TIME(3)", "10:00:60"),
+        ("TIME(3)", "10:00:00.0005"),
+        ("TIME(3)", dt.time(10, 0, 0, 500)),
+        ("TIME(3)", "86400000"),
+        ("TIME(3)", "-1"),
+        ("TIMESTAMP(6)", "2024-02"),
+        ("TIMESTAMP(6)", "today"),
+        ("TIMESTAMP(6)", "NaT"),
+        ("TIMESTAMP(6)", np.datetime64("NaT")),
+        ("TIMESTAMP(6)", np.datetime64("3000-01-01", "D")),
+        ("TIMESTAMP(6)", "1700000000000"),
+        ("TIMESTAMP(6)", "2024-02-29T"),
+        ("TIMESTAMP(6)", "2024-02-29T24:00"),
+        ("TIMESTAMP(6)", "2024-02-29T25:00"),
+        ("TIMESTAMP(6)", "2024-02-29T10:61"),
+        ("TIMESTAMP(6)", "2024-02-29T10:00:60"),
+        ("TIMESTAMP(6)", "2024-02-29T10:00Z"),
+        ("TIMESTAMP(6)", "2024-02-29T10:00+00:00"),
+        ("TIMESTAMP(3)", "2024-02-29T10:00:00.0005"),
+        ("TIMESTAMP(3)", dt.datetime(2024, 2, 29, 10, 0, 0, 500)),
+        ("TIMESTAMP(6)", "+999999999-01-01T00:00"),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T10:00+24:00"),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T10:00+00:60"),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T25:00Z"),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29Z"),
+        ("INT", "٣"),
+        ("DOUBLE", "1_0"),
+        ("DECIMAL(4, 2)", "1_0"),
+        ("DECIMAL(4, 2)", "٣"),
         ("TIMESTAMP(3)", dt.datetime(2024, 1, 1, tzinfo=UTC)),
         ("TIMESTAMP_LTZ(3)", dt.datetime(2024, 1, 1)),
         ("TIMESTAMP(3)", "noon"),
@@ -82,6 +135,44 @@ def test_what_is_no_value_of_the_column_is_refused(type_: str, given: Any) -> No
     with pytest.raises(InvalidData) as refused:
         parse_partition(fields(type_), {"p0": given}, DEFAULT, table="/w/t")
     assert (refused.value.context["column"], refused.value.context["table"]) == ("p0", "/w/t")
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "form"),
+    [
+        ("DATE", "2024", "YYYY-MM-DD, such as 2024-02-29"),
+        ("TIME(3)", "25:00", "HH:MM[:SS[.fraction]], such as 10:30:00"),
+        ("TIMESTAMP(6)", "2024-02-29T25:00", "such as 2024-02-29T10:30:00, without a time zone"),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T25:00Z", "such as 2024-02-29T10:30:00Z"),
+    ],
+)
+def test_a_refused_time_names_the_expected_form(type_: str, given: str, form: str) -> None:
+    with pytest.raises(InvalidData) as refused:
+        parse_partition(fields(type_), {"p0": given}, DEFAULT, table="/w/t")
+    assert str(refused.value).startswith("/w/t: partition column 'p0' is ")
+    assert repr(given) in str(refused.value) and form in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "folder", "internal"),
+    [
+        ("DATE", "2024", 2024),
+        ("DATE", "-1", -1),
+        ("DATE", "2024-02-29", 19782),
+        ("DATE", "-0001-01-01", -719_893),
+        ("TIMESTAMP(6)", "2024-02-29T12%3A34", 1709210040_000_000_000),
+        ("TIMESTAMP_LTZ(6)", "2024-02-29T12%3A34", 1709210040_000_000_000),
+    ],
+)
+def test_a_folder_may_count_the_days_of_a_date(type_: str, folder: str, internal: int) -> None:
+    columns = fields(type_)
+    spec = parse_partition(columns, f"p0={folder}", DEFAULT, table="/w/t")
+    assert spec.row == serialize([columns[0].type], [internal])
+
+
+def test_a_path_with_a_column_twice_is_refused() -> None:
+    with pytest.raises(IncompatibleSchema, match=r"/w/t: 'p0=1/p0=2' names the column 'p0' twice"):
+        parse_partition(fields("INT"), "p0=1/p0=2", DEFAULT, table="/w/t")
 
 
 def test_a_name_that_is_no_partition_column_is_refused() -> None:
