@@ -60,6 +60,9 @@ A partition is written as `dt=2026-11-21,hour=7`, and is shown in a form that ca
 missing value. A text is in double quotes, as in JSON, if it contains anything but letters, digits, spaces and
 the signs `-_.:+@`: `region="a, b"`. The shell needs its own quotes around such a text: `'region="a, b"'`.
 
+A DATE is `2024-02-29`, a TIMESTAMP `2024-02-29T10:30:00`. A TIMESTAMP WITH LOCAL TIME ZONE may end in `Z` or
+an offset such as `+09:00`; without one it is UTC. A date or time that does not exist is refused.
+
 ## Completion
 
 The shells bash (4.4 or later), zsh and fish complete commands, options and folders. They also complete the
