@@ -74,8 +74,9 @@ def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, 
     raise AssertionError("unreachable")
 
 
-def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
-    """Why no query can be restarted from what is at that path, and what to do."""
+def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None) -> tuple[str, str]:
+    """Why no query can be restarted from what is at that path, and what to do. `newest_planned` is the newest
+    batch in the checkpoint's folder `offsets`; None if there is none."""
     begins = "Spark would begin a new query there, with batch 0, and read its source from the beginning"
     other = "Give the checkpoint of the stream. If it starts for the first time, there is nothing to judge"
     match kind:
@@ -98,15 +99,34 @@ def of_checkpoint_kind(kind: Kind, path: str) -> tuple[str, str]:
             )
         case Kind.DAMAGED:
             return (
-                f"{path} is empty or damaged. Spark cannot start from this checkpoint.",
-                "Restore the file from a copy. If there is no copy and the file belongs to the newest batch, "
-                "remove the files of this batch from offsets and commits, so that Spark plans it again. Then "
-                "run the doctor again.",
+                f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint.",
+                f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
             )
     return (
         f"{path} cannot be read from here, so the next batch of the stream is not known.",
         "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing.",
     )
+
+
+def _cure_of_damage(path: str, newest_planned: int | None) -> str:
+    """What to do about a damaged file of a checkpoint."""
+    folder, _, name = path.rpartition("/")
+    match folder.rpartition("/")[2]:
+        case "commits":
+            return (
+                f"Remove only this file, commits/{name}, and keep offsets/{name}. Spark then runs batch "
+                f"{name} again with the same rows, and the sink skips it if the table holds it."
+            )
+        case "offsets" if name == str(newest_planned):
+            return (
+                f"Restore the file from a copy. If there is no copy, find out whether the table holds batch "
+                f"{name}: a snapshot of the stream's commit user has {name} as its identifier. Only if it "
+                f"does not, remove offsets/{name} and commits/{name}; Spark then plans the batch again. If "
+                "the table holds the batch, do not remove them: its rows would be planned a second time."
+            )
+        case "offsets":
+            return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."
+    return "Restore the file from a copy. It holds the query's id, which the table's snapshots also name."
 
 
 def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:

@@ -131,7 +131,8 @@ class _Doctor:
     ) -> tuple[Diagnosis, ...]:
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
-            return (self._unusable(checkpoint.root, user, *of_checkpoint_kind(kind, path)),)
+            why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
+            return (self._unusable(checkpoint.root, user, *why),)
         query_id = checkpoint.query_id()
         users = self._users_of(query_id or _NEW_QUERY, names) if user is None else [user]
         found = []
@@ -156,7 +157,8 @@ class _Doctor:
             others = frozenset(one.user for one in self._registered if one.user != register.user)
             kind, path = checkpoint.kind()
             if kind in _UNUSABLE:
-                found.append(self._unusable(checkpoint.root, register.user, *of_checkpoint_kind(kind, path)))
+                why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
+                found.append(self._unusable(checkpoint.root, register.user, *why))
             else:
                 found.append(self._of_sink(checkpoint, kind, register.user, others))
         return tuple(found)

@@ -61,13 +61,26 @@ class ExpiringNotes:
                 why,
             )
 
-    def any(self) -> bool:
-        """Whether an expiry is in progress or was interrupted. Raises `StorageError`."""
-        return any(True for _ in self._ids())
+    def any_begun(self, snapshots: SnapshotStore) -> bool:
+        """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
+
+        As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
+        after it has deleted the snapshot's file, so it sees every tag that exists before this call.
+        """
+        for snapshot_id in self._ids():
+            try:
+                found = self._read(snapshot_id)
+                if found is not None and not _stands(snapshots, found[0]):
+                    return True
+            except (CorruptMetadata, UnknownVersion):
+                return True  # the note or its snapshot cannot be read, so it is in doubt
+        return False
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
         """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that
-        follows, ascending. Notes that can no longer be acted upon are removed. Raises `StorageError`."""
+        follows, ascending. Notes that can no longer be acted upon are removed.
+
+        Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
         for snapshot_id in sorted(self._ids()):
             try:
                 found = self._read(snapshot_id)
@@ -79,7 +92,7 @@ class ExpiringNotes:
             if found is None:
                 continue  # another run has finished it
             oldest, reference = found
-            if snapshots.exists(oldest.id):
+            if _stands(snapshots, oldest):
                 continue  # its expiry has not begun, or it was rolled back to: it is expired like any other
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
@@ -116,6 +129,12 @@ class ExpiringNotes:
             why,
         )
         self._storage.delete(note_path(snapshot_id))
+
+
+def _stands(snapshots: SnapshotStore, noted: Snapshot) -> bool:
+    """Whether the file of a noted snapshot exists. A rollback can give the snapshot's id to another one."""
+    found = snapshots.find(noted.id)
+    return found is not None and found.nonce == noted.nonce
 
 
 def note_path(snapshot_id: int) -> str:

@@ -74,7 +74,8 @@ def create_tag(
     set, the tag never expires.
 
     Raises `InvalidOption` for a blank name or one that is a path, `AlreadyExists`, `NotFound` for a snapshot
-    that does not exist or expired in the meantime, `StorageError`.
+    that does not exist or expired in the meantime, or that only tags keep while an expiry is in progress or
+    was interrupted, `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
     _check_name(name, used.location)
@@ -94,11 +95,11 @@ def create_tag(
             path=tag_path(name),
             table=used.location,
         )
-    if not _stands(snapshots, snapshot) and not (
-        kept_by & _tags_of(used, snapshot) and _is_whole(table, used, snapshot, runtime)
-    ):
-        used.delete(tag_path(name))
-        raise _no_snapshot(used, snapshot.id, "expired while it was being tagged")
+    if not _stands(snapshots, snapshot):
+        refused = _why_not_whole(table, used, snapshots, snapshot, kept_by, runtime)
+        if refused is not None:
+            used.delete(tag_path(name))
+            raise refused
     return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
 
 
@@ -238,18 +239,32 @@ def _stands(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
     return found is not None and found.nonce == snapshot.nonce
 
 
-def _is_whole(table: Table, storage: Storage, snapshot: Snapshot, runtime: Runtime | None) -> bool:
-    """Whether all files exist of a snapshot that only tags keep, and no expiry is in progress that may still
-    delete some. The existing tag may itself be one that is about to be removed again."""
-    if ExpiringNotes(storage).any():
-        return False
+def _why_not_whole(
+    table: Table,
+    storage: Storage,
+    snapshots: SnapshotStore,
+    snapshot: Snapshot,
+    kept_by: set[str],
+    runtime: Runtime | None,
+) -> NotFound | None:
+    """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and no expiry
+    may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""
+    if not kept_by & _tags_of(storage, snapshot):
+        return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
+    if ExpiringNotes(storage).any_begun(snapshots):
+        return NotFound(
+            f"{storage.location}: an expiry is in progress or was interrupted, and only tags keep snapshot "
+            f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
+            table=storage.location,
+            snapshot=snapshot.id,
+        )
     try:
         for entry in live_entries(ManifestStore(storage, table.options, runtime), snapshot):
             if entry.file.external_path is None:
                 storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
     except (CorruptMetadata, NotFound):
-        return False
-    return True
+        return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
+    return None
 
 
 def _tags_of(storage: Storage, snapshot: Snapshot) -> set[str]:

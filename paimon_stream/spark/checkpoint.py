@@ -68,14 +68,19 @@ class Checkpoint:
         return Kind.OTHER if files or set(folders) - _LOGS else Kind.EMPTY, self.root
 
     def _damaged(self, storage: Storage) -> str | None:
-        """The path of the first file that Spark reads at a start but cannot understand; None if there is
-        none. A power failure can leave empty files."""
+        """The path of the first file that Spark needs at a start and that is missing or not understood; None
+        if there is none. A power failure can leave empty files, and files that end early."""
         if storage.exists("metadata") and self.query_id() is None:
             return "metadata"
-        for folder, newest in (("offsets", self.planned_batch()), ("commits", self.done_batch())):
-            path = f"{folder}/{newest}"
-            if newest is not None and not storage.read(path).startswith(b"v"):
-                return path
+        planned, done = self.planned_batch(), self.done_batch()
+        if planned is not None:
+            # Spark starts the newest planned batch where the batch before it ended.
+            for batch in range(max(planned - 1, 0), planned + 1):
+                path = f"offsets/{batch}"
+                if not (storage.exists(path) and _is_offsets(storage.read(path))):
+                    return path
+        if done is not None and not storage.read(f"commits/{done}").startswith(b"v"):
+            return f"commits/{done}"
         return None
 
     def query_id(self) -> str | None:
@@ -165,6 +170,12 @@ def open_checkpoint(location: str) -> Checkpoint:
         return Checkpoint(root=location.rstrip("/"), storage=None)
     root = os.path.abspath(path)
     return Checkpoint(root=root, storage=LocalStorage(root))
+
+
+def _is_offsets(data: bytes) -> bool:
+    """Whether a file of `offsets` has what Spark reads, one line each: a version, the batch's metadata, and
+    the offsets of at least one source."""
+    return data.startswith(b"v") and len(data.splitlines()) > 2
 
 
 def _text(value: object) -> str | None:

@@ -85,6 +85,13 @@ class Case:
             bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime
         )
 
+    def expire_to(self, earliest: int, storage: Storage | None = None) -> ExpireReport:
+        """Expires all snapshots below `earliest`."""
+        bench = self.bench
+        keep = bench.snapshots.ids()[-1] - earliest + 1
+        now = dt.timedelta(0)
+        return expire_snapshots(bench.table, keep, keep, now, 100, storage=storage, runtime=bench.runtime)
+
     def files(self) -> set[str]:
         return set(paths(self.bench.storage))
 
@@ -361,6 +368,28 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
             refused += not made["new"]
             ends_well(case, live, made)
     assert refused > 20
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_an_interrupted_expiry_never_refuses_a_tag_for_ever(moment: Moment) -> None:
+    """Only the tag `kept` keeps snapshot 4; the expiry of snapshot 6 is killed before or after it deletes
+    the snapshot's file, and no snapshot is due afterwards."""
+    case = Case.make()
+    case.append(100)
+    bench = case.bench
+    case.expire_to(6)
+    killing = Fault(at=1, verb="delete", path="snapshot/snapshot-6", moment=moment, stop=True)
+    assert isinstance(tried(lambda: case.expire_to(7, FaultyStorage(bench.storage, [killing]))), Killed)
+    live = bench.live_names()
+    if moment is Moment.AFTER:
+        with pytest.raises(NotFound, match=r"interrupted.*Run expire_snapshots, then create the tag again"):
+            create_tag(bench.table, "new", 4, runtime=bench.runtime)
+        ends_well(case, live, {})
+        assert expire_snapshots(bench.table, 10, 10, runtime=bench.runtime).snapshots == ()
+    assert tag(case, "new", 4)
+    ends_well(case, live, {"new": True})
+    case.expire_to(7)
+    ends_well(case, live, {"new": True})
 
 
 def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_refused() -> None:

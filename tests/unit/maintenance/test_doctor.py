@@ -304,7 +304,7 @@ def rewound_by_two(q: Query) -> None:
 def the_offsets_of_the_last_batch_changed(q: Query) -> None:
     q.run(2)
     q.forget("commits")
-    (q.checkpoint / "offsets" / "1").write_text("v1\nanother plan")
+    (q.checkpoint / "offsets" / "1").write_text('v1\n{"batchTimestampMs": 99}\n{}')
 
 
 def replaced_table(q: Query) -> None:
@@ -533,7 +533,46 @@ def test_a_file_that_a_power_cut_left_empty_is_named(query: Query, damaged: str)
     (query.checkpoint / damaged).write_bytes(b"")
     told = told_of(query, query.checkpoint)
     assert (told.verdict, told.safe) == ("unknown", False)
-    assert f"{query.checkpoint}/{damaged} is empty or damaged" in told.explanation
+    assert f"{query.checkpoint}/{damaged} is missing, empty or damaged" in told.explanation
+
+
+def test_the_cure_of_a_damaged_commit_file_lets_the_sink_skip_the_batch(query: Query) -> None:
+    query.run(3)
+    (query.checkpoint / "commits" / "2").write_bytes(b"")
+    cure = query.ask().cure
+    assert cure is not None and "Remove only this file, commits/2, and keep offsets/2" in cure
+    (query.checkpoint / "commits" / "2").unlink()
+    assert (query.ask().verdict, query.ask().safe) == ("already committed", True)
+    assert query.judged() == "already committed"
+
+
+def test_damaged_offsets_are_removed_only_if_the_table_does_not_hold_the_batch(query: Query) -> None:
+    query.run(2)
+    query.next_batch()
+    (query.checkpoint / "offsets" / "2").write_bytes(b"")
+    cure = query.ask().cure
+    assert cure is not None and "Only if it does not, remove offsets/2 and commits/2" in cure
+    (query.checkpoint / "offsets" / "2").unlink()
+    assert (query.ask().verdict, query.ask().safe) == ("fresh", True)
+    assert query.judged() == "fresh"
+
+
+@pytest.mark.parametrize(
+    ("batch", "content"),
+    [(1, None), (1, b""), (1, b"v1\n"), (2, b""), (2, b"v1\n"), (2, b"v1\n{}\n")],
+)
+def test_offsets_without_which_spark_cannot_start_are_named(
+    query: Query, batch: int, content: bytes | None
+) -> None:
+    query.run(3)
+    offsets = query.checkpoint / "offsets" / str(batch)
+    offsets.unlink()
+    if content is not None:
+        offsets.write_bytes(content)
+    told = query.ask()
+    assert (told.verdict, told.safe) == ("unknown", False)
+    assert f"{offsets} is missing, empty or damaged" in told.explanation
+    assert told.cure is not None and ("where batch 2 begins" in told.cure) == (batch == 1)
 
 
 def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
