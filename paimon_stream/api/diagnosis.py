@@ -114,15 +114,17 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     match folder.rpartition("/")[2]:
         case "commits":
             return (
-                f"Remove only this file, commits/{name}, and keep offsets/{name}. Spark then runs batch "
-                f"{name} again with the same rows, and the sink skips it if the table holds it."
+                f"Remove only this file, commits/{name}, and its checksum, commits/.{name}.crc, if there is "
+                f"one. Keep offsets/{name}. Spark then runs batch {name} again with the same rows, and the "
+                "sink skips it if the table holds it."
             )
         case "offsets" if name == str(newest_planned):
             return (
                 f"Restore the file from a copy. If there is no copy, find out whether the table holds batch "
                 f"{name}: a snapshot of the stream's commit user has {name} as its identifier. Only if it "
-                f"does not, remove offsets/{name} and commits/{name}; Spark then plans the batch again. If "
-                "the table holds the batch, do not remove them: its rows would be planned a second time."
+                f"does not, remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc; "
+                "Spark then plans the batch again. If the table holds the batch, do not remove them: its "
+                "rows would be planned a second time."
             )
         case "offsets":
             return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."

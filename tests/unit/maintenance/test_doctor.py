@@ -540,7 +540,7 @@ def test_the_cure_of_a_damaged_commit_file_lets_the_sink_skip_the_batch(query: Q
     query.run(3)
     (query.checkpoint / "commits" / "2").write_bytes(b"")
     cure = query.ask().cure
-    assert cure is not None and "Remove only this file, commits/2, and keep offsets/2" in cure
+    assert cure is not None and "Remove only this file, commits/2, and its checksum, commits/.2.crc" in cure
     (query.checkpoint / "commits" / "2").unlink()
     assert (query.ask().verdict, query.ask().safe) == ("already committed", True)
     assert query.judged() == "already committed"
@@ -551,7 +551,7 @@ def test_damaged_offsets_are_removed_only_if_the_table_does_not_hold_the_batch(q
     query.next_batch()
     (query.checkpoint / "offsets" / "2").write_bytes(b"")
     cure = query.ask().cure
-    assert cure is not None and "Only if it does not, remove offsets/2 and commits/2" in cure
+    assert cure is not None and "remove offsets/2 and commits/2, and their checksums, .2.crc" in cure
     (query.checkpoint / "offsets" / "2").unlink()
     assert (query.ask().verdict, query.ask().safe) == ("fresh", True)
     assert query.judged() == "fresh"
