@@ -27,7 +27,7 @@ from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
-from paimon_stream.table.layout import NameSource, manifest_path
+from paimon_stream.table.layout import NameSource, manifest_path, statistics_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
@@ -224,7 +224,7 @@ class Stager:
         """The base's table statistics, if they belong to the new snapshot's schema."""
         if before is None or before.statistics is None:
             return None
-        path = f"statistics/{before.statistics}"
+        path = statistics_path(before.statistics)
         try:
             of_schema = json.loads(self._storage.read(path))["schemaId"]
         except (NotFound, ValueError, KeyError, TypeError) as why:

@@ -34,6 +34,7 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.manifest_records import RECORD_VERSION, entries_bytes, meta_bytes
 from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from paimon_stream.format.names import checked_name
 from paimon_stream.format.unreadable import in_words
 
 __all__ = [
@@ -146,12 +147,16 @@ def _rows(
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """The manifests that a manifest list names, in order. `path` is for messages.
 
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
+    Raises `CorruptMetadata`, also for a name that no file can have, `UnknownVersion`, and
+    `UnsupportedFeature` for an unknown codec.
     """
     try:
-        return [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
+        metas = [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
+    for meta in metas:
+        checked_name(meta.file_name, path)
+    return metas
 
 
 def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:

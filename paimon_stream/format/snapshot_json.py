@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NewType
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.names import checked_name
 from paimon_stream.format.unreadable import in_words
 
 __all__ = [
@@ -118,6 +119,13 @@ _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("next_row_id", "nextRowId", int, False),
     ("operation", "operation", str, False),
 )
+_NAMES: Final = (
+    ("base_manifest_list", "baseManifestList"),
+    ("delta_manifest_list", "deltaManifestList"),
+    ("changelog_manifest_list", "changelogManifestList"),
+    ("index_manifest", "indexManifest"),
+    ("statistics", "statistics"),
+)
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 
 
@@ -147,7 +155,8 @@ _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 def decode_snapshot(data: bytes, path: str) -> Snapshot:
     """Reads a snapshot file; `path` is for the message. Unknown keys are ignored.
 
-    Raises `CorruptMetadata` if the bytes are not a whole snapshot, `UnknownVersion` for a version above 3.
+    Raises `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be,
+    `UnknownVersion` for a version above 3.
     """
     try:
         node = json.loads(data)
@@ -181,6 +190,9 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         values["commit_kind"] = CommitKind(values["commit_kind"])
     except ValueError:
         raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r}.", path=path) from None
+    for attribute, key in _NAMES:
+        if attribute in values:
+            checked_name(values[attribute], path, f"{path}, in {key!r},")
     properties = values.get("properties", {})
     values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})
     return Snapshot(**values)

@@ -8,6 +8,7 @@ from typing import Final
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path
@@ -36,7 +37,7 @@ def manifest_names(storage: Storage, list_name: str) -> tuple[str, ...]:
     except NotFound:
         return ()
     records = read_records(data, f"{storage.location}/{path}", _NAME_ONLY, _LIST_VERSION)
-    return tuple([record["_FILE_NAME"] for record in records])
+    return tuple([checked_name(record["_FILE_NAME"], path) for record in records])
 
 
 def metadata_names(

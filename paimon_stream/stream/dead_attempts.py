@@ -43,6 +43,7 @@ def remove_dead_attempts(
     """
     kept: set[str] = set()
     try:
+        prepared = (*entry.abandoned, *written_files(layout, entry.messages))
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [
@@ -55,7 +56,6 @@ def remove_dead_attempts(
     except PaimonStreamError as why:
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0
-    prepared = (*entry.abandoned, *written_files(layout, entry.messages))
     dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
     return remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
 

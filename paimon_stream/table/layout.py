@@ -12,9 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import CorruptMetadata, InvalidOption
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import IndexFileMeta
+from paimon_stream.format.names import (
+    POSTPONE_BUCKET,
+    checked_name,
+    is_bucket,
+    is_bucket_folder,
+    is_partition_folder,
+    wrong_with,
+)
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
@@ -35,6 +43,7 @@ __all__ = [
     "OWN_FOLDER",
     "SCHEMA_FOLDER",
     "SNAPSHOT_FOLDER",
+    "STATISTICS_FOLDER",
     "TAG_FOLDER",
     "Layout",
     "NameSource",
@@ -44,12 +53,14 @@ __all__ = [
     "manifest_path",
     "schema_path",
     "snapshot_path",
+    "statistics_path",
     "tag_path",
     "user_folder",
 ]
 
 SNAPSHOT_FOLDER: Final = "snapshot"
 SCHEMA_FOLDER: Final = "schema"
+STATISTICS_FOLDER: Final = "statistics"
 MANIFEST_FOLDER: Final = "manifest"
 INDEX_FOLDER: Final = "index"
 TAG_FOLDER: Final = "tag"
@@ -57,7 +68,6 @@ OWN_FOLDER: Final = "_paimon_stream"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
-POSTPONE_BUCKET: Final = -2
 _PLAIN_IN_USER: Final = re.compile(r"[A-Za-z0-9_-]")
 _LONGEST_USER: Final = 180
 
@@ -73,8 +83,14 @@ def schema_path(schema_id: int) -> str:
 
 
 def manifest_path(name: str) -> str:
-    """The file of a manifest, a manifest list or an index manifest, by its name."""
-    return f"{MANIFEST_FOLDER}/{name}"
+    """The file of a manifest, a manifest list or an index manifest, by its name. Raises `CorruptMetadata` for
+    a name that no file can have."""
+    return f"{MANIFEST_FOLDER}/{checked_name(name, MANIFEST_FOLDER, 'The metadata')}"
+
+
+def statistics_path(name: str) -> str:
+    """The file of statistics, by its name. Raises `CorruptMetadata` for a name that no file can have."""
+    return f"{STATISTICS_FOLDER}/{checked_name(name, STATISTICS_FOLDER, 'The metadata')}"
 
 
 def tag_path(name: str) -> str:
@@ -200,16 +216,48 @@ class Layout:
         )
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
-        """The folder of one bucket of one partition."""
-        parts = (self.directory, self.partition(partition), bucket_folder_name(bucket))
+        """The folder of one bucket of one partition. Raises `FormatError` for a partition or bucket that the
+        table cannot have."""
+        folder = self.partition(partition)
+        for part in folder.split("/") if folder else ():
+            checked_name(part, folder, "The partition of an entry")
+        if not is_bucket(bucket):
+            raise CorruptMetadata(
+                f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket
+            )
+        parts = (self.directory, folder, bucket_folder_name(bucket))
         return "/".join(part for part in parts if part)
 
     def data_file(self, partition: bytes, bucket: int, name: str) -> str:
-        """The path of a data file, or of a file that lies beside it."""
-        return f"{self.bucket_folder(partition, bucket)}/{name}"
+        """The path of a data file, or of a file that lies beside it. Raises `FormatError` for a partition,
+        bucket or name that the table cannot have."""
+        return self.in_folder(self.bucket_folder(partition, bucket), name)
+
+    def in_folder(self, folder: str, name: str) -> str:
+        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for a name that no
+        file can have."""
+        return f"{folder}/{checked_name(name, folder, f'An entry of {folder}')}"
 
     def index_file(self, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-        """The path of an index file inside the table."""
+        """The path of an index file inside the table. Raises what `data_file` raises."""
         if self.index_beside_data and file.global_index is None:
             return self.data_file(partition, bucket, file.file_name)
-        return f"{INDEX_FOLDER}/{file.file_name}"
+        return self.in_folder(INDEX_FOLDER, file.file_name)
+
+    def holds(self, path: str) -> bool:
+        """Whether the path, relative to the table, can be that of a data file or index file: a file in a
+        bucket of a partition, or in the index folder."""
+        folder, _, name = path.rpartition("/")
+        if wrong_with(name) is not None:
+            return False
+        if folder == INDEX_FOLDER:
+            return True
+        start = f"{self.directory}/" if self.directory else ""
+        *partitions, bucket = folder.removeprefix(start).split("/")
+        return (
+            folder.startswith(start)
+            and is_bucket_folder(bucket)
+            and len(partitions) == len(self.partition_keys)
+            and all(map(is_partition_folder, partitions, self.partition_keys))
+            and not any(map(wrong_with, partitions))
+        )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import CorruptMetadata, InvalidOption
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.table.layout import (
@@ -25,9 +25,11 @@ from paimon_stream.table.layout import (
     manifest_path,
     schema_path,
     snapshot_path,
+    statistics_path,
     tag_path,
     user_folder,
 )
+from tests.kits.names import EVIL_NAMES
 
 KEYS = {"dt": "DATE", "region": "STRING"}
 
@@ -131,3 +133,48 @@ def test_long_users_differ_in_their_hash_only() -> None:
 def test_every_name_can_be_a_folder(tmp_path: Path) -> None:
     for user in ("", ".", "..", "ä" * 400, "a\nb", "CON"):
         os.makedirs(tmp_path / escape_user(user))
+
+
+@pytest.mark.parametrize("name", EVIL_NAMES)
+def test_no_name_leads_out_of_its_folder(name: str) -> None:
+    plain = layout()
+    index = IndexFileMeta(index_type="HASH", file_name=name, file_size=1, row_count=1)
+    for make in (
+        lambda: plain.data_file(EMPTY_ROW, 0, name),
+        lambda: plain.index_file(EMPTY_ROW, 0, index),
+        lambda: manifest_path(name),
+        lambda: statistics_path(name),
+    ):
+        with pytest.raises(CorruptMetadata, match="cannot be the name of a file"):
+            make()
+
+
+def test_a_bucket_that_no_table_has_and_a_partition_too_long_for_a_folder_are_corrupt() -> None:
+    with pytest.raises(CorruptMetadata, match="bucket -5, which no table has"):
+        layout().bucket_folder(EMPTY_ROW, -5)
+    with pytest.raises(CorruptMetadata, match="it has 307 bytes"):
+        layout("dt", "region").bucket_folder(row(1, "x" * 300), 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "held"),
+    [
+        ("d/dt=1/region=x/bucket-0/data-1.orc", True),
+        ("index/index-1", True),
+        ("d/dt=1/region=x/bucket-postpone/data-1.orc", True),
+        ("dt=1/region=x/bucket-0/data-1.orc", False),
+        ("d/dt=1/bucket-0/data-1.orc", False),
+        ("d/region=x/dt=1/bucket-0/data-1.orc", False),
+        ("d/dt=1/region=x/bucket-list/data-1.orc", False),
+        ("d/dt=1/region=x/bucket-0/sub/data-1.orc", False),
+        ("d/dt=1/region=../bucket-0/..", False),
+        ("d/dt=1/../bucket-0/data-1.orc", False),
+        ("schema/schema-0", False),
+        ("snapshot/snapshot-1", False),
+        ("manifest/manifest-1", False),
+        ("data-1.orc", False),
+        ("", False),
+    ],
+)
+def test_a_data_file_lies_in_a_bucket_of_a_partition(path: str, held: bool) -> None:
+    assert layout("dt", "region", **{"data-file.path-directory": "d"}).holds(path) is held
