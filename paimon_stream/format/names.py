@@ -61,8 +61,8 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     wrong = wrong_with(name)
     if wrong is not None:
         raise CorruptMetadata(
-            f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: {wrong}. "
-            "No such file was read or deleted. Run verify, which lists such entries.",
+            f"{source or path} names {shown_name(name)}, which cannot be the name of a file in a table: "
+            f"{wrong}. No such file was read or deleted. Run verify, which lists such entries.",
             path=path,
             file=name[:_SHOWN],
         )
