@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.errors import FormatError, NotFound
+from paimon_stream.errors import FormatError, InvalidOption, NotFound
+from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
 from paimon_stream.format.unreadable import in_words
 from paimon_stream.maintenance.findings import Findings
@@ -24,12 +25,13 @@ from paimon_stream.table.layout import (
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
+    schema_path,
     snapshot_path,
 )
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table
+from paimon_stream.table.table import Table, check_definition, table_of
 
 __all__ = [
     "Root",
@@ -206,20 +208,35 @@ def check_hints(storage: Storage, found: Findings) -> None:
 
 
 def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read; returns the ids of those that can."""
+    """Checks that all schemas can be read, and that rows can be merged under the newest one. Returns the ids
+    of the schemas that can be read."""
     store = SchemaStore(storage)
     readable = set()
+    newest: TableSchema | None = None
     for number in store.ids():
         try:
-            store.get(number)
+            schema = store.get(number)
         except FormatError as wrong:
-            path = f"schema/schema-{number}"
+            path = schema_path(number)
             text = f"{path} cannot be read: {wrong}"
             found.error("schema-broken", text, path, "Restore the file from a backup.")
             continue
         readable.add(number)
+        newest = schema
+    if newest is not None:
+        _check_definition(storage, newest, found)
     found.checked["schemas"] = len(readable)
     return frozenset(readable)
+
+
+def _check_definition(storage: Storage, newest: TableSchema, found: Findings) -> None:
+    try:
+        check_definition(table_of(storage, newest))
+    except InvalidOption as wrong:
+        path = schema_path(newest.id)
+        text = f"Under {path} no engine can write or merge rows: {wrong}"
+        cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."
+        found.error("schema-contradictory", text, path, cure)
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:

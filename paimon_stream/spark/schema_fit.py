@@ -20,7 +20,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.align import Alignment, Fold, align, fold_of, project
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, paimon_type, spark_type
-from paimon_stream.table.schema_change import Merge
+from paimon_stream.table.schema_change import Merge, check_grown
 from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns, wider
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
@@ -70,6 +70,8 @@ def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool 
     `fit_rows` would raise, and changes nothing."""
     merge = _merge_of(columns, table, system(), case_sensitive)
     schema = table.schema if merge is None else merge(table.schema)
+    if schema is not table.schema:
+        check_grown(table, schema)
     _aligned(columns, table, schema, case_sensitive)
     return schema
 

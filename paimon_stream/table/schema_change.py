@@ -7,14 +7,15 @@ killed), it is harmless: it only adds columns, and the next attempt finds nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from paimon_stream.errors import CommitContended, Unavailable
+from paimon_stream.errors import CommitContended, ConfigError, Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, check_table_kind, table_of
 
-__all__ = ["Merge", "evolve"]
+__all__ = ["Merge", "check_grown", "evolve"]
 
 Merge = Callable[[TableSchema], TableSchema]
 """Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is
@@ -27,17 +28,16 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
     """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
     It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
-    one. `overrides` are the options of this writer, as for `load_table`. Raises what `merge` raises,
-    `UnsupportedFeature` if the new columns could not be written (nothing is published then),
-    `CommitContended`, `StorageError`.
+    one. `overrides` are the options of this writer, as for `load_table`. Raises what `merge` raises, the
+    errors of `check_grown` (nothing is published then), `CommitContended`, `StorageError`.
     """
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
         merged = merge(table.schema)
         if merged is table.schema:
             return table
+        check_grown(table, merged)
         wanted = table_of(table.storage, merged, overrides)
-        check_table_kind(wanted)
         try:
             if schemas.create(merged):
                 return wanted
@@ -51,3 +51,19 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         table=table.location,
         attempts=_ATTEMPTS,
     )
+
+
+def check_grown(table: Table, merged: TableSchema) -> None:
+    """Raises `UnsupportedFeature` or `InvalidOption` if a table with the merged schema could not be written
+    as its definition requires.
+
+    Both definitions are checked: the one of this writer, and the one that all others find, without this
+    writer's options. The latter matters only if others can write the table as it is.
+    """
+    check_table_kind(replace(table, schema=merged))
+    stored = table_of(table.storage, table.schema)
+    try:
+        check_table_kind(stored)
+    except ConfigError:
+        return
+    check_table_kind(replace(stored, schema=merged))

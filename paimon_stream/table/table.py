@@ -4,6 +4,7 @@ written."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from paimon_stream.format.avro_file import compressor
 from paimon_stream.format.file_format import check_columns, compression, file_format, warn_of_ignored
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import (
     BRANCH,
     BUCKET,
@@ -35,7 +37,15 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["Table", "check_committable", "check_table_kind", "create_table", "load_table", "table_of"]
+__all__ = [
+    "Table",
+    "check_committable",
+    "check_definition",
+    "check_table_kind",
+    "create_table",
+    "load_table",
+    "table_of",
+]
 
 _FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
@@ -85,7 +95,8 @@ def create_table(
     """Creates a table at the storage's root by creating its first schema atomically; None if there is already
     a table, whatever its schema.
 
-    Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`.
+    Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`. Nothing is created then, because Java could
+    not write such a table either.
     """
     schema = first_schema(
         fields,
@@ -96,6 +107,7 @@ def create_table(
         time_millis=(runtime or system()).clock.now_millis(),
     )
     table = table_of(storage, schema, None)
+    check_definition(table)
     schemas = SchemaStore(storage)
     if schemas.latest_id() is not None or not schemas.create(schema):
         return None
@@ -143,17 +155,31 @@ def check_committable(table: Table) -> None:
         _check_partition_column(table, one)
 
 
+def check_definition(table: Table) -> None:
+    """Raises `InvalidOption` if no engine, Java included, could write or merge the table's rows, because its
+    options contradict its columns or each other."""
+    check_buckets(table.schema, table.options)
+    with suppress(UnsupportedFeature):  # other engines may have what this release does not have
+        _check_merging(table)
+
+
 def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition requires, before anything is
-    written: `UnsupportedFeature` for its kind, a column or an option, `InvalidOption` for options that
-    contradict the schema (semantics.md §6.1). `stream/writable.py` calls this first and then judges what
-    merging rows of a key requires."""
+    written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function, `InvalidOption`
+    for options that contradict the schema or each other (semantics.md §6.1, §6.5). `stream/writable.py` calls
+    this first and then judges what only a compaction can do."""
     with naming(table.location):
         _check_kind(table)
         _check_options(table)
         for one in table.schema.partition_fields:
             _check_partition_column(table, one)
         check_buckets(table.schema, table.options)
+        _check_merging(table)
+
+
+def _check_merging(table: Table) -> None:
+    if table.schema.primary_keys:
+        MergeSpec.of(table.schema, table.options, table=table.location)
 
 
 def _check_type(table: Table) -> None:

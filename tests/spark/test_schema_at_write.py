@@ -318,6 +318,20 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
     assert schema_ids(job) == [0]
 
 
+@pytest.mark.one_spark
+def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is(job: Job, java: Any) -> None:
+    options = {"bucket": "1", "merge-engine": "aggregation", "fields.default-aggregate-function": "sum"}
+    table = job.create([("id", "INT NOT NULL"), ("n", "INT")], primary_keys=["id"], options=options)
+    with pytest.raises(errors.InvalidOption, match=r"'late' .* is STRING"):
+        table.append(job.spark.sql("select 1 id, 2 n, 'x' late"), merge_schema="add")
+    with pytest.raises(errors.InvalidOption, match=r"'late' .* is STRING"):
+        check_rows(job.spark.sql("select 1 id, 2 n, 'x' late"), load_table(LocalStorage(str(job.table)), ADD))
+    assert job.load().schema.id == 0
+    table.append(job.spark.sql("select 1 id, 2 n, 0.5d late"), merge_schema="add")
+    java.write(job.table, [{"id": 1, "n": 3, "late": 1.0}], commit_identifier=1)
+    assert java.read(job.table) == job.load().to_arrow().to_pylist() == [{"id": 1, "n": 5, "late": 1.5}]
+
+
 def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
     table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
     one, two = (

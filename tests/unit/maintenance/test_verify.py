@@ -284,6 +284,13 @@ def wrong_bounds(d: Damage) -> None:
     assert meta
 
 
+def contradictory_schema(d: Damage) -> None:
+    """A schema in which a text column is summed."""
+    old = d.storage.read(f"schema/schema-{d.table.schema.id}").decode()
+    engine = '"merge-engine" : "aggregation", "fields.default-aggregate-function" : "sum", '
+    d.storage.write("schema/schema-0", old.replace('"options" : {', '"options" : {' + engine).encode())
+
+
 PLAIN = "append_bucketed"
 BROKEN = {
     "snapshot-broken": write("snapshot/snapshot-1", b"{]"),
@@ -336,6 +343,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Damage], object]]] = {
     "snapshot-gap": ("pk_updates", lambda d: d.storage.delete("snapshot/snapshot-3")),
     "schema-missing": ("evolved", lambda d: d.storage.delete("schema/schema-1")),
     "schema-broken": ("evolved", write("schema/schema-1", b"{}")),
+    "schema-contradictory": ("pk_updates", contradictory_schema),
     "row-partition": ("append_partitioned", lambda d: d.rewrite(named("dt", "elsewhere"))),
     "sequence-range": ("pk_partitioned", lambda d: d.rewrite(shifted("_SEQUENCE_NUMBER", 10_000))),
     "sequence-overlap": ("pk_partitioned", overlapping),

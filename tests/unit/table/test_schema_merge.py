@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CommitContended, IncompatibleSchema, Unavailable, UnsupportedFeature
+from paimon_stream.errors import (
+    CommitContended,
+    IncompatibleSchema,
+    InvalidOption,
+    Unavailable,
+    UnsupportedFeature,
+)
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult, Storage
@@ -233,6 +239,44 @@ def test_columns_that_could_not_be_written_are_not_published() -> None:
     with pytest.raises(UnsupportedFeature):
         evolve(table, adding(t="TIMESTAMP(9)"))
     assert SchemaStore(storage).ids() == [0]
+
+
+def summing(storage: Storage, options: dict[str, str]) -> Table:
+    table = create_table(
+        storage,
+        fields(k="INT", v="INT"),
+        primary_keys=["k"],
+        options={"bucket": "1", "merge-engine": "aggregation", **options},
+    )
+    assert table is not None
+    return table
+
+
+def test_columns_that_the_merge_engine_could_not_merge_are_not_published() -> None:
+    storage = MemoryStorage()
+    table = summing(storage, {"fields.default-aggregate-function": "sum"})
+    with pytest.raises(InvalidOption, match=r"'late' .* is STRING, .* 'sum' does not take"):
+        evolve(table, adding(late="STRING"))
+    assert SchemaStore(storage).ids() == [0]
+    assert evolve(table, adding(late="DOUBLE")).schema.id == 1
+
+
+def test_options_of_this_writer_alone_do_not_let_it_publish_what_others_cannot_merge() -> None:
+    storage = MemoryStorage()
+    table = summing(storage, {"fields.default-aggregate-function": "sum"})
+    mine = load_table(storage, {"fields.late.aggregate-function": "last_value"})
+    with pytest.raises(InvalidOption, match="'late'"):
+        evolve(mine, adding(late="STRING"), {"fields.late.aggregate-function": "last_value"})
+    assert SchemaStore(storage).latest() == table.schema
+
+
+def test_a_table_that_only_this_writers_options_make_writable_still_gets_columns() -> None:
+    storage = MemoryStorage()
+    table = summing(storage, {"fields.v.aggregate-function": "hll_sketch"})
+    own = {"fields.v.aggregate-function": "sum"}
+    assert evolve(load_table(storage, own), adding(late="STRING"), own).schema.id == 1
+    with pytest.raises(UnsupportedFeature, match="hll_sketch"):
+        evolve(table, adding(later="STRING"))
 
 
 class LostAnswer(MemoryStorage):

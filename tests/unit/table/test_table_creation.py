@@ -190,6 +190,21 @@ def test_nothing_is_written_for_a_schema_that_is_refused() -> None:
     assert storage.list_files("schema") == []
 
 
+def test_a_table_that_no_engine_could_merge_is_not_created() -> None:
+    storage = MemoryStorage()
+    engine = {"bucket": "1", "merge-engine": "aggregation"}
+    for options in (
+        {"fields.default-aggregate-function": "sum"},
+        {"fields.s.aggregate-function": "collect"},
+        {"sequence.field": "s", "fields.s.aggregate-function": "max"},
+    ):
+        with pytest.raises(InvalidOption, match="'s'"):
+            create_table(storage, fields(k="INT", s="STRING"), primary_keys=["k"], options=engine | options)
+    assert storage.list_files("schema") == []
+    foreign = engine | {"fields.s.aggregate-function": "hll_sketch"}
+    assert create_table(storage, fields(k="INT", s="BYTES"), primary_keys=["k"], options=foreign)
+
+
 def test_overrides_are_in_force_but_not_in_the_schema() -> None:
     storage = MemoryStorage()
     create_table(storage, fields(id="INT"), options={"commit.timeout": "1 s"})
