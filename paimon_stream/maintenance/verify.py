@@ -116,7 +116,7 @@ class _State:
 
 @dataclass(slots=True, kw_only=True)
 class _Lists:
-    """The manifests of a snapshot's lists; None for a list that cannot be read."""
+    """The manifests of a snapshot's lists; None for a list that cannot be read or may have expired."""
 
     base: tuple[ManifestFileMeta, ...] | None
     delta: tuple[ManifestFileMeta, ...] | None
@@ -131,9 +131,11 @@ class _HistoryCheck:
     shelf: Shelf
     found: Findings
     told: set[int] = field(default_factory=set)
+    tagged: frozenset[str] = frozenset()  # nonces
 
     def check(self, roots: Sequence[Root], tell: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
+        self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
         state: _State | None = None
         newest: Longs | None = None
         before: int | None = None
@@ -195,8 +197,18 @@ class _HistoryCheck:
         base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         delta = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
         name = snapshot.changelog_manifest_list
-        changelog = () if name is None else self._list(root, name, snapshot.changelog_manifest_list_size)
+        if name is None:
+            return _Lists(base=base, delta=delta, changelog=())
+        if self._may_lack(root, name):
+            return _Lists(base=base, delta=delta, changelog=None)
+        changelog = self._list(root, name, snapshot.changelog_manifest_list_size)
         return _Lists(base=base, delta=delta, changelog=changelog)
+
+    def _may_lack(self, root: Root, changelog: str) -> bool:
+        """Whether the root's changelog may have expired: that of a tag, or of a snapshot that a rollback
+        restored from its tag (semantics.md §8)."""
+        restored = root.snapshot.nonce in self.tagged and not self.storage.exists(manifest_path(changelog))
+        return root.is_tag or restored
 
     def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         path = manifest_path(name)
@@ -248,8 +260,7 @@ class _HistoryCheck:
         if said is not None and said != counted:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
-        if not root.is_tag:  # a tag keeps no changelog files
-            self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
+        self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
 
     def _check_statistics(self, root: Root) -> None:
         name = root.snapshot.statistics

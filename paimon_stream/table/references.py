@@ -12,6 +12,8 @@ Invariants:
   nothing is missed that is expired, rolled back, tagged or committed in the meantime.
 - Anything that cannot be read raises, because then no file is known to be unused. The only exception is a
   file that is missing because its root itself has vanished in the meantime.
+- The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8). So its
+  list and manifests must exist only for a snapshot of main that was not restored from a tag.
 - Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused file look
   used, never the reverse.
 """
@@ -201,6 +203,7 @@ class References:
     journals: int = field(default=0, init=False)
     _names: array[int] = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
+    _tagged: set[str] = field(default_factory=set, init=False)  # nonces
 
     def read(self) -> npt.NDArray[np.int64]:
         """The hashes of all names in use, sorted.
@@ -255,8 +258,11 @@ class References:
         snapshot = self._decoded(root.stat)
         if snapshot is None:
             return False
+        if root.folder == TAG_FOLDER:
+            self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
+        kept = not root.branch and root.folder == SNAPSHOT_FOLDER and snapshot.nonce not in self._tagged
         try:
-            self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER)
+            self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER, changelog=kept)
         except CorruptMetadata:
             if self._decoded(root.stat) == snapshot:
                 raise
@@ -277,30 +283,47 @@ class References:
                 self.runtime.clock.sleep(_PARSE_WAIT_SECONDS)
         raise AssertionError("unreachable")
 
-    def _read_snapshot(self, snapshot: Snapshot, *, whole: bool) -> None:
-        """Records what a snapshot refers to. With `whole`, all of its lists must exist; a long-lived
-        changelog keeps only the lists that it needs."""
+    def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
+        """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and with
+        `changelog` its changelog list; a long-lived changelog keeps only the lists that it needs."""
         store = ManifestStore(self.storage, self.table.options, self.runtime)
         lists = (
-            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, whole),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, whole),
+            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, changelog),
         )
-        self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _ in lists))
-        for name, size in lists:
-            if name is None or name in self._read or not (whole or self._has_manifest(name)):
+        self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _, _ in lists))
+        for name, size, needed in lists:
+            if name is None or name in self._read:
                 continue
-            for meta in store.read_list(name, size):
-                if meta.file_name not in self._read and (whole or self._has_manifest(meta.file_name)):
+            if needed:
+                for meta in store.read_list(name, size):
                     self._read_manifest(meta)
-            self._read.add(name)
+                self._read.add(name)
+            else:
+                self._read_what_is_left(store, name, size)
         index = snapshot.index_manifest
         if index is not None and index not in self._read and (whole or self._has_manifest(index)):
             for entry in store.index_entries(index):
                 self._add(entry.file.file_name)
             self._read.add(index)
 
+    def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
+        """Records what a list refers to that may have expired, or expires while it is read."""
+        name = list_name
+        try:
+            for meta in store.read_list(name, size) if self._has_manifest(name) else ():
+                name = meta.file_name
+                if self._has_manifest(name):
+                    self._read_manifest(meta)
+        except CorruptMetadata:
+            if self._has_manifest(name):
+                raise
+
     def _read_manifest(self, meta: ManifestFileMeta) -> None:
+        """Records what a manifest refers to, if it was not read yet."""
+        if meta.file_name in self._read:
+            return
         path = f"{self.storage.location}/{manifest_path(meta.file_name)}"
         try:
             data = self.storage.read(manifest_path(meta.file_name))
