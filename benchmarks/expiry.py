@@ -91,7 +91,7 @@ def new_files(storage: QuickStorage, runtime, count: int) -> list[DataFileMeta]:
         made.append(
             DataFileMeta(
                 file_name=name, file_size=7, row_count=1, min_sequence_number=0, max_sequence_number=0,
-                schema_id=0, creation_time=0, value_stats_cols=(),
+                schema_id=0, creation_time=runtime.clock.local_millis(), value_stats_cols=(),
             )
         )  # fmt: skip
     return made

@@ -115,7 +115,7 @@ def message(number: int, files: int, partition: bytes) -> CommitMessage:
             min_sequence_number=0,
             max_sequence_number=999,
             schema_id=0,
-            creation_time=1_700_000_000_000 + number,
+            creation_time=system().clock.local_millis(),
         )
         for n in range(files)
     )

@@ -13,6 +13,7 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
 from paimon_stream.format.types import parse_type
+from paimon_stream.runtime import system
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
 
@@ -75,7 +76,7 @@ def _file(name: str, n: int) -> DataFileMeta:
         min_sequence_number=0,
         max_sequence_number=9,
         schema_id=0,
-        creation_time=0,
+        creation_time=system().clock.local_millis(),
     )
 
 

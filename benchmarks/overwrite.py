@@ -33,6 +33,7 @@ from paimon_stream.format.binary_row import serialize  # noqa: E402
 from paimon_stream.format.commit_message import CommitMessage  # noqa: E402
 from paimon_stream.format.entries import DataFileMeta, SimpleStats  # noqa: E402
 from paimon_stream.format.types import parse_type  # noqa: E402
+from paimon_stream.runtime import system  # noqa: E402
 from paimon_stream.storage.local import LocalStorage  # noqa: E402
 from paimon_stream.table.table import load_table  # noqa: E402
 
@@ -52,7 +53,7 @@ def message(partition: int, names: Sequence[str]) -> CommitMessage:
             min_sequence_number=0,
             max_sequence_number=4_999,
             schema_id=0,
-            creation_time=1_700_000_000_000,
+            creation_time=system().clock.local_millis(),
             value_stats=SimpleStats(
                 min_values=serialize(TYPES, [partition, "name-0", 0.5, dt]),
                 max_values=serialize(TYPES, [partition + 1, "name-9", 9.5, dt]),

@@ -4,17 +4,19 @@ Invariants: nothing is written. All rules of one attempt see one snapshot, the a
 partitions that the commit touches are read, never the whole table. A fresh append needs the bucket counts and
 sequence numbers of those partitions, which are kept from commit to commit. The live files are read only for a
 commit that removes files, and for one that asks to be `checked`, because its messages may have been published
-before. The files of a fresh batch are new, and their names belong to it alone.
+before. The files of a fresh batch are new, and their names belong to it alone. Only those that are no longer
+young may have been deleted (`commit/added_files.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from paimon_stream.commit import conflicts
+from paimon_stream.commit.added_files import missing_files, missing_old_files
 from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.conflicts import CommitContext, check_strict_mode, check_strict_overwrite
 from paimon_stream.commit.plan import Base, Changes, renumber
@@ -38,15 +40,15 @@ from paimon_stream.options import (
     WRITE_ONLY,
     Options,
 )
+from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Checker", "DepthWarning", "StrictMode", "missing_files"]
+__all__ = ["Checker", "DepthWarning", "StrictMode"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,8 +63,10 @@ class Checker:
         snapshots: SnapshotStore,
         manifests: ManifestStore,
         cache: TableCache,
+        clock: Clock,
     ) -> None:
         self._table = table
+        self._clock = clock
         self._storage = storage
         self._manifests = manifests
         self._cache = cache
@@ -99,9 +103,7 @@ class Checker:
             base=base.snapshot,
         )
         self._strict.check(context, base)
-        if request.checked:
-            missing = missing_files(self._storage, self._table.layout, changes)
-            conflicts.check_files_exist(context, missing)
+        conflicts.check_files_exist(context, self._missing(request, changes))
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         judged = self._is_judged(request, changes)
@@ -146,6 +148,12 @@ class Checker:
                 request.kind.value,
             )
         return self._rules_off and request.kind is CommitKind.APPEND
+
+    def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
+        """The paths of added files that do not exist, among all files or only among those that may be old."""
+        if request.checked:
+            return missing_files(self._storage, self._table.layout, changes)
+        return missing_old_files(self._storage, self._table.layout, self._clock, changes)
 
     # -- the rules ------------------------------------------------------------------------------------
 
@@ -247,23 +255,6 @@ def _has_vectors(table: Table) -> bool:
     """Whether check 1 applies to this table: it has deletion vectors, but neither buckets nor a key."""
     without_buckets = not table.schema.primary_keys and table.options.value(BUCKET) <= 0
     return without_buckets and table.options.value(DELETION_VECTORS)
-
-
-def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:
-    """The paths of added files that do not exist, because a table that names a missing file cannot be read.
-    Covers data, changelog and index files, and their extra files. Makes one request to the storage per file.
-    Files that a commit removes need not exist. Raises `StorageError`."""
-    return [path for one in changes for path in _added(layout, one) if not storage.exists(path)]
-
-
-def _added(layout: Layout, changes: Changes) -> Iterator[str]:
-    for entry in (*changes.entries, *changes.changelog):
-        if entry.kind is FileKind.ADD:
-            for name in (entry.file.file_name, *entry.file.extra_files):
-                yield layout.data_file(entry.partition, entry.bucket, name)
-    for change in changes.index:
-        if change.kind is FileKind.ADD and change.entry.file.external_path is None:
-            yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
 
 
 class StrictMode:

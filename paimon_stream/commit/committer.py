@@ -108,8 +108,9 @@ class Committer:
         self._schemas = SchemaStore(self._storage)
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
         self._cache = TableCache(table, self._snapshots, self._manifests)
-        self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache)
-        self._stager = Stager(table, self._storage, self._manifests, self._schemas, self._runtime.clock)
+        clock = self._runtime.clock
+        self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache, clock)
+        self._stager = Stager(table, self._storage, self._manifests, self._schemas, clock)
         traces = Traces(self._manifests, self._checker.live)
         self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
         options = table.options

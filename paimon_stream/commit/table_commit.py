@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paimon_stream.commit import conflicts
-from paimon_stream.commit.checks import missing_files
+from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
 from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver

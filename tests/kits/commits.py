@@ -268,7 +268,7 @@ def data_file(name: str, rows: int = 10, first: int = 0) -> DataFileMeta:
         min_sequence_number=first,
         max_sequence_number=first + rows - 1,
         schema_id=0,
-        creation_time=0,
+        creation_time=SimulatedClock().local_millis(),
         value_stats_cols=(),
     )
 

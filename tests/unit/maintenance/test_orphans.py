@@ -8,17 +8,25 @@ from datetime import timedelta
 
 import pytest
 
-from paimon_stream.errors import CommitContended, CorruptMetadata, InvalidOption, PaimonStreamError
+from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import (
+    CommitContended,
+    CorruptMetadata,
+    DeletedFiles,
+    InvalidOption,
+    PaimonStreamError,
+)
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import encode_snapshot
-from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
+from paimon_stream.maintenance.orphans import LEAST_AGE, OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
-from tests.kits.commits import Bench
+from tests.kits.commits import Bench, data_file
 from tests.kits.races import Meanwhile
 
 DAY = 24 * 3_600_000
@@ -492,3 +500,45 @@ def test_nothing_is_deleted_where_snapshots_are_lost(lose: Callable[[Scene], obj
         with pytest.raises(CorruptMetadata, match="Snapshots seem to be lost"):
             scene.clean(dry_run=dry_run)
     assert {one for one in scene.all_files() if "clock-" not in one} == left
+
+
+# -- slow writers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["commit", "append", "overwrite", "stream"])
+def test_a_commit_of_files_that_an_orphan_run_has_deleted_publishes_nothing(way: str) -> None:
+    scene = grown()
+    slow = scene.bench.message("slow", dt="a")
+    scene.wait()
+    assert scene.clean().paths == ("bucket-0/slow",)
+    committing = TableCommit(scene.bench.table, "me", runtime=scene.runtime)
+    of_stream = scene.bench.committer(runtime=scene.runtime)
+    publish: dict[str, Callable[[], object]] = {
+        "commit": lambda: committing.commit(7, [slow]),
+        "append": lambda: committing.append((slow,), None),
+        "overwrite": lambda: committing.overwrite({}, [slow]),
+        "stream": lambda: of_stream.commit(scene.bench.request(7, [slow], user="a stream")),
+    }
+    with pytest.raises(DeletedFiles, match="1 of its files have been deleted: bucket-0/slow"):
+        publish[way]()
+    assert scene.bench.snapshots.ids() == [1, 2, 3, 4]
+    scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
+
+
+def test_files_count_as_old_long_before_an_orphan_run_may_delete_them() -> None:
+    staged = timedelta(minutes=30)  # the longest time between the check and the snapshot
+    assert timedelta(milliseconds=LONGEST_UNCHECKED_MILLIS) + staged == LEAST_AGE
+
+
+@pytest.mark.parametrize(("minutes", "checked"), [(0, False), (30, False), (31, True), (-60, True)])
+def test_only_files_that_may_be_old_are_looked_for(minutes: int, checked: bool) -> None:
+    scene = grown()
+    messages = [scene.bench.message(name, dt="a") for name in ("one", "two")]
+    scene.wait(minutes * 60_000)
+    fresh = replace(data_file("fresh"), creation_time=scene.clock.local_millis())
+    messages.append(replace(scene.bench.message("fresh", dt="a"), new_files=(fresh,)))
+    storage = FaultyStorage(scene.storage)
+    committer = scene.bench.committer(storage, runtime=scene.runtime)
+    committer.commit(scene.bench.request(9, messages))
+    looked_for = [path for verb, path in storage.operations if verb == "stat" and "bucket" in path]
+    assert looked_for == (["bucket-0/one", "bucket-0/two"] if checked else [])

@@ -1,0 +1,62 @@
+"""Whether the files that a commit adds still exist. A table that names a missing file cannot be read.
+
+From a certain age on, an orphan cleaner, ours or Java's, may delete a file that nothing refers to: ours from
+an hour on if it is asked to, both from a day on by default. So a commit checks the files that may be that old
+(semantics.md R9.1). Only a slow writer pays for it; a commit of fresh files makes no request.
+
+The age is the time since the file's `_CREATION_TIME`. That is the writer's wall clock in its own zone
+(format.md §4.4), so it is compared with the committer's wall clock in its zone, as Java does. A time far in
+the future, as from a writer in a zone further east, says nothing about the age; such files are checked, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from paimon_stream.commit.plan import Changes
+from paimon_stream.format.entries import DataFileMeta, FileKind
+from paimon_stream.runtime import Clock
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+
+__all__ = ["LONGEST_UNCHECKED_MILLIS", "missing_files", "missing_old_files"]
+
+LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
+"""Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner
+deletes no file that is younger than an hour."""
+
+
+def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[str]:
+    """The paths of added files that do not exist. Covers data, changelog and index files, and their extra
+    files. Makes one request to the storage per file. Files that a commit removes need not exist, and files
+    outside the table are left out. Raises `StorageError`."""
+    return [path for one in changes for path in _added(layout, one) if not storage.exists(path)]
+
+
+def missing_old_files(storage: Storage, layout: Layout, clock: Clock, changes: Changes) -> list[str]:
+    """As `missing_files`, but only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files
+    have no time; they are as old as the oldest data file of the same changes. Raises `StorageError`."""
+    now = clock.local_millis()
+
+    def may_be_old(file: DataFileMeta) -> bool:
+        created = file.creation_time
+        return created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
+
+    return [path for path in _added(layout, changes, may_be_old) if not storage.exists(path)]
+
+
+def _added(
+    layout: Layout, changes: Changes, wanted: Callable[[DataFileMeta], bool] = lambda _: True
+) -> Iterator[str]:
+    files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
+    chosen = [one for one in files if wanted(one.file)]
+    for entry in chosen:
+        if entry.file.external_path is not None:
+            continue
+        for name in (entry.file.file_name, *entry.file.extra_files):
+            yield layout.data_file(entry.partition, entry.bucket, name)
+    if chosen or not files:
+        for change in changes.index:
+            if change.kind is FileKind.ADD and change.entry.file.external_path is None:
+                yield layout.index_file(change.entry.partition, change.entry.bucket, change.entry.file)
