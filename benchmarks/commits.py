@@ -31,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +44,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, SimpleStats
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.runtime import Runtime
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -105,9 +107,11 @@ for line in sys.stdin:
 """
 
 
-def prepared(count: int, kind: str) -> list[CommitMessage]:
-    """Messages of one file each. The file names sort in the order of the messages."""
+def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
+    """Messages of one file each, whose name begins with `name`. The file names sort in the order of the
+    messages."""
     made = []
+    now = Runtime().clock.local_millis()
     for n in range(count):
         dt = f"2024-{n % PARTITIONS:03d}"
         low = [n, f"name-{n}", Decimal(n), 0.5 * n, n * 10**10, n, "a" * 16, dt]
@@ -117,7 +121,7 @@ def prepared(count: int, kind: str) -> list[CommitMessage]:
         )
         keyed = {"min_key": key.min_values, "max_key": key.max_values, "key_stats": key}
         file = DataFileMeta(
-            file_name=f"data-{n:012d}-7d44-4aaa-9bbb-0123456789ab-0.parquet",
+            file_name=f"{name}-{n:012d}-7d44-4aaa-9bbb-0123456789ab-0.parquet",
             file_size=100_000 + n,
             row_count=ROWS,
             value_stats=SimpleStats(
@@ -128,7 +132,7 @@ def prepared(count: int, kind: str) -> list[CommitMessage]:
             min_sequence_number=0,
             max_sequence_number=ROWS - 1,
             schema_id=0,
-            creation_time=1_700_000_000_000 + n,
+            creation_time=now,
             **(keyed if kind == "keyed" else {}),  # type: ignore[arg-type]
         )
         fixed = kind in ("buckets", "keyed")
@@ -171,7 +175,15 @@ class Ours:
         self._messages = messages
 
     def open(self, path: Path) -> None:
-        """Opens the table for the next commits."""
+        """Opens the table for the next commits. The files of the messages count as fresh again, because a
+        commit looks for files that are older than half an hour."""
+        now = Runtime().clock.local_millis()
+        self._messages = [
+            replace(one, new_files=tuple(replace(file, creation_time=now) for file in one.new_files))
+            for one in self._messages
+        ]
+        gc.collect()
+        gc.freeze()
         self._table = load_table(LocalStorage(str(path)))
         self._commit = TableCommit(self._table, "bench")
         self._checked = Committer(self._table)
@@ -279,7 +291,7 @@ class Bench:
         TableCommit(make_table(source, kind), "source").commit(0, self.messages)
         self.template = folder / "db.db" / "template"
         grown = TableCommit(make_table(self.template, kind), "grown")
-        for number, message in enumerate(prepared(SNAPSHOTS, kind)):
+        for number, message in enumerate(prepared(SNAPSHOTS, kind, "grown")):
             grown.commit(number, [message])
         for system in systems.values():
             system.load(self.messages, file, source)
