@@ -183,7 +183,8 @@ class _Reading:
         rules = {}
         for one in self._schema.fields:
             if one.name in sequence:
-                rules[one.name] = ColumnRule(function="last_value")
+                ignores = self._is_on(f"{_FIELDS}{one.name}.ignore-retract")
+                rules[one.name] = ColumnRule(function="last_value", ignore_retract=ignores)
             elif one.name in self._schema.primary_keys:
                 rules[one.name] = ColumnRule(function="key")
             else:

@@ -121,7 +121,7 @@ class _KeyedTask(Task):
         kinds = self.kinds.kinds(rows, given)
         if kinds is None:
             return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
-        kept = self.kinds.kept(kinds)
+        kept = self.kinds.kept(kinds, rows)
         made = rows.append_column(KIND, pa.array(kinds))
         return made if kept.all() else made.filter(pa.array(kept))
 

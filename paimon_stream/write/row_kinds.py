@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.merge.functions import RETRACTABLE
+from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from paimon_stream.options import (
     IGNORE_UPDATE_BEFORE,
@@ -46,6 +46,7 @@ _STORED_WORDS: Final = (
 )
 
 Kinds = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
 
 _WORDS: Final = {
     **_TOKENS,
@@ -140,11 +141,42 @@ def _listed(tokens: list[str | None]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupRule:
+    """A column of a sequence group whose function takes no value back.
+
+    A -U or -D of the group can only be merged if its `ordering` columns are all NULL, or if it is a -D that
+    removes the row by one of the groups with the ordering columns `removers`. As in Java, a group removes the
+    row before the column is merged only if one of its ordering columns comes before the column in the table.
+    """
+
+    why: str
+    ordering: tuple[str, ...]
+    removers: tuple[tuple[str, ...], ...]
+
+    def refuses(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
+        """Which rows no reader could merge."""
+        removed = np.zeros(len(kinds), bool)
+        for ordering in self.removers:
+            removed |= _any_there(rows, ordering)
+        taken_back = (kinds == UPDATE_BEFORE) | ((kinds == DELETE) & ~removed)
+        refused: Flags = taken_back & _any_there(rows, self.ordering)
+        return refused
+
+
+def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
+    found = np.zeros(rows.num_rows, bool)
+    for name in columns:
+        found |= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
     """How a table treats row kinds.
 
     `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that
-    readers could not merge (R6.5), and `refusal` says why.
+    readers could not merge (R6.5), and `refusal` says why. `groups` are the columns of sequence groups that
+    refuse only some rows of these kinds.
     """
 
     table: str
@@ -153,6 +185,7 @@ class KindRules:
     ignore_update_before: bool
     refused: tuple[int, ...] = ()
     refusal: str = ""
+    groups: tuple[_GroupRule, ...] = ()
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> KindRules:
@@ -166,6 +199,7 @@ class KindRules:
             ignore_update_before=options.value(IGNORE_UPDATE_BEFORE),
             refused=refused,
             refusal=refusal,
+            groups=_group_rules(schema, merge),
         )
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
@@ -176,25 +210,30 @@ class KindRules:
             return kinds_of_tokens(tokens, _TOKENS, self.field, self.table, _STORED_WORDS)
         return None if given is None else given.to_numpy(zero_copy_only=False).astype(np.int8, copy=False)
 
-    def kept(self, kinds: Kinds) -> npt.NDArray[np.bool_]:
-        """Which rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
+    def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
+        """Which of the rows the table accepts. Raises `BadRowKind` for rows that readers could not merge."""
         dropped = np.zeros(len(kinds), bool)
         if self.ignore_delete:
             dropped |= (kinds == DELETE) | (kinds == UPDATE_BEFORE)
         if self.ignore_update_before:
             dropped |= kinds == UPDATE_BEFORE
-        if self.refused:
-            taking = int(np.isin(kinds[~dropped], self.refused).sum())
-            if taking:
-                names = ", ".join(name for name, kind in _TOKENS.items() if kind in self.refused)
-                raise BadRowKind(
-                    f"{self.table} cannot merge rows that delete or take back ({names}), and {{rows}} of the "
-                    f"batch did: {self.refusal}. Set ignore-delete, or another option of the merge engine "
-                    "that says what a delete means.",
-                    table=self.table,
-                    count=taking,
-                )
+        self._refuse(np.isin(kinds, self.refused) & ~dropped, self.refused, self.refusal)
+        for one in self.groups:
+            refused = one.refuses(kinds, rows) & ~dropped
+            self._refuse(refused, np.unique(kinds[refused]), one.why)
         return ~dropped
+
+    def _refuse(self, rows: Flags, kinds: Collection[int], why: str) -> None:
+        if not rows.any():
+            return
+        names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
+        raise BadRowKind(
+            f"{self.table} cannot merge rows that delete or take back ({names}), and {{rows}} of the "
+            f"batch did: {why}. Set ignore-delete, or another option of the merge engine that says what a "
+            "delete means.",
+            table=self.table,
+            count=int(rows.sum()),
+        )
 
 
 def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
@@ -206,9 +245,35 @@ def _refused(merge: MergeSpec) -> tuple[tuple[int, ...], str]:
         return both, "partial-update cannot take back what a row has set"
     if merge.engine == AGGREGATION:
         for name, rule in merge.rules.items():
-            if rule.function not in RETRACTABLE and not rule.ignore_retract:
-                why = f"{rule.function} of column {name!r} takes no value back"
+            if _takes_nothing_back(rule):
                 if merge.remove_on_delete:
-                    return (UPDATE_BEFORE,), why
-                return both, f"{why} (fields.{name}.ignore-retract = true lets the column be)"
+                    return (UPDATE_BEFORE,), f"{rule.function} of column {name!r} takes no value back"
+                return both, _why_not(name, rule)
     return (), ""
+
+
+def _takes_nothing_back(rule: ColumnRule) -> bool:
+    return rule.function not in RETRACTABLE and not rule.ignore_retract
+
+
+def _why_not(column: str, rule: ColumnRule) -> str:
+    return (
+        f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true "
+        "lets the column be)"
+    )
+
+
+def _group_rules(schema: TableSchema, merge: MergeSpec) -> tuple[_GroupRule, ...]:
+    place = {name: position for position, name in enumerate(schema.field_names)}
+    removing = [group.ordering for group in merge.groups if group.deletes]
+    return tuple(
+        _GroupRule(
+            why=_why_not(name, rule),
+            ordering=merge.groups[rule.group].ordering,
+            removers=tuple(
+                ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]
+            ),
+        )
+        for name, rule in merge.rules.items()
+        if rule.group is not None and _takes_nothing_back(rule)
+    )

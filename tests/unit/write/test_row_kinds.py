@@ -189,6 +189,89 @@ def test_deletes_that_readers_can_merge_are_taken(options: Mapping[str, str]) ->
     assert found(table)[2] == "b"
 
 
+GROUPED = {"bucket": "1", "merge-engine": "partial-update", "fields.m.aggregate-function": "max"}
+BY_G = {**GROUPED, "fields.g.sequence-group": "m"}
+REMOVING = {**BY_G, "partial-update.remove-record-on-sequence-group": "g"}
+
+
+def grouped(order: str, options: Mapping[str, str]) -> PaimonTable:
+    """A table with these columns, each of one letter."""
+    location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
+    columns = [("k", "INT NOT NULL"), *((name, "INT") for name in order)]
+    return PaimonTable.create(location, columns, primary_keys=["k"], options=options)
+
+
+def change(order: str, kind: str, *values: int | None) -> pa.Table:
+    columns = {name: pa.array([value], pa.int32()) for name, value in zip(order, values, strict=True)}
+    return pa.table({"k": pa.array([1], pa.int32()), **columns, "op": [kind]})
+
+
+@pytest.mark.parametrize(
+    ("order", "options", "kind", "values"),
+    [
+        ("gm", BY_G, "-D", (2, 5)),
+        ("gm", BY_G, "-U", (2, 5)),
+        ("gm", REMOVING, "-U", (2, 5)),
+        ("mg", REMOVING, "-D", (5, 2)),
+        ("ghm", {**GROUPED, "fields.g,h.sequence-group": "m"}, "-U", (None, 2, 5)),
+        (
+            "hgm",
+            {
+                **GROUPED,
+                "fields.g.sequence-group": "m",
+                "fields.h.sequence-group": "",
+                "partial-update.remove-record-on-sequence-group": "h",
+            },
+            "-D",
+            (None, 2, 5),
+        ),
+    ],
+    ids=repr,
+)
+def test_deletes_that_a_function_of_a_sequence_group_cannot_merge_are_refused(
+    order: str, options: Mapping[str, str], kind: str, values: tuple[int | None, ...]
+) -> None:
+    table = grouped(order, options)
+    with pytest.raises(BadRowKind, match=rf"back \({kind}\), .* max of column 'm'") as raised:
+        table.append(change(order, kind, *values), operation_column="op")
+    assert raised.value.context["count"] == 1
+    assert not _everything(table)
+
+
+@pytest.mark.parametrize(
+    ("order", "options", "kind", "values", "left"),
+    [
+        ("gm", BY_G, "-D", (None, 5), 7),
+        ("gm", {**BY_G, "fields.m.ignore-retract": "true"}, "-U", (2, 5), 7),
+        ("gm", {**BY_G, "ignore-delete": "true"}, "-D", (2, 5), 7),
+        ("gm", {**BY_G, "ignore-update-before": "true"}, "-U", (2, 5), 7),
+        ("gm", REMOVING, "-D", (2, 5), None),
+        ("mg", {**REMOVING, "fields.m.ignore-retract": "true"}, "-D", (5, 2), None),
+    ],
+    ids=repr,
+)
+def test_deletes_that_the_rules_of_a_sequence_group_allow_are_merged(
+    order: str, options: Mapping[str, str], kind: str, values: tuple[int | None, ...], left: int | None
+) -> None:
+    table = grouped(order, options)
+    table.append(change(order, "+I", *[1 if name == "g" else 7 for name in order]), operation_column="op")
+    table.append(change(order, kind, *values), operation_column="op")
+    assert [row["m"] for row in table.to_arrow().to_pylist()] == ([] if left is None else [left])
+
+
+def test_a_sequence_field_that_ignores_retracts_keeps_its_value() -> None:
+    options = {
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "sequence.field": "g",
+        "fields.g.ignore-retract": "true",
+    }
+    table = grouped("gm", options)
+    both = pa.concat_tables([change("gm", "+I", 3, 7), change("gm", "-U", 3, 7)])
+    table.append(both, operation_column="op")
+    assert table.to_arrow().to_pylist() == [{"k": 1, "g": 3, "m": None}]
+
+
 @pytest.mark.parametrize("key", ["id", "kind"])
 def test_nulls_in_a_key_are_counted_and_nothing_is_written(key: str) -> None:
     table = made("kind", "id")
