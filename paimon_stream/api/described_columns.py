@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, UnsupportedFeature
 from paimon_stream.extras import require
-from paimon_stream.format.types import DataField, from_arrow, parse_type
+from paimon_stream.format.arrow_types import from_arrow
+from paimon_stream.format.types import DataField, parse_type
 
 __all__ = ["described_columns"]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 
-__all__ = ["MAX_LENGTH", "DataField", "DataType", "TypeRoot", "arrow_type", "from_arrow", "parse_type"]
+__all__ = ["MAX_LENGTH", "DataField", "DataType", "TypeRoot", "arrow_type", "parse_field", "parse_type"]
 
 MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
@@ -64,6 +64,7 @@ _PLAIN: Final = {
 _WITH_LENGTH: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY}
 _WITH_PRECISION: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _NESTED: Final = {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
+_NESTED_KEYWORDS: Final = {root.value for root in _NESTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,19 +165,21 @@ class DataField:
         return node
 
 
-_ATOMIC = re.compile(
-    r"\s*(?P<name>[A-Z_]+(?:\s+PRECISION)?)"
-    r"\s*(?:\(\s*(?P<p>\d+)\s*(?:,\s*(?P<s>\d+)\s*)?\))?"
-    r"\s*(?P<zone>WITH\s+LOCAL\s+TIME\s+ZONE|WITHOUT\s+TIME\s+ZONE)?"
-    r"\s*(?P<null>NOT\s+NULL|NULL)?\s*",
-    re.IGNORECASE,
-)
+DEEPEST: Final = 100
+"""How many types a type may hold inside one another. Paimon sets no limit, and no table comes near this one;
+without it, a type of a few kilobytes would exhaust the stack."""
+
+_TOKEN: Final = re.compile(r"\s*(`[^`]*`|[<>(),]|[^\s<>(),`]+|`)")
+"""One part of a type's text. The alternatives begin with different characters, so no text is read twice."""
+
+_END: Final = ""
 _ALIASES: Final = {
     "INTEGER": "INT",
     "NUMERIC": "DECIMAL",
     "DEC": "DECIMAL",
     "STRING": "VARCHAR",
     "BYTES": "VARBINARY",
+    "DOUBLE PRECISION": "DOUBLE",
 }
 _DEFAULT_PRECISION: Final = {
     TypeRoot.CHAR: 1,
@@ -189,116 +192,178 @@ _DEFAULT_PRECISION: Final = {
 }
 
 
-def parse_type(node: Any) -> DataType:
-    """Reads a type from a schema file (string or object) or from a user's SQL text.
+def parse_type(node: Any, depth: int = 0) -> DataType:
+    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the number of
+    types around it.
 
     Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
-    a type.
+    a type, and for types that are nested more than `DEEPEST` deep.
     """
+    _check_depth(depth)
     if isinstance(node, str):
-        nested = re.fullmatch(
-            r"\s*(ARRAY|MAP|MULTISET|ROW)\s*<(.*)>\s*(NOT\s+NULL|NULL)?\s*", node, re.I | re.S
-        )
-        return _parse_sql_nested(*nested.groups()) if nested else _parse_atomic(node)
+        return _SqlType(node, depth).whole()
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-        raise CorruptMetadata(f"Not a data type: {node!r}.")
+        raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
     nullable = suffix.split() != ["NOT", "NULL"]
     try:
         match keyword:
             case "ARRAY" | "MULTISET":
-                return DataType(
-                    root=TypeRoot(keyword), nullable=nullable, element=parse_type(node["element"])
-                )
+                element = parse_type(node["element"], depth + 1)
+                return DataType(root=TypeRoot(keyword), nullable=nullable, element=element)
             case "MAP":
                 return DataType(
                     root=TypeRoot.MAP,
                     nullable=nullable,
-                    key=parse_type(node["key"]),
-                    element=parse_type(node["value"]),
+                    key=parse_type(node["key"], depth + 1),
+                    element=parse_type(node["value"], depth + 1),
                 )
             case "ROW":
-                fields = tuple(parse_field(field) for field in node["fields"])
+                fields = tuple(parse_field(field, depth + 1) for field in node["fields"])
                 return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
     except KeyError as missing:
-        raise CorruptMetadata(f"A {keyword} type lacks {missing}: {node!r}.") from None
-    raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
+        raise CorruptMetadata(f"A {keyword} type lacks {missing}: {node!r:.200}.") from None
+    raise UnsupportedFeature(f"Type {keyword:.80} is not supported.", type=keyword)
 
 
-def parse_field(node: Any) -> DataField:
-    """Reads a field from a schema file. Raises `CorruptMetadata`."""
+def parse_field(node: Any, depth: int = 0) -> DataField:
+    """Reads a field from a schema file. Raises what `parse_type` raises."""
     try:
         return DataField(
             id=int(node["id"]),
             name=str(node["name"]),
-            type=parse_type(node["type"]),
+            type=parse_type(node["type"], depth),
             description=node.get("description"),
             default_value=node.get("defaultValue"),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
-        raise CorruptMetadata(f"Not a field of a schema: {node!r}.") from None
+        raise CorruptMetadata(f"Not a field of a schema: {node!r:.200}.") from None
 
 
-def _parse_atomic(text: str) -> DataType:
-    found = _ATOMIC.fullmatch(text)
-    if not found:
-        raise CorruptMetadata(f"Not a data type: {text!r}.")
-    keyword = " ".join(found["name"].upper().split())
-    if keyword in ("VARIANT", "BLOB", "VECTOR"):
-        raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
-    if keyword == "DOUBLE PRECISION":
-        keyword = "DOUBLE"
-    zone = (found["zone"] or "").upper()
-    name = _ALIASES.get(keyword, keyword)
-    if name == "TIMESTAMP" and "LOCAL" in zone:
-        name = "TIMESTAMP_LTZ"
-    try:
-        root = TypeRoot(name)
-    except ValueError:
-        raise CorruptMetadata(f"Not a data type: {text!r}.") from None
-    precision = _DEFAULT_PRECISION.get(root, 0)
-    if keyword in ("STRING", "BYTES"):
-        precision = MAX_LENGTH
-    elif found["p"] is not None:
-        precision = int(found["p"])
-    nullable = found["null"] is None or found["null"].upper() == "NULL"
-    made = DataType(root=root, nullable=nullable, precision=precision, scale=int(found["s"] or 0))
-    if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
-        raise CorruptMetadata(f"Not a decimal type: {text!r}.")
-    if root in _WITH_PRECISION and made.precision > 9:
-        raise CorruptMetadata(f"A precision is 0 to 9, not {made.precision}: {text!r}.")
-    return made
+def _check_depth(depth: int) -> None:
+    if depth > DEEPEST:
+        raise CorruptMetadata(f"A type is nested more than {DEEPEST} deep.")
 
 
-def _parse_sql_nested(keyword: str, inner: str, null: str | None) -> DataType:
-    root = TypeRoot(keyword.upper())
-    nullable = null is None or null.upper() == "NULL"
-    parts = _split_top_level(inner)
-    if root is TypeRoot.ROW:
-        named = [part.strip().split(None, 1) for part in parts]
-        if any(len(pair) != 2 for pair in named):
-            raise CorruptMetadata(f"Not the fields of a ROW: {inner!r}.")
-        fields = tuple(
-            DataField(id=i, name=name.strip("`"), type=parse_type(text))
-            for i, (name, text) in enumerate(named)
-        )
-        return DataType(root=root, nullable=nullable, fields=fields)
-    if len(parts) != (2 if root is TypeRoot.MAP else 1):
-        raise CorruptMetadata(f"Not the parameters of {root.value}: {inner!r}.")
-    key = parse_type(parts[0]) if root is TypeRoot.MAP else None
-    return DataType(root=root, nullable=nullable, key=key, element=parse_type(parts[-1]))
+class _SqlType:
+    """The text of a type, read token by token. `depth` is the number of types around it."""
 
+    def __init__(self, text: str, depth: int) -> None:
+        self._text = text
+        self._depth = depth
+        self._tokens = [found[1] for found in _TOKEN.finditer(text.strip())]
+        self._at = 0
 
-def _split_top_level(text: str) -> list[str]:
-    """Splits at the commas that are outside all brackets."""
-    depth, parts = 0, [""]
-    for char in text:
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
-            parts.append("")
+    def whole(self) -> DataType:
+        """The type that makes up the whole text."""
+        made = self._type(self._depth)
+        if self._peek() != _END:
+            raise self._wrong()
+        return made
+
+    def _type(self, depth: int) -> DataType:
+        _check_depth(depth)
+        keyword = self._next().upper()
+        if keyword in _NESTED_KEYWORDS and self._peek() == "<":
+            return self._nested(TypeRoot(keyword), depth + 1)
+        if self._takes("PRECISION"):
+            keyword += " PRECISION"
+        numbers = self._numbers()
+        is_local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
+        if not is_local:
+            self._takes("WITHOUT", "TIME", "ZONE")
+        return self._atomic(keyword, numbers, is_local)
+
+    def _atomic(self, keyword: str, numbers: list[int], is_local: bool) -> DataType:
+        if keyword in ("VARIANT", "BLOB", "VECTOR"):
+            raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
+        name = _ALIASES.get(keyword, keyword)
+        if name == "TIMESTAMP" and is_local:
+            name = "TIMESTAMP_LTZ"
+        try:
+            root = TypeRoot(name)
+        except ValueError:
+            raise self._wrong() from None
+        precision = _DEFAULT_PRECISION.get(root, 0)
+        if keyword in ("STRING", "BYTES"):
+            precision = MAX_LENGTH
+        elif numbers:
+            precision = numbers[0]
+        scale = numbers[1] if len(numbers) > 1 else 0
+        made = DataType(root=root, nullable=self._nullable(), precision=precision, scale=scale)
+        if root is TypeRoot.DECIMAL and not (1 <= made.precision <= 38 and made.scale <= made.precision):
+            raise CorruptMetadata(f"Not a decimal type: {self._text!r:.200}.")
+        if root in _WITH_PRECISION and made.precision > 9:
+            raise CorruptMetadata(f"A precision is 0 to 9, not {made.precision}: {self._text!r:.200}.")
+        return made
+
+    def _nested(self, root: TypeRoot, depth: int) -> DataType:
+        self._expect("<")
+        key = element = None
+        fields: list[DataField] = []
+        if root is TypeRoot.ROW:
+            fields.append(self._field(0, depth))
+            while self._takes(","):
+                fields.append(self._field(len(fields), depth))
         else:
-            parts[-1] += char
-    return parts
+            if root is TypeRoot.MAP:
+                key = self._type(depth)
+                self._expect(",")
+            element = self._type(depth)
+        self._expect(">")
+        return DataType(root=root, nullable=self._nullable(), key=key, element=element, fields=tuple(fields))
+
+    def _field(self, id_: int, depth: int) -> DataField:
+        name = self._next()
+        if name in "<>(),`":
+            raise self._wrong()
+        return DataField(id=id_, name=name.strip("`"), type=self._type(depth))
+
+    def _numbers(self) -> list[int]:
+        if not self._takes("("):
+            return []
+        made = [self._number()]
+        if self._takes(","):
+            made.append(self._number())
+        self._expect(")")
+        return made
+
+    def _number(self) -> int:
+        digits = self._next()
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(digits) > MAX_LENGTH:
+            raise self._wrong()
+        return int(digits)
+
+    def _nullable(self) -> bool:
+        if self._takes("NOT", "NULL"):
+            return False
+        self._takes("NULL")
+        return True
+
+    def _takes(self, *words: str) -> bool:
+        """Whether these words come next, in any letter case. If so, they are skipped."""
+        end = self._at + len(words)
+        if tuple(one.upper() for one in self._tokens[self._at : end]) != words:
+            return False
+        self._at = end
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._takes(token):
+            raise self._wrong()
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else _END
+
+    def _next(self) -> str:
+        token = self._peek()
+        if token == _END:
+            raise self._wrong()
+        self._at += 1
+        return token
+
+    def _wrong(self) -> CorruptMetadata:
+        return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
@@ -325,49 +390,3 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 def _arrow_field(name: str, type_: DataType) -> pa.Field:
     return pa.field(name, arrow_type(type_), nullable=type_.nullable)
-
-
-def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
-    """The Paimon type that a new table gets for an Arrow column (format.md §2.5).
-
-    Raises `UnsupportedFeature` for Arrow types without a counterpart (unsigned integers, intervals, …).
-    """
-
-    def made(root: TypeRoot, precision: int = 0, scale: int = 0) -> DataType:
-        return DataType(root=root, nullable=nullable, precision=precision, scale=scale)
-
-    for root, plain in _PLAIN.items():
-        if root not in _WITH_LENGTH and root is not TypeRoot.TIME and type_.equals(plain):
-            return made(root)
-    if pa.types.is_decimal128(type_) and type_.scale >= 0:
-        return made(TypeRoot.DECIMAL, type_.precision, type_.scale)
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return made(TypeRoot.VARCHAR, MAX_LENGTH)
-    if pa.types.is_fixed_size_binary(type_):
-        return made(TypeRoot.BINARY, type_.byte_width)
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return made(TypeRoot.VARBINARY, MAX_LENGTH)
-    if pa.types.is_time(type_):
-        return made(TypeRoot.TIME, 0)
-    if pa.types.is_timestamp(type_):
-        precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[type_.unit]
-        return made(TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP, precision)
-    if pa.types.is_dictionary(type_):
-        return from_arrow(type_.value_type, nullable)
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        element = from_arrow(type_.value_field.type, type_.value_field.nullable)
-        return DataType(root=TypeRoot.ARRAY, nullable=nullable, element=element)
-    if pa.types.is_map(type_):
-        return DataType(
-            root=TypeRoot.MAP,
-            nullable=nullable,
-            key=from_arrow(type_.key_type, False),
-            element=from_arrow(type_.item_type, type_.item_field.nullable),
-        )
-    if pa.types.is_struct(type_):
-        fields = tuple(
-            DataField(id=i, name=type_[i].name, type=from_arrow(type_[i].type, type_[i].nullable))
-            for i in range(type_.num_fields)
-        )
-        return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
-    raise UnsupportedFeature(f"Arrow type {type_} has no Paimon type.", type=str(type_))
