@@ -24,11 +24,11 @@ pytest.importorskip("rich", reason="the extra cli is not installed")
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from docs.generators.cli import render
 from paimon_stream import PaimonTable, errors
 from paimon_stream.cli.app import COMMANDS, cli
 from paimon_stream.cli.exits import MEANING, code_of
 from paimon_stream.cli.output import Answer, Listing, show
-from paimon_stream.cli.page import render
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.storage.local import LocalStorage
@@ -516,7 +516,7 @@ def test_help_of_a_command_has_an_example_and_needs_no_table(command: str) -> No
 def test_the_page_is_what_the_commands_say() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     assert page == render(ROOT / "tests" / "golden"), (
-        "run: python -m paimon_stream.cli.page tests/golden > docs/cli.md"
+        "run: python -m docs.generators.cli tests/golden > docs/cli.md"
     )
     for command, _ in every_command():
         assert f"\n## `{command} TABLE" in page, command

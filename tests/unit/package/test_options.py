@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from docs.generators import options as generator
 from paimon_stream import options as declared
-from paimon_stream import options_doc
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options import (
     SINK_PREFIX,
@@ -43,13 +43,11 @@ def test_no_key_or_alias_is_declared_twice() -> None:
 
 
 def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text() == options_doc.render(), (
-        "run: python -m paimon_stream.options_doc > docs/options.md"
-    )
+    assert PAGE.read_text() == generator.render(), "run: python -m docs.generators.options > docs/options.md"
 
 
 def test_the_page_names_every_option_and_alias() -> None:
-    page = options_doc.render()
+    page = generator.render()
     for option in ALL:
         for name in (option.key, *option.aliases):
             assert f"| `{name}` |" in page

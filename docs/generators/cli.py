@@ -1,6 +1,6 @@
 """Renders `docs/cli.md` from the commands.
 
-python -m paimon_stream.cli.page tests/golden > docs/cli.md
+python -m docs.generators.cli tests/golden > docs/cli.md
 
 The answers on the page are the real answers of the commands for tables in that folder.
 """
@@ -28,7 +28,7 @@ __all__ = ["render"]
 _START: Final = """\
 # Command line
 
-<!-- Generated: python -m paimon_stream.cli.page tests/golden > docs/cli.md -->
+<!-- Generated: python -m docs.generators.cli tests/golden > docs/cli.md -->
 
     pip install '.[cli]'                                       # in a checkout
     paimon-stream snapshots /data/warehouse/shop.db/orders     # or: python -m paimon_stream snapshots …

@@ -1,6 +1,6 @@
 """Renders `docs/options.md` from the option tables.
 
-python -m paimon_stream.options_doc > docs/options.md
+python -m docs.generators.options > docs/options.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["render"]
 _START: Final = """\
 # Options
 
-<!-- Generated: python -m paimon_stream.options_doc > docs/options.md -->
+<!-- Generated: python -m docs.generators.options > docs/options.md -->
 
 Keys are looked up regardless of case.
 
