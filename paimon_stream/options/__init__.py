@@ -10,10 +10,10 @@ from paimon_stream.options.checks import check_sink_options as check_sink_option
 from paimon_stream.options.checks import check_table_options as check_table_options
 from paimon_stream.options.declared import sink_options as sink_options
 from paimon_stream.options.declared import table_options as table_options
-from paimon_stream.options.of_merging import *  # noqa: F403 - all that are declared
-from paimon_stream.options.of_sinks import *  # noqa: F403 - all that are declared
-from paimon_stream.options.of_tables import *  # noqa: F403 - all that are declared
-from paimon_stream.options.of_unsupported_features import *  # noqa: F403 - all that are declared
+from paimon_stream.options.of_merging import *  # noqa: F403 - every option that is declared there
+from paimon_stream.options.of_sinks import *  # noqa: F403 - every option that is declared there
+from paimon_stream.options.of_tables import *  # noqa: F403 - every option that is declared there
+from paimon_stream.options.of_unsupported_features import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.option import SINK_PREFIX as SINK_PREFIX
 from paimon_stream.options.option import Option as Option
 from paimon_stream.options.option import Scope as Scope

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from paimon_stream.options.option import Option, boolean, one_of, text
 
-__all__ = [
-    "AGGREGATION_REMOVE_ON_DELETE", "DEFAULT_AGGREGATE_FUNCTION", "IGNORE_DELETE", "MERGE_ENGINE",
-    "PARTIAL_UPDATE_REMOVE_ON_DELETE", "PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP", "SEQUENCE_FIELD",
-    "SEQUENCE_SORT_ORDER",
-]  # fmt: skip
-
 MERGE_ENGINE = Option(
     "merge-engine",
     one_of("deduplicate", "partial-update", "aggregation", "first-row"),

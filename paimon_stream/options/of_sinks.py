@@ -7,12 +7,6 @@ from typing import Final
 
 from paimon_stream.options.option import Option, Scope, boolean, one_of, text
 
-__all__ = [
-    "COMMIT_GUARD", "JOURNAL", "JOURNAL_REUSE", "MERGE_SCHEMA", "MISSING_COLUMNS", "ON_CHECKPOINT_RESET",
-    "ON_SEQUENCE_CONFLICT", "ON_TABLE_CHANGE", "ON_UNKNOWN_HISTORY", "OPERATION_COLUMN",
-    "OPERATION_MAPPING", "PROTECT_LAST_SNAPSHOT", "SHUFFLE", "SMALL_BATCH", "UNSAFE_SINGLE_WRITER",
-]  # fmt: skip
-
 _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
 

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from paimon_stream.options.option import Option, boolean, duration, one_of, text, word
 
-__all__ = [
-    "BRANCH", "COMMIT_CALLBACKS", "DATA_EVOLUTION", "DELETION_VECTORS",
-    "DELETION_VECTORS_MERGE_ON_READ", "EXPLICIT_CAST", "EXTERNAL_PATHS", "ICEBERG_STORAGE",
-    "PARTITION_EXPIRATION_TIME", "PK_CLUSTERING_OVERRIDE", "ROW_TRACKING", "SNAPSHOT_ORDERING",
-    "TABLE_TYPE", "TAG_AUTOMATIC_CREATION",
-]  # fmt: skip
-
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
 EXTERNAL_PATHS = Option(
