@@ -15,7 +15,8 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.format.binary_row import column_values, encode_row
+from paimon_stream.format.binary_columns import column_values
+from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.types import DataType, parse_type
 from paimon_stream.write.bucket import assign_buckets
 

@@ -18,7 +18,10 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
-__all__ = ["EncodedRows", "column_values", "encode_columns", "fixed_words", "header_size", "is_reserved"]
+__all__ = [
+    "EncodedRows", "column_values", "encode_columns", "fixed_words", "header_size", "is_reserved",
+    "value_scalar",
+]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -325,13 +328,9 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
             elements = column_values(column.values, type_.element)
             return [None if span is None else elements[span] for span in _spans(column)]
         case TypeRoot.MAP | TypeRoot.MULTISET:
-            key, element = type_.key or type_.element, type_.element
-            if type_.key is None:
-                element = DataType(root=TypeRoot.INT)
-            assert key is not None and element is not None
-            pairs = list(
-                zip(column_values(column.keys, key), column_values(column.items, element), strict=True)
-            )
+            key, value = type_.entry
+            keys, values = column_values(column.keys, key), column_values(column.items, value)
+            pairs = list(zip(keys, values, strict=True))
             return [None if span is None else pairs[span] for span in _spans(column)]
         case TypeRoot.ROW:
             members = [
@@ -344,6 +343,24 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
             ]
         case _:
             return list(column.to_pylist())
+
+
+def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
+    """A value in the internal form, of a type that is not nested, as an Arrow scalar.
+
+    Raises `pyarrow.ArrowInvalid` for a timestamp that is finer than its type.
+    """
+    wanted = arrow_type(type_)
+    match type_.root:
+        case TypeRoot.DATE | TypeRoot.TIME:
+            return pa.array([value], pa.int32()).view(wanted)[0]
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            if value is not None:
+                value, finer = divmod(value, _NANOS_PER[wanted.unit])
+                if finer:
+                    raise pa.ArrowInvalid(f"A value of {type_} has digits that the type does not have.")
+            return pa.array([value], pa.int64()).view(wanted)[0]
+    return pa.scalar(value, wanted)
 
 
 def _spans(column: pa.Array) -> Iterator[slice | None]:

@@ -18,25 +18,10 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
-from paimon_stream.format.binary_columns import (
-    EncodedRows,
-    column_values,
-    encode_columns,
-    header_size,
-    is_reserved,
-)
+from paimon_stream.format.binary_columns import header_size, is_reserved
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = [
-    "EncodedRows",
-    "column_values",
-    "decode_row",
-    "deserialize",
-    "encode_columns",
-    "encode_row",
-    "header_size",
-    "serialize",
-]
+__all__ = ["decode_row", "deserialize", "encode_row", "serialize"]
 
 _NANOS_PER_MILLI: Final = 1_000_000
 _COMPACT_DECIMAL: Final = 18
@@ -45,7 +30,6 @@ _INLINE: Final = 7
 _MARK: Final = 0x80
 _DECIMAL_BYTES: Final = 16
 _EXACT: Final = Context(prec=100)
-_INT = DataType(root=TypeRoot.INT)
 
 _FIXED: Final = {
     TypeRoot.BOOLEAN: struct.Struct("<?"),
@@ -184,7 +168,7 @@ def _put_array(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 
 def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    key, element = _entry_types(type_)
+    key, element = type_.entry
     keys = _array_bytes(key, [pair[0] for pair in value])
     _append(out, slot, _COUNT.pack(len(keys)) + keys + _array_bytes(element, [pair[1] for pair in value]))
 
@@ -193,12 +177,6 @@ def _append(out: bytearray, slot: int, piece: bytes) -> None:
     _SLOT.pack_into(out, slot, len(piece), len(out))
     out.extend(piece)
     out.extend(bytes(-len(piece) % 8))
-
-
-def _entry_types(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of the keys and the values of a MAP. A MULTISET is a map from elements to counts."""
-    assert type_.element is not None
-    return (type_.element, _INT) if type_.key is None else (type_.key, type_.element)
 
 
 def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
@@ -303,7 +281,7 @@ def _get_array(data: memoryview, slot: int, type_: DataType) -> list[Any]:
 
 
 def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, Any]]:
-    key, element = _entry_types(type_)
+    key, element = type_.entry
     piece = _piece(data, slot)
     (size,) = _COUNT.unpack_from(piece)
     if not 0 <= size <= len(piece) - 4:

@@ -101,6 +101,12 @@ class DataType:
         """True for BINARY, VARBINARY and BYTES."""
         return self.root in (TypeRoot.BINARY, TypeRoot.VARBINARY)
 
+    @property
+    def entry(self) -> tuple[DataType, DataType]:
+        """The types of the keys and the values of a MAP. A MULTISET is a map from its elements to counts."""
+        assert self.element is not None
+        return (self.element, _COUNT) if self.key is None else (self.key, self.element)
+
     def with_nullable(self, nullable: bool) -> DataType:
         """The same type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
@@ -143,6 +149,9 @@ class DataType:
                 return f"ROW<{inner}>{suffix}"
             case _:
                 return self._text() + suffix
+
+
+_COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,9 +387,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
             assert type_.element is not None
             return pa.list_(_arrow_field("element", type_.element))
         case TypeRoot.MAP | TypeRoot.MULTISET:
-            key = type_.key or type_.element
-            value = type_.element if type_.key else DataType(root=TypeRoot.INT, nullable=False)
-            assert key is not None and value is not None
+            key, value = type_.entry
             return pa.map_(_arrow_field("key", key.with_nullable(False)), _arrow_field("value", value))
         case TypeRoot.ROW:
             return pa.struct([_arrow_field(field.name, field.type) for field in type_.fields])

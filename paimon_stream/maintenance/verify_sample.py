@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, NotFound, UnsupportedFeature
-from paimon_stream.format.binary_row import column_values
+from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.schema_json import TableSchema

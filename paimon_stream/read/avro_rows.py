@@ -34,7 +34,6 @@ _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "byte
 _DECIMAL_BYTES: Final = 16
 _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
-_INT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -177,8 +176,7 @@ def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
     """A map with text keys is an Avro map; any other map is an array of records of key and value."""
     pairs = [_pairs(one) for one in values]
     flat = list(chain.from_iterable(pairs))
-    key, value = type_.key or type_.element, type_.element if type_.key else _INT
-    assert key is not None and value is not None
+    key, value = type_.entry
     keys = _array([one for one, _ in flat], key)
     items = _array([one for _, one in flat], value)
     entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])

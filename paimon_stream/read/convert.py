@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,9 +33,6 @@ class Chunk(NamedTuple):
     rows: int
     columns: Mapping[str, pa.Array]
     leaf: Leaf
-
-
-_INT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
@@ -150,16 +147,11 @@ def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
     wanted = arrow_type(target)
     if not pa.types.is_map(array.type):
         raise _misfit(array, source)
-    (old_key, old_value), (new_key, new_value) = _entry(source), _entry(target)
+    (old_key, old_value), (new_key, new_value) = source.entry, target.entry
     keys = convert(array.keys, old_key, new_key, leaf, f"{column}.key")
     items = convert(array.items, old_value, new_value, leaf, f"{column}.value")
     entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
     return _with_children(array, wanted, entries)
-
-
-def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    element = type_.element or _INT
-    return (element, _INT) if type_.root is TypeRoot.MULTISET else (type_.key or _INT, element)
 
 
 def _with_children(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ from paimon_stream.errors import (
     Unavailable,
     UnsupportedFeature,
 )
+from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
@@ -44,7 +45,6 @@ _SEQUENCE: Final = DataField(
 )
 _KIND: Final = DataField(id=2_147_483_645, name=KIND, type=DataType(root=TypeRoot.TINYINT, nullable=False))
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
-_NANOS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
@@ -213,7 +213,7 @@ class _Reader:
         for one in self._columns:
             source = sources.get(one.id)
             if one.name in partition:
-                columns.append(_constant(partition[one.name], one.type, chunk.rows))
+                columns.append(pa.repeat(value_scalar(partition[one.name], one.type), chunk.rows))
             elif source is None or source.name not in chunk.columns:
                 columns.append(pa.nulls(chunk.rows, arrow_type(one.type)))
             else:
@@ -226,21 +226,6 @@ def _format(name: str) -> str:
     """The format according to the file's name, never according to the table's options (format.md §1.2)."""
     parts = name.lower().split(".")
     return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
-
-
-def _constant(value: Any, type_: DataType, rows: int) -> pa.Array:
-    """A column that repeats one value. The value is in the internal form of `format/binary_row.py`."""
-    wanted = arrow_type(type_)
-    if value is None:
-        return pa.nulls(rows, wanted)
-    match type_.root:
-        case TypeRoot.DATE | TypeRoot.TIME:
-            one = pa.array([value], pa.int32()).view(wanted)
-        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-            one = pa.array([value // _NANOS[wanted.unit]], pa.int64()).view(wanted)
-        case _:
-            one = pa.array([value], wanted)
-    return pa.repeat(one[0], rows)
 
 
 @contextmanager

@@ -33,7 +33,6 @@ _NULL: Final = 1
 """Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
 
 _OFFSET: Final = 4
-_INT: Final = DataType(root=TypeRoot.INT)
 
 
 def fixed_row_bytes(schema: TableSchema) -> int | None:
@@ -71,10 +70,9 @@ def _varying(value: Any, type_: DataType) -> Column:
             return reduce(Column.__add__, (_varying(value.getField(one.name), one.type) for one in members))
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return _of_elements(value, element)
-        case DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as element):
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            key, element = type_.entry
             return _of_elements(F.map_keys(value), key) + _of_elements(F.map_values(value), element)
-        case DataType(root=TypeRoot.MULTISET, element=DataType() as element):
-            return _of_elements(F.map_keys(value), element) + _of_elements(F.map_values(value), _INT)
     return F.coalesce(F.octet_length(value).cast("long"), F.lit(0).cast("long"))
 
 

@@ -109,10 +109,9 @@ def spark_type(type_: DataType) -> st.DataType:
             return st.DecimalType(type_.precision, type_.scale)
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return st.ArrayType(spark_type(element), element.nullable)
-        case DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            key, value = type_.entry
             return st.MapType(spark_type(key), spark_type(value), value.nullable)
-        case DataType(root=TypeRoot.MULTISET, element=DataType() as element):
-            return st.MapType(spark_type(element), st.IntegerType(), False)
         case DataType(root=TypeRoot.ROW):
             return st.StructType(
                 [st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields]
@@ -192,19 +191,7 @@ def _digits_before(type_: st.DecimalType) -> int:
 
 def same_but_nulls(source: st.DataType, target: st.DataType) -> bool:
     """Whether the types are equal apart from nullability, which is checked value by value."""
-    match source, target:
-        case st.ArrayType(), st.ArrayType():
-            return same_but_nulls(source.elementType, target.elementType)
-        case st.MapType(), st.MapType():
-            return same_but_nulls(source.keyType, target.keyType) and same_but_nulls(
-                source.valueType, target.valueType
-            )
-        case st.StructType(), st.StructType():
-            return len(source.fields) == len(target.fields) and all(
-                one.name == other.name and same_but_nulls(one.dataType, other.dataType)
-                for one, other in zip(source.fields, target.fields, strict=True)
-            )
-    return bool(source == target)
+    return bool(nullable_everywhere(source) == nullable_everywhere(target))
 
 
 def nullable_everywhere(type_: st.DataType) -> st.DataType:

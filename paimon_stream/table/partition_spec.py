@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData
+from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.partition_path import is_blank, unescape
 from paimon_stream.format.stats import ColumnStats, may_hold
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField
 from paimon_stream.table.partition_value import expected_form, partition_value
 
 __all__ = ["PartitionSpec", "parse_partition"]
@@ -48,7 +49,7 @@ class PartitionSpec:
     def scalars(self) -> dict[str, pa.Scalar]:
         """The columns with exactly one value, each with its value as an Arrow scalar."""
         return {
-            self._names[i]: _scalar(self._types[i], value)
+            self._names[i]: value_scalar(value, self._types[i])
             for i, value in self._positions.items()
             if value is not _Anything.IN_DEFAULT_FOLDER
         }
@@ -69,19 +70,6 @@ class PartitionSpec:
             return value is None or is_blank(value) or value == self._default_name
         types = [self._types[position]]
         return serialize(types, [value]) == serialize(types, [wanted])
-
-
-def _scalar(type_: DataType, value: Any) -> pa.Scalar:
-    wanted = arrow_type(type_)
-    if value is None:
-        return pa.scalar(None, wanted)
-    match type_.root:
-        case TypeRoot.DATE | TypeRoot.TIME:
-            return pa.array([value], pa.int32()).view(wanted)[0]
-        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-            nanos = pa.array([value], pa.timestamp("ns", wanted.tz))
-            return nanos.cast(wanted)[0]
-    return pa.scalar(value, wanted)
 
 
 def parse_partition(

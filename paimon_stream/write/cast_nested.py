@@ -6,7 +6,7 @@ elements and members of rows that are not NULL are checked. All functions work o
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,6 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 
 __all__ = ["cast_nested"]
-
-_COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
@@ -72,8 +70,7 @@ def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: P
 
 
 def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    assert type_.element is not None
-    key, value = (type_.key, type_.element) if type_.key is not None else (type_.element, _COUNT)
+    key, value = type_.entry
     offsets, (keys, items) = _alive(column, column.keys, column.items)
     keys = _cast_inner(keys, key.with_nullable(False), target.key_field, place.inside("key"))
     items = _cast_inner(items, value, target.item_field, place.inside("value"))

@@ -17,7 +17,6 @@ __all__ = ["file_schema", "leaf_columns", "leaf_paths", "own_elements"]
 
 _INNER_IDS: Final = 536870911
 _IDS_PER_FIELD: Final = 1024
-_COUNT: Final = DataType(root=TypeRoot.INT, nullable=False)
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
@@ -43,10 +42,8 @@ def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
     match type_:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return pa.list_(_made("element", _type(element, field, depth + 1), element.nullable, above))
-        case DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
-            return _map(key, value, field, depth)
-        case DataType(root=TypeRoot.MULTISET, element=DataType() as element):
-            return _map(element, _COUNT, field, depth)
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            return _map(*type_.entry, field, depth)
         case DataType(root=TypeRoot.ROW):
             return pa.struct([_field(one) for one in type_.fields])
     return arrow_type(type_)

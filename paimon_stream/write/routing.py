@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paimon_stream.errors import UnsupportedFeature, ValueTooLong
-from paimon_stream.format.binary_row import column_values, serialize
+from paimon_stream.format.binary_columns import column_values
+from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema

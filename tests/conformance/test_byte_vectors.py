@@ -12,14 +12,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.binary_row import (
-    column_values,
-    decode_row,
-    deserialize,
-    encode_columns,
-    encode_row,
-    serialize,
-)
+from paimon_stream.format.binary_columns import column_values, encode_columns
+from paimon_stream.format.binary_row import decode_row, deserialize, encode_row, serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.murmur import hash_bytes, hash_rows

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.format.binary_row import column_values
+from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.write.task import WriteSpec, write_task

@@ -10,15 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paimon_stream.errors import FormatError
-from paimon_stream.format.binary_columns import fixed_words
-from paimon_stream.format.binary_row import (
-    column_values,
-    decode_row,
-    deserialize,
-    encode_columns,
-    encode_row,
-    serialize,
-)
+from paimon_stream.format.binary_columns import column_values, encode_columns, fixed_words
+from paimon_stream.format.binary_row import decode_row, deserialize, encode_row, serialize
 from paimon_stream.format.murmur import hash_bytes, hash_rows, hash_words
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type, parse_type
 from paimon_stream.write.bucket import assign_buckets

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paimon_stream.errors import UnsupportedFeature, ValueTooLong
-from paimon_stream.format.binary_row import column_values, encode_row, serialize
+from paimon_stream.format.binary_columns import column_values
+from paimon_stream.format.binary_row import encode_row, serialize
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type

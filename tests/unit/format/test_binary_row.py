@@ -11,14 +11,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
-from paimon_stream.format.binary_row import (
-    column_values,
-    decode_row,
-    deserialize,
-    encode_columns,
-    encode_row,
-    serialize,
-)
+from paimon_stream.format.binary_columns import column_values, encode_columns
+from paimon_stream.format.binary_row import decode_row, deserialize, encode_row, serialize
 from paimon_stream.format.murmur import hash_bytes, hash_rows, hash_words
 from paimon_stream.format.types import parse_type
 
