@@ -15,29 +15,28 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField
-from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.avro_values import avro_schema, encode_rows
 from paimon_stream.write.file_stats import RowStats
-from paimon_stream.write.output import Output
+from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
 __all__ = ["AvroDataFile", "AvroSettings"]
 
-_MOST_OPEN_FILES: Final = 64
 _BLOCK_BYTES: Final = 64 * 2**10
 _ROWS_AT_ONCE: Final = 4096
 _SYNC_SIZE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroSettings:
+class AvroSettings(FileSettings):
     """How the Avro files of a table are written. `wanted` says which columns get statistics."""
+
+    most_open = 64  # each of them holds less than one block in memory
 
     fields: tuple[DataField, ...]
     wanted: tuple[bool, ...]
-    codec: str
     level: int
-    suffix: str
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> AvroSettings:
@@ -48,13 +47,8 @@ class AvroSettings:
             wanted=wanted,
             codec=codec,
             level=options.value(ZSTD_LEVEL),
-            suffix=f"{codec}.avro" if options.value(FILE_SUFFIX_COMPRESSION) else "avro",
+            suffix=file_suffix(options, FileFormat.AVRO, codec),
         )
-
-    @property
-    def most_open(self) -> int:
-        """How many files a task keeps open. Each of them holds less than one block in memory."""
-        return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> AvroDataFile:
         """Opens a file; see `FileSettings`."""
@@ -65,13 +59,12 @@ class AvroSettings:
         return compressor(self.codec, self.level)
 
 
-class AvroDataFile:
+class AvroDataFile(FileWriter):
     """An Avro file that is open for writing; see `FileWriter`."""
 
     def __init__(self, settings: AvroSettings, storage: Storage, path: str) -> None:
         """Opens the file and writes its header."""
-        self.path = path
-        self.rows = 0
+        super().__init__(storage, path)
         self._fields = settings.fields
         self._stats = RowStats([one.type for one in settings.fields], settings.wanted)
         self._codec = settings.compressor()
@@ -80,13 +73,7 @@ class AvroDataFile:
         self._waiting_bytes = 0
         schema = json.dumps(avro_schema(settings.fields), ensure_ascii=False, separators=(",", ":")).encode()
         header = encode_header(schema, self._codec.codec, self._sync)
-        self._output = Output(storage, path)
-        self._output.started_by(lambda stream: stream.write(header))
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._output.stream.size
+        self.started_by(lambda stream: stream.write(header))
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows, in blocks of about 64 KiB."""
@@ -103,15 +90,16 @@ class AvroDataFile:
     def _write_block(self) -> None:
         if self._waiting:
             data = self._codec.compress(b"".join(self._waiting))
-            with self._output.checked():
-                self._output.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
+            with self.checked():
+                self.stream.write(encode_block(AvroBlock(len(self._waiting), data), self._sync))
             self._waiting, self._waiting_bytes = [], 0
 
-    def close(self) -> Sequence[ColumnStats]:
-        """Ends the file; see `FileWriter`."""
-        self._output.finish(lambda: None, lambda: None)
+    def end(self) -> None:
+        """Does nothing: each `write` ends with a whole block."""
+
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics of the file's rows."""
         return self._stats.columns()
 
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up; see `FileWriter`."""
-        self._output.abort(why, lambda: None)
+    def forget(self) -> None:
+        """Does nothing: only `write` writes."""

@@ -20,17 +20,16 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
-from paimon_stream.options import FILE_BLOCK_SIZE, FILE_SUFFIX_COMPRESSION, Options
+from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
 from paimon_stream.write.file_schema import file_schema, leaf_columns
 from paimon_stream.write.file_stats import RowStats
-from paimon_stream.write.output import Output, format_option
+from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option
 
 __all__ = ["OrcFile", "OrcSettings"]
 
-_MOST_OPEN_FILES: Final = 16
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
 _BLOCK_STEP: Final = 64 * 2**10
@@ -46,18 +45,18 @@ _STRATEGIES: Final = {"speed": "speed", "compression": "compression"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrcSettings:
+class OrcSettings(FileSettings):
     """How the ORC files of a table are written.
 
     `arrow` is the schema of the file. `dictionary` is None if the rows decide. `wanted` says which columns
     get statistics. `more` are further arguments of Arrow's writer.
     """
 
+    most_open = 16  # each of them holds up to one stripe in memory
+
     arrow: pa.Schema
     types: tuple[DataType, ...]
     wanted: tuple[bool, ...]
-    codec: str
-    suffix: str
     timestamps: tuple[int, ...]
     dictionary: float | None
     more: tuple[tuple[str, Any], ...]
@@ -71,16 +70,11 @@ class OrcSettings:
             types=tuple(one.type for one in schema.fields),
             wanted=wanted,
             codec="uncompressed" if codec == "none" else codec,
-            suffix=f"{codec}.orc" if options.value(FILE_SUFFIX_COMPRESSION) else "orc",
+            suffix=file_suffix(options, FileFormat.ORC, codec),
             timestamps=tuple(i for i, one in enumerate(schema.fields) if _holds_timestamps(one.type)),
             dictionary=format_option(options, "orc.dictionary.key.threshold", float, "ORC"),
             more=tuple(_more(options)),
         )
-
-    @property
-    def most_open(self) -> int:
-        """How many files a task keeps open. Each of them holds up to one stripe in memory."""
-        return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> OrcFile:
         """Opens a file; see `FileSettings`."""
@@ -178,45 +172,43 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
             yield argument, found
 
 
-class OrcFile:
+class OrcFile(FileWriter):
     """An ORC file that is open for writing; see `FileWriter`."""
 
     def __init__(
         self, settings: OrcSettings, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> None:
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
-        self.path = path
-        self.rows = 0
         self._settings = settings
         self._stats = RowStats(settings.types, settings.wanted)
         self._row_bytes = _sampled(settings, first) if row_bytes is None else row_bytes
-        self._output = Output(storage, path)
-        self._writer = self._output.started_by(lambda stream: settings.writer(stream, first))
+        super().__init__(storage, path)
+        self._writer = self.started_by(lambda stream: settings.writer(stream, first))
 
     @property
     def size(self) -> int:
         """Bytes written so far, with an estimate for rows that are held back. Exact after `close`."""
-        written = self._output.stream.size
+        written = self.stream.size
         return max(written, int(self.rows * self._row_bytes)) if self._writer.is_open else written
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows to the current stripe."""
         stored = self._settings.in_file(rows)
-        with self._output.checked():
+        with self.checked():
             self._writer.write(stored)
         self._stats.add(rows)
         self.rows += rows.num_rows
 
-    def close(self) -> Sequence[ColumnStats]:
-        """Ends the file; see `FileWriter`."""
-        self._output.finish(self._writer.close, self._forget)
+    def end(self) -> None:
+        """Writes the last stripe and the footer."""
+        self._writer.close()
+
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics of the file's rows."""
         return self._stats.columns(_LONGEST_BOUND)
 
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up; see `FileWriter`."""
-        self._output.abort(why, self._forget)
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Keeps Arrow's writer from writing the rest."""
         self._writer.is_open = False
 
 

@@ -2,68 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO, Protocol
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption
+from paimon_stream.format.file_format import FileFormat
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.options import Options
+from paimon_stream.options import FILE_SUFFIX_COMPRESSION, Options
 from paimon_stream.storage.base import Storage
 
-__all__ = ["CountingStream", "FileSettings", "FileWriter", "Output", "format_option"]
-
-
-class FileWriter(Protocol):
-    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
-
-    `size` is the number of bytes written so far. It is an estimate if the format holds rows back, and exact
-    after `close`. `rows` is the number of rows.
-    """
-
-    path: str
-    rows: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-
-    def write(self, rows: pa.Table) -> None:
-        """Adds rows."""
-
-    def close(self) -> Sequence[ColumnStats]:
-        """Ends the file and makes it durable. If that fails, the file is removed.
-
-        Returns the exact statistics of each column that is to have them.
-        """
-
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
-
-
-class FileSettings(Protocol):
-    """How the data files of one table are written.
-
-    File names end with `suffix`. At most `most_open` files may be open at once, because of the memory that
-    they hold.
-    """
-
-    @property
-    def suffix(self) -> str:
-        """The end of file names, without the leading dot."""
-
-    @property
-    def most_open(self) -> int:
-        """How many files a task keeps open."""
-
-    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
-        """Opens a new file, which exists under its name from then on.
-
-        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row
-        in an earlier file, None if there was none.
-        """
+__all__ = ["CountingStream", "FileSettings", "FileWriter", "file_suffix", "format_option"]
 
 
 class CountingStream:
@@ -114,16 +67,53 @@ class CountingStream:
         """Does nothing, for the same reason."""
 
 
-class Output:
-    """A new file in a storage, and the format's writer that writes into its `stream`.
+class FileWriter(ABC):
+    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
 
-    `forget` is called before the file is given up. After it the writer must not touch the stream any more.
+    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into
+    `stream`.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
         """Creates the file. Raises the storage's errors, including `AlreadyExists`."""
+        self.path = path
+        self.rows = 0
         self._context = ExitStack()
         self.stream = CountingStream(self._context.enter_context(storage.open_output(path)))
+
+    @property
+    def size(self) -> int:
+        """The number of bytes written so far. It is an estimate if the format holds rows back, and exact
+        after `close`."""
+        return self.stream.size
+
+    @abstractmethod
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows."""
+
+    def close(self) -> Sequence[ColumnStats]:
+        """Ends the file and makes it durable. If that fails, the file is removed.
+
+        Returns the exact statistics of each column that is to have them.
+        """
+        try:
+            with self._context, self.checked():
+                self.end()
+        except BaseException:
+            self._drop()
+            raise
+        return self.columns()
+
+    def abort(self, why: BaseException) -> None:
+        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
+        self._drop()
+        try:
+            self._context.__exit__(type(why), why, why.__traceback__)
+        except BaseException as again:
+            if again is not why:
+                raise
+
+    # -- for the classes of the formats -----------------------------------------------------------
 
     def started_by(self, start: Callable[[CountingStream], Any]) -> Any:
         """Returns the writer that `start` makes for the stream. If that fails, the file is removed."""
@@ -143,28 +133,49 @@ class Output:
             if self.stream.failure is not None:
                 raise self.stream.failure from None
 
-    def finish(self, end: Callable[[], Any], forget: Callable[[], None]) -> None:
-        """Ends the file by calling `end` and makes it durable. If that fails, the file is removed."""
-        try:
-            with self._context, self.checked():
-                end()
-        except BaseException:
-            self._drop(forget)
-            raise
+    @abstractmethod
+    def end(self) -> None:
+        """Writes the end of the file."""
 
-    def abort(self, why: BaseException, forget: Callable[[], None]) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `why` itself."""
-        self._drop(forget)
-        try:
-            self._context.__exit__(type(why), why, why.__traceback__)
-        except BaseException as again:
-            if again is not why:
-                raise
+    @abstractmethod
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics of the file, which is complete."""
 
-    def _drop(self, forget: Callable[[], None]) -> None:
+    @abstractmethod
+    def forget(self) -> None:
+        """Called before the file is given up. After it, nothing may write to the stream any more."""
+
+    def _drop(self) -> None:
         """Keeps Arrow from ending the file by itself when the writer is garbage collected."""
         self.stream.inner = None
-        forget()
+        self.forget()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings(ABC):
+    """How the data files of one table are written.
+
+    `codec` is their compression. File names end with `suffix`, after a dot.
+    """
+
+    most_open: ClassVar[int]
+    """How many files a task keeps open at most, because of the memory that they hold."""
+
+    codec: str
+    suffix: str
+
+    @abstractmethod
+    def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> FileWriter:
+        """Opens a new file, which exists under its name from then on.
+
+        `first` are rows to choose encodings by; they are not written. `row_bytes` is the mean size of a row
+        in an earlier file, None if there was none.
+        """
+
+
+def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
+    """The end of file names: the format, and before it the compression if the options ask for it."""
+    return f"{codec}.{format_.value}" if options.value(FILE_SUFFIX_COMPRESSION) else format_.value
 
 
 def format_option(

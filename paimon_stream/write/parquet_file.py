@@ -21,18 +21,17 @@ from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataType
-from paimon_stream.options import FILE_SUFFIX_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_paths
 from paimon_stream.write.int96 import as_int96, int96_leaf_columns, stored_field, with_int96
-from paimon_stream.write.output import CountingStream, Output, format_option
+from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
 from paimon_stream.write.parquet_stats import ParquetStats
 
 __all__ = ["ParquetFile", "ParquetSettings"]
 
-_MOST_OPEN_FILES: Final = 64
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
 _UTC_TIME: Final = "write_time_adjusted_to_utc"
@@ -40,7 +39,7 @@ _PAGE_VERSIONS: Final = {"parquet_1_0": "1.0", "v1": "1.0", "parquet_2_0": "2.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetSettings:
+class ParquetSettings(FileSettings):
     """How the Parquet files of a table are written.
 
     `dictionary` is None if the rows decide. `more` are further arguments of Arrow's writer. `stored` is the
@@ -48,13 +47,13 @@ class ParquetSettings:
     in `stored` and INT96 in the file.
     """
 
+    most_open = 64  # they hold little memory: written row groups have been passed on to the storage
+
     arrow: pa.Schema
     stored: pa.Schema
     leaves: frozenset[int]
     types: tuple[DataType, ...]
-    codec: str
     level: int | None
-    suffix: str
     dictionary: bool | None
     more: tuple[tuple[str, Any], ...]
     choices: Dictionaries = field(default_factory=Dictionaries, compare=False)
@@ -75,7 +74,7 @@ class ParquetSettings:
             types=tuple(one.type for one in schema.fields),
             codec="none" if codec == "uncompressed" else codec,
             level=level if codec == "zstd" else None,
-            suffix=f"{codec}.parquet" if options.value(FILE_SUFFIX_COMPRESSION) else "parquet",
+            suffix=file_suffix(options, FileFormat.PARQUET, codec),
             dictionary=format_option(options, "parquet.enable.dictionary", boolean, "parquet-hadoop"),
             more=tuple(_more(options)),
         )
@@ -87,12 +86,6 @@ class ParquetSettings:
             return True
         paths = [path for one in self.stored for path in leaf_paths(one.name, one.type)]
         return [path for i, path in enumerate(paths) if i not in self.leaves]
-
-    @property
-    def most_open(self) -> int:
-        """How many files a task keeps open. They hold little memory, because written row groups have been
-        passed on to the storage."""
-        return _MOST_OPEN_FILES
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> ParquetFile:
         """Opens a file; see `FileSettings`."""
@@ -114,13 +107,11 @@ def _more(options: Options) -> Iterator[tuple[str, Any]]:
             yield argument, found
 
 
-class ParquetFile:
+class ParquetFile(FileWriter):
     """A Parquet file that is open for writing; see `FileWriter`. Each `write` makes a row group."""
 
     def __init__(self, settings: ParquetSettings, storage: Storage, path: str, first: pa.Table) -> None:
         """Opens the file. `first` are rows to choose encodings by. They are not written."""
-        self.path = path
-        self.rows = 0
         self._stored = settings.stored
         self._leaves = settings.leaves
         self._footers: list[pq.FileMetaData] = []
@@ -128,7 +119,7 @@ class ParquetFile:
         dictionary: Any = settings.dictionary
         if dictionary is None:
             dictionary = settings.choices.choose(first)
-        self._output = Output(storage, path)
+        super().__init__(storage, path)
 
         def start(stream: CountingStream) -> pq.ParquetWriter:
             return pq.ParquetWriter(
@@ -144,24 +135,14 @@ class ParquetFile:
                 **dict(settings.more),
             )
 
-        self._writer = self._output.started_by(start)
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._output.stream.size
+        self._writer = self.started_by(start)
 
     def write(self, rows: pa.Table) -> None:
         """Adds the rows as one row group."""
-        with self._output.checked():
+        with self.checked():
             self._writer.write_table(self._as_stored(rows), row_group_size=max(1, rows.num_rows))
         self._stats.add(rows)
         self.rows += rows.num_rows
-
-    def close(self) -> Sequence[ColumnStats]:
-        """Ends the file; see `FileWriter`."""
-        self._output.finish(self._end, self._forget)
-        return self._stats.columns(self._footers[0])
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         if not self._leaves:
@@ -172,18 +153,19 @@ class ParquetFile:
         ]
         return pa.table(columns, schema=self._stored)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Writes the footer."""
         if not self._leaves:
             self._writer.close()
             return
-        stream = self._output.stream
-        with stream.held() as end:
+        with self.stream.held() as end:
             self._writer.close()
-        stream.write(with_int96(bytes(end), self._leaves))
+        self.stream.write(with_int96(bytes(end), self._leaves))
 
-    def abort(self, why: BaseException) -> None:
-        """Gives the file up; see `FileWriter`."""
-        self._output.abort(why, self._forget)
+    def columns(self) -> Sequence[ColumnStats]:
+        """The statistics that the footer and the rows give."""
+        return self._stats.columns(self._footers[0])
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Keeps Arrow's writer from writing the rest."""
         self._writer.is_open = False
