@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
@@ -21,7 +21,7 @@ from paimon_stream.maintenance.consumers import least_next_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.maintenance.report_json import report_json
+from paimon_stream.maintenance.report import Report
 from paimon_stream.options import (
     CHANGELOG_NUM_RETAINED_MAX,
     CHANGELOG_NUM_RETAINED_MIN,
@@ -52,7 +52,7 @@ usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireReport:
+class ExpireReport(Report):
     """What expired. `snapshots` are ids, ascending. `files` counts deleted files by kind, and `left` those
     that could not be deleted and stay as orphans. `earliest` is the oldest remaining snapshot, None in an
     empty table. In a dry run nothing was deleted. `complete` is false if time ran out before the end."""
@@ -66,10 +66,6 @@ class ExpireReport:
     dry_run: bool = False
     complete: bool = True
     millis: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return report_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from paimon_stream.maintenance.report import Report
 
 __all__ = ["Finding", "Findings", "Severity", "VerifyReport"]
 
@@ -16,7 +18,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Report):
     """One problem. `code` is stable, `path` is relative to the table (None if the problem concerns no single
     file), `cure` says what to do. An error loses data or makes an engine fail. `snapshots` (ranges of ids,
     first and last) and `tags` (names) are those that need the file."""
@@ -29,23 +31,13 @@ class Finding:
     snapshots: tuple[tuple[int, int], ...] = ()
     tags: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The finding as values for JSON."""
-        return {
-            "severity": self.severity,
-            "code": self.code,
-            "message": self.message,
-            "path": self.path,
-            "cure": self.cure,
-            "snapshots": [list(one) for one in self.snapshots],
-            "tags": list(self.tags),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(Report):
     """What was found, errors first, and how much was checked (snapshots, manifests, files, rows, …). At most
     a hundred findings of each code are kept; `omitted` counts the others."""
+
+    also_in_json = ("healthy",)
 
     table: str
     findings: tuple[Finding, ...]
@@ -56,16 +48,6 @@ class VerifyReport:
     def healthy(self) -> bool:
         """Whether there is no error; warnings do not count."""
         return not any(one.severity == "error" for one in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return {
-            "table": self.table,
-            "healthy": self.healthy,
-            "findings": [one.to_json() for one in self.findings],
-            "checked": dict(self.checked),
-            "omitted": dict(self.omitted),
-        }
 
 
 @dataclass(slots=True)

@@ -7,10 +7,9 @@ without a successor, and then fails on the whole table. So a wrong hint is worth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paimon_stream.errors import NotFound
-from paimon_stream.maintenance.report_json import report_json
+from paimon_stream.maintenance.report import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT
@@ -21,7 +20,7 @@ __all__ = ["HintReport", "repair_hints"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HintReport:
+class HintReport(Report):
     """The hints before the repair (None: no file), and the oldest and newest snapshot. `repaired` has the
     paths of the wrong hints; they were set or removed, unless it was a dry run."""
 
@@ -32,10 +31,6 @@ class HintReport:
     earliest: int | None
     repaired: tuple[str, ...]
     dry_run: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return report_json(self)
 
 
 def repair_hints(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
@@ -27,6 +26,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Sna
 from paimon_stream.format.snapshot_marks import MARK_PREFIX
 from paimon_stream.format.stats import may_contain
 from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.report import Report
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -41,7 +41,7 @@ __all__ = ["ManifestCompactionReport", "compact_manifests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestCompactionReport:
+class ManifestCompactionReport(Report):
     """The numbers of manifests and their bytes before and after. `merged` counts the manifests that were
     merged into others. `snapshot_id` is None if there was nothing to merge, and in a dry run. In a dry run
     nothing was published, and the numbers are those that a run would give."""
@@ -54,19 +54,6 @@ class ManifestCompactionReport:
     manifests_after: int
     bytes_before: int
     bytes_after: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return {
-            "table": self.table,
-            "snapshot_id": self.snapshot_id,
-            "dry_run": self.dry_run,
-            "merged": self.merged,
-            "manifests_before": self.manifests_before,
-            "manifests_after": self.manifests_after,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-        }
 
 
 def compact_manifests(

@@ -26,7 +26,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
+from paimon_stream.maintenance.report import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
@@ -57,13 +58,15 @@ _CLOCK: Final = "clock-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanReport:
+class OrphanReport(Report):
     """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
     index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most `max_paths` of
     them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
     `failed` the files that could not be deleted, `folders` the empty folders that were removed.
     `cutoff_millis` is epoch milliseconds.
     """
+
+    also_in_json = ("count", "bytes", "paths_cut")
 
     table: str
     dry_run: bool
@@ -86,23 +89,10 @@ class OrphanReport:
         """The total size of the orphans, in bytes."""
         return sum(self.sizes.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return {
-            "table": self.table,
-            "dry_run": self.dry_run,
-            "cutoff_millis": self.cutoff_millis,
-            "listed": self.listed,
-            "roots": self.roots,
-            "count": self.count,
-            "bytes": self.bytes,
-            "files": dict(self.files),
-            "sizes": dict(self.sizes),
-            "paths": list(self.paths),
-            "paths_cut": len(self.paths) < self.count,
-            "failed": self.failed,
-            "folders": self.folders,
-        }
+    @property
+    def paths_cut(self) -> bool:
+        """Whether there are more orphans than `paths`."""
+        return len(self.paths) < self.count
 
 
 def remove_orphan_files(

@@ -15,11 +15,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import CommitContended, NotFound
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
-from paimon_stream.maintenance.report_json import report_json
+from paimon_stream.maintenance.report import Report
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
@@ -35,7 +35,7 @@ _CHANGELOG: Final = "changelog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackReport:
+class RollbackReport(Report):
     """What a rollback to `snapshot` removed. `streams` are the commit users that lost batches, each with the
     smallest identifier removed. In a dry run nothing was removed."""
 
@@ -47,10 +47,6 @@ class RollbackReport:
     changelogs: tuple[int, ...] = ()
     streams: Mapping[str, int] = field(default_factory=dict, hash=False)
     dry_run: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return report_json(self)
 
 
 def rollback_to(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import (
     AlreadyExists,
@@ -27,7 +27,7 @@ from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import live_entries, tag_names
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.maintenance.report_json import report_json
+from paimon_stream.maintenance.report import Report
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
@@ -44,7 +44,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagReport:
+class TagReport(Report):
     """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted files by
     kind, `left` those that stay as orphans. `found` is false if the tag to delete did not exist."""
 
@@ -54,10 +54,6 @@ class TagReport:
     found: bool = True
     files: Mapping[str, int] = field(default_factory=dict, hash=False)
     left: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as values for JSON."""
-        return report_json(self)
 
 
 def create_tag(
