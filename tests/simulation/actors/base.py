@@ -1,0 +1,123 @@
+"""What all actors share: an actor has one process at a time, which does one piece of work after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from paimon_stream.commit.observer import Phase
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.storage.faults import Killed
+from paimon_stream.table.table import Table, load_table
+from tests.kits.commits import FIELDS, data_file
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Process
+    from tests.simulation.world import World
+
+Work = Callable[[], object]
+
+
+@dataclass(eq=False)
+class Actor:
+    """Somebody who works on the table. `doing` describes the present piece of work."""
+
+    world: World
+    name: str
+    process: Process | None = field(default=None, init=False)
+    doing: str = field(default="", init=False)
+    kind: ClassVar[str] = "actor"
+    may_expire: ClassVar[bool] = False
+    may_roll_back: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+    """Whether each piece of work runs in one step: what another engine does wrongly in between is no matter
+    of this package."""
+    without_faults: ClassVar[bool] = False
+
+    def begin(self) -> Work | None:
+        """The next piece of work, or None if there is nothing to do."""
+        raise NotImplementedError
+
+    def succeeded(self, result: object) -> None:
+        """The piece of work has ended."""
+
+    def failed(self, error: PaimonStreamError) -> None:
+        """The piece of work has failed."""
+
+    def killed(self) -> None:
+        """The process has died at work."""
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        """An observer of commits: notes how far the process is."""
+        if self.process is not None:
+            self.process.phase = phase
+
+    @property
+    def exposed(self) -> bool:
+        """Whether nothing but their age protects the files of the present work from an orphan cleaner. Its
+        page says: choose an age above the time that the longest batch takes."""
+        return False
+
+    # -- how work is carried out ------------------------------------------------------------------
+
+    def ready(self) -> Process:
+        """The living process of this actor; a new one if it has none."""
+        if self.process is None or self.process.dead:
+            self.restart()
+        assert self.process is not None
+        return self.process
+
+    def restart(self) -> Process:
+        """Ends the process, and begins another one."""
+        if self.process is not None:
+            self.process.kill()
+        self.process = self.world.spawn(self)
+        return self.process
+
+    def ended(self) -> str:
+        """Takes the outcome of the work. Returns it in words."""
+        process = self.process
+        assert process is not None
+        self.world.truth.writer_ended(process)
+        error = process.error
+        if process.dead:
+            assert error is None or isinstance(error, (Killed, PaimonStreamError)), repr(error)
+            self.killed()
+            return "is dead"
+        if error is None:
+            self.succeeded(process.result)
+            return "is done"
+        if not isinstance(error, PaimonStreamError):
+            raise error
+        self.failed(error)
+        return f"gets {type(error).__name__}"
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def table(self) -> Table:
+        """The table as this process finds it now."""
+        return load_table(self.ready().storage)
+
+    def message(
+        self, table: Table, user: str, batch: int | None, *, dt: str = "x", first: int = 0, rows: int = 3
+    ) -> CommitMessage:
+        """Writes a data file with some rows. `batch` is None for rows that nobody acknowledges."""
+        self.world.files += 1
+        name = f"{user}-{'x' if batch is None else batch}-{self.world.files}"
+        partitioned, keyed = bool(table.schema.partition_keys), bool(table.schema.primary_keys)
+        partition = serialize([FIELDS[1].type], [dt]) if partitioned else EMPTY_ROW
+        self.ready().storage.write(table.layout.data_file(partition, 0, name), b"rows")
+        file = data_file(name, rows, first)
+        if keyed:
+            keys = sorted({self.world.source.randrange(6) for _ in range(rows)})
+            value = self.world.source.randrange(1000)
+            self.world.values[name] = dict.fromkeys(keys, value)
+            low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
+            file = replace(file, min_key=low, max_key=high, row_count=rows)
+        return CommitMessage(
+            partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,)
+        )

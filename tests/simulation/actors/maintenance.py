@@ -1,0 +1,84 @@
+"""Those who maintain the table with this package: expiry, tags, rollback, orphans, manifests, branches."""
+
+from __future__ import annotations
+
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.manifest_compaction import compact_manifests
+from paimon_stream.maintenance.orphans import remove_orphan_files
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag, delete_tag
+from tests.simulation.actors.base import Actor, Work
+
+
+class Expirer(Actor):
+    kind = "expirer"
+    may_expire = True
+
+    def begin(self) -> Work:
+        keep = self.world.choices.pick((2, 1, 3, 5))
+        protects = not self.world.choices.once_in(3)
+        self.doing = f"expiry to {keep} snapshots"
+        process = self.ready()
+        return lambda: expire_snapshots(
+            self.table(),
+            retain_max=keep,
+            retain_min=1,
+            protect_streams=protects,
+            storage=process.storage,
+            runtime=process.runtime,
+        )
+
+
+class Tagger(Actor):
+    kind = "tagger"
+
+    def begin(self) -> Work:
+        process, tags = self.ready(), sorted(self.world.truth.tags)
+        if tags and self.world.choices.once_in(3):
+            name = self.world.choices.pick(tags).removeprefix("tag/tag-")
+            self.doing = f"deleting tag {name}"
+            return lambda: delete_tag(self.table(), name, storage=process.storage, runtime=process.runtime)
+        self.world.serial += 1
+        name, ids = f"t{self.world.serial}", sorted(self.world.truth.there)
+        chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
+        self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
+        return lambda: create_tag(
+            self.table(), name, chosen, storage=process.storage, runtime=process.runtime
+        )
+
+
+class Restorer(Actor):
+    """Rolls the table back."""
+
+    kind = "rollback"
+    may_roll_back = True
+
+    def begin(self) -> Work | None:
+        process, truth = self.ready(), self.world.truth
+        targets: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:-1]
+        targets += [path.removeprefix("tag/tag-") for path in sorted(truth.tags)]
+        if not targets:
+            return None
+        target = self.world.choices.pick(targets)
+        self.doing = f"rollback to {target}"
+        return lambda: rollback_to(self.table(), target, storage=process.storage, runtime=process.runtime)
+
+
+class OrphanCleaner(Actor):
+    kind = "orphan cleaner"
+
+    def begin(self) -> Work:
+        process, age = self.ready(), self.world.choices.pick(("1 d", "1 h", "90 min"))
+        self.doing = f"removal of orphans older than {age}"
+        return lambda: remove_orphan_files(
+            self.table(), age, dry_run=False, storage=process.storage, runtime=process.runtime
+        )
+
+
+class ManifestCompactor(Actor):
+    kind = "manifest compactor"
+
+    def begin(self) -> Work:
+        process = self.ready()
+        self.doing = "compaction of manifests"
+        return lambda: compact_manifests(self.table(), storage=process.storage, runtime=process.runtime)

@@ -1,0 +1,214 @@
+"""Streams: drivers with a checkpoint that judge, write and commit batch after batch, and the operator who
+does what their errors advise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paimon_stream.commit.observer import Phase
+from paimon_stream.commit.report import CommitReport
+from paimon_stream.errors import (
+    CheckpointReset,
+    CheckpointRewound,
+    CommitLost,
+    DuplicateWriter,
+    HistoryUnknown,
+    PaimonStreamError,
+    SequenceConflict,
+    SharedCheckpoint,
+    TableReplaced,
+    TableRolledBack,
+)
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.writer import Batch, StreamWriter
+from tests.simulation.actors.base import Actor, Work
+from tests.simulation.truth import State, Token, Violation
+
+REWRITES = 4
+UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
+LOSSES = (TableRolledBack, CommitLost, TableReplaced)
+ANSWERS: dict[type[PaimonStreamError], str] = {
+    TableRolledBack: "paimon-stream.on-table-change",
+    CommitLost: "paimon-stream.on-table-change",
+    TableReplaced: "paimon-stream.on-table-change",
+    HistoryUnknown: "paimon-stream.on-unknown-history",
+}
+
+
+@dataclass
+class Checkpoint:
+    """What Spark remembers of a query: the batch to run next, and when the one before it was done."""
+
+    user: str
+    next_batch: int = 0
+    done_millis: int | None = None
+    runs: int = 0
+    shared: bool = False
+
+
+@dataclass(eq=False)
+class Stream(Actor):
+    """A driver. Two of them on one checkpoint are twins."""
+
+    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("a"))
+    options: dict[str, str] = field(default_factory=dict)
+    overwrites: bool = False
+    kind = "stream"
+
+    def __post_init__(self) -> None:
+        self.writer: StreamWriter | None = None
+        self.answer: str | None = None
+        self.next_batch = 0
+        self.at = 0
+        self.last: State | None = None
+        self.owed: set[Token] = set()
+        self.known_upsets = self.upsets = 0
+        self.unjournalled = False
+
+    @property
+    def user(self) -> str:
+        return self.checkpoint.user
+
+    @property
+    def exposed(self) -> bool:
+        process = self.process
+        return self.unjournalled or process is None or process.phase in UNTIL_JOURNALLED
+
+    def begin(self) -> Work | None:
+        if self.writer is None or self.process is None or self.process.dead or self.world.choices.once_in(8):
+            self.start()
+        self.at = self.next_batch
+        self.doing = f"batch {self.at}"
+        self.owed = self.tellable()
+        self.upsets = self.world.truth.upsets
+        return self.batch
+
+    def start(self) -> None:
+        """Begins a new run, with the operator's answer to the last error."""
+        process = self.restart()
+        options = dict(self.options)
+        if not self.world.choices.once_in(8):
+            options.pop("paimon-stream.journal", None)
+        self.unjournalled = options.get("paimon-stream.journal") == "false"
+        if not self.world.choices.once_in(8):
+            options["paimon-stream.commit.guard"] = "trust"
+        if self.world.choices.once_in(6):
+            options["paimon-stream.journal.reuse"] = "false"
+        if self.answer is not None:
+            options[self.answer] = "continue"
+        self.checkpoint.runs += 1
+        self.next_batch = self.checkpoint.next_batch
+        self.last = None
+        self.writer = StreamWriter(
+            storage=process.storage,
+            identity=WriterIdentity(
+                user=self.user,
+                query_id=f"query-{self.user}",
+                run_id=f"run-{self.user}-{self.checkpoint.runs}",
+                checkpoint=f"/checkpoint/{self.user}",
+                token="sink",
+            ),
+            options=options,
+            overwrites=self.overwrites,
+            runtime=process.runtime,
+            observer=self,
+        )
+
+    def batch(self) -> CommitReport:
+        """One batch, as spark/batch.py does it."""
+        writer = self.writer
+        assert writer is not None
+        batch = Batch(
+            batch_id=self.at,
+            offsets_hash=f"{self.user}-{self.at}",
+            previous_done_millis=self.checkpoint.done_millis,
+        )
+        rows = 0 if self.at % 5 == 4 else 3
+        verdict = writer.judge(batch)
+        for _ in range(REWRITES):
+            if isinstance(verdict, AlreadyCommitted):
+                return writer.already(batch, verdict)
+            try:
+                if isinstance(verdict, Reuse):
+                    return writer.commit(batch, verdict, verdict.entry.messages)
+                dt, first = "xy"[self.at % 2], writer.first_sequence()
+                messages = (
+                    (self.message(writer.table, self.user, self.at, dt=dt, first=first, rows=rows),)
+                    if rows
+                    else ()
+                )
+                return writer.commit(batch, verdict, messages)
+            except SequenceConflict as conflict:
+                last = conflict
+                verdict = writer.again(verdict)
+        raise last
+
+    # -- what became of it ------------------------------------------------------------------------
+
+    def succeeded(self, result: object) -> None:
+        assert isinstance(result, CommitReport)
+        truth, token = self.world.truth, (self.user, self.at)
+        still = self.owed & set(truth.taken)
+        if still and self.answer is None:
+            raise Violation(
+                "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
+            )
+        if self.at % 5 != 4:
+            truth.acknowledge(token)
+        if result.snapshot_id is not None and (found := truth.there.get(result.snapshot_id)) is not None:
+            self.last = found
+        if self.at % 5 != 4:  # a batch without rows leaves no trace, so the next run asks again
+            self.forgive()
+            if self.answer is not None:
+                self.answer = self.writer = None  # the next run has no answer any more
+        self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
+        self.checkpoint.done_millis = self.ready().clock.now_millis()
+        self.next_batch = self.at + 1
+
+    def failed(self, error: PaimonStreamError) -> None:
+        self.writer = None
+        self.last = None
+        truth = self.world.truth
+        if isinstance(error, LOSSES):
+            if truth.upsets == self.known_upsets and not self.checkpoint.shared:
+                raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+            self.answer = ANSWERS[type(error)]
+        elif isinstance(error, HistoryUnknown):
+            live = truth.head.tokens() if truth.head is not None else set()
+            if (self.user, self.at) in live:  # the operator looks, and moves the source past it
+                self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
+            else:
+                truth.excused.add((self.user, self.at))
+                self.answer = ANSWERS[HistoryUnknown]
+        elif isinstance(error, (SharedCheckpoint, DuplicateWriter, CheckpointRewound)):
+            if not (self.checkpoint.shared or self.user in self.world.landed):
+                raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+        elif isinstance(error, CheckpointReset):
+            raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+
+    def killed(self) -> None:
+        self.writer = None
+        self.last = None
+
+    def forgive(self) -> None:
+        """Everything that was taken away so far is known to the operator now."""
+        self.known_upsets = self.upsets
+        for token in [one for one in self.world.truth.taken if one[0] == self.user]:
+            if self.world.truth.taken[token] != "overwrite":
+                self.world.truth.acked.discard(token)
+
+    def tellable(self) -> set[Token]:
+        """The acknowledged batches of this run that were taken away, if the run can know: the snapshot of its
+        last batch is gone and no expiry explains that, or another one has its id."""
+        truth, last = self.world.truth, self.last
+        if last is None or truth.head is None:
+            return set()
+        there = truth.there.get(last.id)
+        if (there is None and truth.head.id > last.id) or (there is not None and there.nonce == last.nonce):
+            return set()
+        return {
+            one
+            for one, why in truth.taken.items()
+            if one in truth.acked and one[0] == self.user and why in ("rollback", "replaced")
+        }

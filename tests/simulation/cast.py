@@ -1,0 +1,60 @@
+"""Who plays in a schedule, on which table. Few actors at a time meet more often, so each seed draws a few."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tests.simulation.actors.base import Actor
+from tests.simulation.actors.maintenance import (
+    Expirer,
+    ManifestCompactor,
+    OrphanCleaner,
+    Restorer,
+    Tagger,
+)
+from tests.simulation.actors.streams import Checkpoint, Stream
+from tests.simulation.actors.writers import BatchWriter
+from tests.simulation.choices import Script
+from tests.simulation.world import World
+
+OTHERS: tuple[type[Actor], ...] = (
+    Expirer,
+    BatchWriter,
+    Restorer,
+    Tagger,
+    OrphanCleaner,
+    ManifestCompactor,
+)
+
+TABLES: tuple[dict[str, str], ...] = (
+    {},
+    {"manifest.merge-min-count": "3"},
+    {"manifest.full-compaction-threshold-size": "4 kb", "snapshot.time-retained": "1 min"},
+    {"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "4"},
+)
+
+
+def world_of(seed: int, script: Script | None = None, *, without: Collection[str] = ()) -> World:
+    """The world of a seed, with its table and its actors. `without` names kinds of actors that stay away."""
+    world = World(seed, script)
+    choices = world.choices
+    choices.begin_step()
+    options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
+    keyed = choices.once_in(4)
+    if keyed:
+        options |= {"bucket": "1", "write-only": "true"}
+        options.pop("bucket-key", None)
+    world.create(options, partitioned=partitioned, keyed=keyed)
+    first = Checkpoint("a")
+    actors: list[Actor] = [Stream(world, "stream a", first)]
+    if choices.once_in(2):
+        first.shared = True
+        actors.append(Stream(world, "the twin of stream a", first))
+    if choices.once_in(3):
+        actors.append(Stream(world, "stream b", Checkpoint("b")))
+    for kind in OTHERS:
+        if choices.once_in(2) and kind.kind not in without:
+            actors.append(kind(world, f"the {kind.kind}"))
+    world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
+    world.actors = [*actors[:1] * 2, *actors[1:]]
+    return world

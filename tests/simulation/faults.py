@@ -1,0 +1,148 @@
+"""The storage of one simulated process. Each operation is a point where the scheduler may stop the process,
+let it fail, or end it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from paimon_stream.errors import NoSpace, Unavailable
+from paimon_stream.storage.base import FileStat, PutResult
+from paimon_stream.storage.faults import Killed
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Process
+
+
+class Fault(Enum):
+    """What happens to one operation."""
+
+    NONE = "works"
+    DIES_BEFORE = "the process dies before it"
+    DIES_AFTER = "the process dies after it"
+    FAILS_BEFORE = "fails without effect"
+    ANSWER_LOST = "takes effect, but the answer is lost"
+    LATE = "is delayed, and its process gets no answer"
+    LATE_AND_DEAD = "is delayed, and its process dies"
+    NO_SPACE = "finds no space"
+    SLOW = "lists one half of the folder now and the other half later"
+
+
+_DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
+_FAILURES: Final = (Fault.FAILS_BEFORE, Fault.ANSWER_LOST)
+CHANGES: Final = frozenset({"put", "write", "delete"})
+
+
+def possible(verb: str, path: str) -> tuple[Fault, ...]:
+    """The faults that such an operation may have.
+
+    A put may arrive after its writer is dead, and so may a write of a hint. Other requests that arrive late
+    are no promise of any storage that this package accepts.
+    """
+    faults = (Fault.NONE, *_DEATHS, *_FAILURES)
+    if verb == "put" or (verb == "write" and path.endswith("/LATEST")):
+        faults += (Fault.LATE, Fault.LATE_AND_DEAD) * 2
+    if verb in ("put", "write"):
+        faults += (Fault.NO_SPACE,)
+    if verb == "list":
+        faults += (Fault.SLOW,)
+    return faults
+
+
+class ProcessStorage:
+    """The table's storage as one process sees it."""
+
+    location = "memory://table"
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._disk = process.world.disk
+
+    def read(self, path: str) -> bytes:
+        return self._run("read", path, lambda: self._disk.read(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        self._run("write", path, lambda: self._disk.write(path, data))
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            self.write(path, data)
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        return self._run("put", path, lambda: self._disk.put_if_absent(path, data))
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        return self._list(folder, lambda: self._disk.list_files(folder, prefix), lambda one: one.name)
+
+    def list_names(self, folder: str, prefix: str = "") -> list[str]:
+        return self._list(folder, lambda: self._disk.list_names(folder, prefix), str)
+
+    def list_folders(self, folder: str) -> list[str]:
+        return self._run("list", folder, lambda: self._disk.list_folders(folder))
+
+    def stat(self, path: str) -> FileStat:
+        return self._run("stat", path, lambda: self._disk.stat(path))
+
+    def exists(self, path: str) -> bool:
+        return self._run("stat", path, lambda: self._disk.exists(path))
+
+    def delete(self, path: str) -> None:
+        self._run("delete", path, lambda: self._disk.delete(path))
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        raise AssertionError("nothing here writes data files in pieces")
+        yield
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        return self._run("read", path, lambda: self._disk.open_input(path))
+
+    def _run(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+        process = self._process
+        fault = process.reached(verb, path)
+        if fault is Fault.NONE or fault is Fault.SLOW:
+            return self._take_effect(verb, path, effect)
+        text = f"{verb} of {path!r}: {fault.value}"
+        if fault is Fault.DIES_BEFORE:
+            raise process.die()
+        if fault is Fault.FAILS_BEFORE:
+            raise Unavailable(text, path=path)
+        if fault is Fault.NO_SPACE:
+            raise NoSpace(text, path=path)
+        if fault in (Fault.LATE, Fault.LATE_AND_DEAD):
+            process.world.late.append((process, verb, path, effect))
+        else:
+            self._take_effect(verb, path, effect)
+        if fault in (Fault.DIES_AFTER, Fault.LATE_AND_DEAD):
+            raise process.die()
+        raise Unavailable(text, path=path)
+
+    def _take_effect(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+        if verb not in CHANGES:
+            return effect()
+        return self._process.world.truth.change(self._process, verb, path, effect)
+
+    def _list(self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]) -> list[Any]:
+        process = self._process
+        fault = process.reached("list", folder)
+        if fault is Fault.DIES_BEFORE or fault is Fault.DIES_AFTER:
+            raise process.die()
+        if fault in _FAILURES:
+            raise Unavailable(f"list of {folder!r}: {fault.value}", path=folder)
+        if fault is not Fault.SLOW:
+            return look()
+        before = look()
+        upto = name(before[len(before) // 2]) if before else ""
+        process.pause_here()
+        process.reached("list", folder)
+        return [one for one in before if name(one) < upto] + [one for one in look() if name(one) >= upto]
+
+
+def dead() -> Killed:
+    """What a dead process gets from its storage."""
+    return Killed("the process is dead")

@@ -1,0 +1,51 @@
+"""Runs one schedule, and tells what became of it in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paimon_stream.errors import PaimonStreamError
+from tests.simulation.cast import world_of
+from tests.simulation.choices import Script
+from tests.simulation.shrink import shrink
+from tests.simulation.truth import Limit, Violation
+from tests.simulation.world import World
+
+MakeWorld = Callable[[int, "Script | None"], World]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A schedule that was run. `rule` is the auditor that failed, None if all is well; `limit` says why the
+    schedule ended early."""
+
+    seed: int
+    world: World
+    rule: str | None = None
+    what: str = ""
+    limit: str | None = None
+
+    def __str__(self) -> str:
+        steps = [f"{number:4}. {line}" for number, line in enumerate(self.world.log, 1)]
+        return "\n".join([f"seed {self.seed}: {self.what}", *steps])
+
+
+def run(seed: int, script: Script | None = None, make: MakeWorld = world_of) -> Outcome:
+    """Runs the schedule of a seed, or a changed one."""
+    world = make(seed, script)
+    try:
+        world.run()
+    except Limit as limit:
+        return Outcome(seed, world, limit=str(limit))
+    except Violation as broken:
+        return Outcome(seed, world, broken.rule, str(broken))
+    except (PaimonStreamError, AssertionError, LookupError, TypeError, ValueError) as error:
+        return Outcome(seed, world, type(error).__name__, f"{type(error).__name__}: {error}")
+    return Outcome(seed, world)
+
+
+def shortest(outcome: Outcome, make: MakeWorld = world_of) -> Outcome:
+    """The same failure after as few steps as were found."""
+    script = shrink(outcome.world.choices.made, lambda one: run(outcome.seed, one, make).rule == outcome.rule)
+    return run(outcome.seed, script, make)

@@ -1,0 +1,172 @@
+"""The scheduler: runs one process at a time, from one of its storage operations to another.
+
+Each process is a greenlet, so there are no threads and no races. A schedule is decided by its choices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+from paimon_stream.commit.observer import Phase
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.faults import Killed
+from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
+
+if TYPE_CHECKING:
+    from tests.simulation.actors.base import Actor
+    from tests.simulation.world import World
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+WAITS = (0, 0, 0, 0, 0, 0, 1, 1, 400, 2000, 2000, 70_000, 20 * MINUTE, 2 * HOUR, 13 * HOUR, 3 * DAY)
+"""How long everybody waits before a step, in milliseconds."""
+
+
+@dataclass(slots=True)
+class ProcessClock:
+    """The world's clock, as one machine reads it."""
+
+    world: World
+    skew: int = 0
+
+    def now_millis(self) -> int:
+        return self.world.millis + self.skew
+
+    def local_millis(self) -> int:
+        return self.now_millis()
+
+    def monotonic(self) -> float:
+        return self.world.millis / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.world.millis += max(1, round(seconds * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """How far a process goes: a number of operations, or up to its next change, or its next operation on a
+    snapshot's file. With 0 operations it goes on to its end."""
+
+    operations: int = 0
+    changes: bool = False
+    snapshots: bool = False
+
+
+BURSTS = (
+    *(Burst(),) * 8,
+    *(Burst(snapshots=True),) * 4,
+    *(Burst(changes=True),) * 4,
+    *(Burst(operations=n) for n in (1, 2, 3, 5, 8, 13, 21, 34)),
+)
+
+
+@dataclass(eq=False)
+class Process:
+    """A running process. It is dead for good once it was killed."""
+
+    world: World
+    name: str
+    actor: Actor
+    dead: bool = False
+    phase: Phase | None = None
+    pending: tuple[str, str] | None = None
+    fault: Fault = Fault.NONE
+    burst: Burst = field(default_factory=Burst)
+    done: int = 0
+    begun_millis: int = 0
+    result: object = None
+    error: BaseException | None = None
+    putting: Any = None
+    _greenlet: greenlet | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = ProcessClock(self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000)))
+        self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
+        self.storage = ProcessStorage(self)
+
+    @property
+    def may_expire(self) -> bool:
+        return self.actor.may_expire
+
+    @property
+    def may_roll_back(self) -> bool:
+        return self.actor.may_roll_back
+
+    @property
+    def busy(self) -> bool:
+        return self._greenlet is not None
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Begins a piece of work. It runs when the process is resumed."""
+        self.result = self.error = self.pending = None
+
+        def run() -> None:
+            try:
+                self.result = work()
+            except BaseException as raised:  # noqa: BLE001  the scheduler judges it
+                self.error = raised
+
+        self._greenlet = greenlet(run)
+
+    def resume(self, burst: Burst, fault: Fault) -> None:
+        """Lets the process go on; `fault` happens to the operation before which it waits. Returns when it
+        stops again or has ended."""
+        assert self._greenlet is not None
+        self.burst, self.fault, self.done = burst, fault, 0
+        self._greenlet.parent = getcurrent()
+        self._greenlet.switch()
+        if self._greenlet.dead:
+            self._greenlet = self.pending = None
+            self.phase = None
+
+    def reached(self, verb: str, path: str) -> Fault:
+        """An operation is about to happen: perhaps the process stops here. Returns what happens to it."""
+        if self.dead:
+            raise dead()
+        self.world.operations += 1
+        if self._is_due(verb, path):
+            self.pending = (verb, path)
+            self._stop()
+            self.pending = None
+            fault, self.fault = self.fault, Fault.NONE
+            if self.dead:
+                raise dead()
+            self.done = 1
+            return fault
+        self.done += 1
+        return Fault.NONE
+
+    def pause_here(self) -> None:
+        """Stops at the next operation."""
+        self.burst = Burst(operations=1)
+        self.done = 1
+
+    def die(self) -> Killed:
+        """The process is dead from now on."""
+        self.dead = True
+        return dead()
+
+    def kill(self) -> None:
+        """Ends the process where it is."""
+        self.dead = True
+        if self._greenlet is not None:
+            self.resume(Burst(), Fault.NONE)
+
+    def _is_due(self, verb: str, path: str) -> bool:
+        burst = self.burst
+        if burst.changes:
+            return verb in CHANGES and self.done > 0
+        if burst.snapshots:
+            return verb in ("put", "delete") and "snapshot-" in path and self.done > 0
+        return burst.operations > 0 and self.done >= burst.operations
+
+    def _stop(self) -> None:
+        assert self._greenlet is not None
+        assert self._greenlet.parent is not None
+        self._greenlet.parent.switch()

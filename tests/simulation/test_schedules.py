@@ -1,0 +1,51 @@
+"""Schedules of all actors, as their seeds make them. A failing seed is shrunk, and printed as steps."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.kits.seeds import seeds
+from tests.simulation.cast import world_of
+from tests.simulation.report import run, shortest
+from tests.simulation.shrink import shrink
+from tests.simulation.world import World
+
+# Rollbacks join as soon as every schedule with them is survived.
+PEACEFUL = partial(world_of, without=("rollback",))
+
+
+@pytest.mark.parametrize("start", seeds(4, 40))
+def test_schedules_lose_and_double_nothing(start: int) -> None:
+    for seed in range(50 * start, 50 * start + 50):
+        outcome = run(seed, make=PEACEFUL)
+        if outcome.rule is not None:
+            pytest.fail(str(shortest(outcome, make=PEACEFUL)))
+
+
+def ran(seed: int) -> World:
+    return run(seed).world
+
+
+@pytest.mark.parametrize("seed", [3, 11, 12])
+def test_a_seed_gives_the_same_run_to_the_byte(seed: int) -> None:
+    one, two = ran(seed), ran(seed)
+    assert one.log == two.log
+    assert one.choices.made == two.choices.made
+    assert [(path, one.disk.read(path)) for path in sorted(one.all_paths())] == [
+        (path, two.disk.read(path)) for path in sorted(two.all_paths())
+    ]
+    assert one.operations > 100
+
+
+def test_a_schedule_is_replayed_from_its_choices() -> None:
+    first = ran(7)
+    again = run(7, first.choices.made).world
+    assert again.log == first.log
+
+
+def test_a_failing_schedule_is_shrunk_to_the_choices_that_matter() -> None:
+    script = [[9], *([n % 3, n] for n in range(60))]
+    found = shrink(script, lambda one: [2, 41] in one and sum(step[0] for step in one) > 3)
+    assert found == [[2], [2, 41]]

@@ -1,0 +1,352 @@
+"""What is true of the simulated table: its line of snapshots, what is beside it, and which rows are where.
+
+Every change of the storage passes here, so nothing has to be guessed afterwards. The *line* is the lineage of
+docs/architecture.md. A snapshot that was not built on the end of the line lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, decode_snapshot
+from paimon_stream.storage.base import PutResult
+from paimon_stream.table.layout import id_in_name, manifest_path
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Process
+    from tests.simulation.world import World
+
+Token = tuple[str, int]
+"""A batch: the commit user and the batch id."""
+
+
+class Violation(AssertionError):
+    """Something that must never happen has happened. `rule` names the auditor."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+class Limit(Exception):
+    """The schedule reached something that the documents exclude, or that no writer can prevent. It ends
+    there. docs/reliability.md lists these limits."""
+
+
+def token_of(name: str) -> Token | None:
+    """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
+    `<user>-<batch>-<number>`."""
+    user, batch, _ = name.split("-")
+    return None if batch == "x" else (user, int(batch))
+
+
+@dataclass(eq=False)
+class State:
+    """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
+    `base` the names of those before its own changes, `files` all paths that a reader needs."""
+
+    snapshot: Snapshot
+    live: dict[str, ManifestEntry]
+    base: frozenset[str]
+    files: frozenset[str]
+    removed: frozenset[str]
+    made_by: Process | None = None
+
+    @property
+    def id(self) -> int:
+        return self.snapshot.id
+
+    @property
+    def nonce(self) -> str:
+        return self.snapshot.nonce
+
+    def tokens(self) -> set[Token]:
+        return tokens(self.live)
+
+
+def tokens(names: Iterable[str]) -> set[Token]:
+    """The batches that data files are of."""
+    return {one for one in map(token_of, names) if one is not None}
+
+
+@dataclass
+class Truth:
+    """The state of the table, kept up to date with each change.
+
+    `there` are the snapshots that exist, `head` the end of the line, `beside` those outside it with the
+    process that made them, `taken` the batches that something took away and what it was, `upsets` the number
+    of times that the line lost something, `replaced` that of the tables that were dropped.
+    """
+
+    world: World
+    head: State | None = None
+    there: dict[int, State] = field(default_factory=dict)
+    beside: dict[int, Process] = field(default_factory=dict)
+    history: dict[str, State] = field(default_factory=dict)
+    tags: dict[str, tuple[State, Process]] = field(default_factory=dict)
+    branches: dict[str, State] = field(default_factory=dict)
+    taken: dict[Token, str] = field(default_factory=dict)
+    acked: set[Token] = field(default_factory=set)
+    excused: set[Token] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
+    suspects: dict[tuple[str, object], State] = field(default_factory=dict)
+    upsets: int = 0
+    drops: int = 0
+    _archive: dict[str, bytes] = field(default_factory=dict)
+    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+
+    def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+        """Makes a change, and records what it did."""
+        result = effect()
+        if verb == "put" and result is PutResult.EXISTS:
+            return result
+        if verb == "delete":
+            self.paths.discard(path)
+        else:
+            self.paths.add(path)
+        folder, _, name = path.partition("/")
+        if folder == "manifest":
+            if verb != "delete":
+                self._archive[name] = self.world.disk.read(path)
+        elif folder == "snapshot":
+            snapshot_id = id_in_name(name, "snapshot-")
+            if snapshot_id is not None:
+                if verb == "delete":
+                    self._gone(process, snapshot_id)
+                else:
+                    self._made(process, self.state_at(path))
+        elif folder == "tag":
+            self._tag(process, verb, path)
+        elif folder == "branch":
+            self._branch(verb, path)
+        if verb == "delete":
+            self._suspect_users_of(path)
+        return result
+
+    def state_at(self, path: str) -> State:
+        """The snapshot in a file, with what it refers to."""
+        return self._state(decode_snapshot(self.world.disk.read(path), path))
+
+    # -- acknowledgement --------------------------------------------------------------------------
+
+    def acknowledge(self, token: Token) -> None:
+        """Somebody was promised that this batch is in the table."""
+        self.acked.add(token)
+        self.check_acknowledged()
+
+    def check_acknowledged(self) -> None:
+        """Acknowledged rows are there, unless something took them away."""
+        live = self.head.tokens() if self.head is not None else set()
+        missing = {one for one in self.acked if one not in live and one not in self.taken} - self.excused
+        if missing:
+            raise Violation("acknowledged rows are there", f"batches {sorted(missing)} are not in the table")
+
+    # -- snapshots --------------------------------------------------------------------------------
+
+    def _made(self, process: Process, state: State) -> None:
+        before, head = self.there.get(state.id), self.head
+        self.there[state.id] = state
+        state.made_by = process
+        self._once(state)
+        process.putting = state
+        known = self.history.get(state.nonce)
+        if known is not None:  # a rollback brings back what had expired
+            self.there[state.id] = known
+            self.beside.pop(state.id, None)
+            self._suspect(("snapshot", state.id), known)
+            if head is not None and state.id > head.id:  # to a tag above the newest
+                self._moved_to(known, "rollback")
+            return
+        if self._continues(state, head):
+            self._moved_to(state, "overwrite")
+        elif before is not None and before is head and before.base == state.base:
+            self._moved_to(state, "replaced")
+        elif head is not None and state.id > head.id and self._on_beside(state):
+            self._adopt(state.id - 1)
+            self._moved_to(state, "overwrite")
+        else:
+            self.beside[state.id] = process
+
+    def _continues(self, state: State, head: State | None) -> bool:
+        if head is None:
+            return not state.base and (state.id == 1 or not self.there.keys() - {state.id})
+        return state.id == head.id + 1 and state.base == frozenset(head.live)
+
+    def _on_beside(self, state: State) -> bool:
+        below = self.there.get(state.id - 1)
+        return below is not None and below.id in self.beside and state.base == frozenset(below.live)
+
+    def _adopt(self, snapshot_id: int) -> None:
+        """The table goes on from a snapshot that lay beside its line."""
+        del self.beside[snapshot_id]
+        self._moved_to(self.there[snapshot_id], "left behind")
+
+    def writer_ended(self, process: Process) -> None:
+        """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
+        that exists, it is the table from now on: a restarted writer may have to live with that."""
+        process.putting = None
+        newest = max(self.there, default=0)
+        if self.beside.get(newest) is process:
+            if self.there[newest].files - self.paths:
+                raise Limit("a writer that slept through a rollback died before it removed its snapshot")
+            self._adopt(newest)
+
+    def _moved_to(self, state: State | None, reason: str) -> None:
+        """Another state is the newest. What it lacks was taken away."""
+        old = set(self.head.live) if self.head is not None else set()
+        new = set(state.live) if state is not None else set()
+        if reason == "overwrite" and state is not None and old - new:
+            if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
+                raise Violation("nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}")
+        elif old - new or reason != "overwrite":
+            self.upsets += 1
+        for token in tokens(old - new) - tokens(new):
+            self.taken[token] = reason
+        for token in tokens(new):
+            self.taken.pop(token, None)
+        self.head = state
+        if state is not None:
+            self.history[state.nonce] = state
+            self._suspect(("snapshot", state.id), state)
+
+    def _gone(self, process: Process, snapshot_id: int) -> None:
+        state = self.there.pop(snapshot_id, None)
+        if state is None:
+            return
+        if self.beside.pop(snapshot_id, None) is not None:
+            return
+        if self.head is state:
+            if not process.may_roll_back:
+                raise Violation("nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest")
+            line = [one for one in self.there if one not in self.beside and one < snapshot_id]
+            self._moved_to(self.there[max(line)] if line else None, "rollback")
+        elif process.may_roll_back:
+            return  # it began to remove the newest before others went on
+        elif not process.may_expire and state.made_by is process:
+            raise Limit(
+                "a writer that slept through a rollback removed its snapshot while another built on it"
+            )
+        elif any(one < snapshot_id for one in self.there if one not in self.beside):
+            raise Violation(
+                "ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}"
+            )
+        elif not process.may_expire:
+            raise Violation("nothing vanishes", f"{process.name} deletes snapshot {snapshot_id} of the line")
+
+    def _once(self, state: State) -> None:
+        """No batch is in a snapshot twice."""
+        seen: set[Token] = set()
+        for name in state.live:
+            token = token_of(name)
+            if token is not None and token in seen and token not in self.excused:
+                twice = [one for one in state.live if token_of(one) == token]
+                raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
+            if token is not None:
+                seen.add(token)
+
+    # -- tags, branches ---------------------------------------------------------------------------
+
+    def _tag(self, process: Process, verb: str, path: str) -> None:
+        self.suspects.pop(("tag", path), None)
+        if verb == "delete":
+            self.tags.pop(path, None)
+        else:
+            state = self.state_at(path)
+            self.tags[path] = (state, process)
+            process.putting = state
+            self._suspect(("tag", path), state)
+
+    def _branch(self, verb: str, path: str) -> None:
+        if verb == "delete":
+            self.branches.pop(path, None)
+        elif "snapshot-" in path or "/tag-" in path:
+            self.branches[path] = self.state_at(path)
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def roots(self) -> Iterable[tuple[tuple[str, object], State]]:
+        """Everything that must be readable whole."""
+        for one, state in self.there.items():
+            if one not in self.beside:
+                yield ("snapshot", one), state
+        for path, (state, _) in self.tags.items():
+            yield ("tag", path), state
+        for path, state in self.branches.items():
+            yield ("branch", path), state
+
+    def check_whole(self) -> None:
+        """Every snapshot of the line, every tag and every branch is readable whole."""
+        if not self.suspects:
+            return
+        roots = dict(self.roots())
+        later = {}
+        for key, state in self.suspects.items():
+            if roots.get(key) is not state:
+                continue
+            missing = state.files - self.paths
+            if missing and self._at_work(state):
+                later[key] = state
+            elif missing and key in self._tag_keys_of_the_dead():
+                raise Limit("somebody who made a tag died before he could take it back")
+            elif missing:
+                raise Violation("everything is readable whole", f"{key[0]} {key[1]} lacks {sorted(missing)}")
+        self.suspects = later
+
+    def _tag_keys_of_the_dead(self) -> set[tuple[str, object]]:
+        return {("tag", path) for path, (_, process) in self.tags.items() if process.dead}
+
+    def _at_work(self, state: State) -> bool:
+        """Whether the process that made it has still to look whether it stands."""
+        return any(one.putting is state for one in self.world.processes if one.busy and not one.dead)
+
+    def _suspect(self, key: tuple[str, object], state: State) -> None:
+        self.suspects[key] = state
+
+    def _suspect_users_of(self, path: str) -> None:
+        for key, state in self.roots():
+            if path in state.files:
+                self._suspect(key, state)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _state(self, snapshot: Snapshot) -> State:
+        base = self._list(snapshot.base_manifest_list)
+        delta = self._list(snapshot.delta_manifest_list)
+        live = self._fold([entry for name in base for entry in self._entries(name)])
+        names = frozenset(live)
+        own = [entry for name in delta for entry in self._entries(name)]
+        removed = frozenset(one.file.file_name for one in own if one.kind is FileKind.DELETE)
+        live = self._fold([*live.values(), *own])
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+        layout = self.world.table.layout
+        files = {manifest_path(one) for one in (*lists, *base, *delta)}
+        files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
+        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), removed=removed)
+
+    def _fold(self, entries: list[ManifestEntry]) -> dict[str, ManifestEntry]:
+        live: dict[str, ManifestEntry] = {}
+        for entry in entries:
+            name = entry.file.file_name
+            if entry.kind is FileKind.DELETE:
+                live.pop(name, None)
+            elif name in live:
+                raise Violation("rows are there at most once", f"file {name} is listed twice")
+            else:
+                live[name] = entry
+        return live
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        if name not in self._lists:
+            metas = decode_manifest_list(self._archive[name], name)
+            self._lists[name] = tuple(meta.file_name for meta in metas)
+        return self._lists[name]
+
+    def _entries(self, name: str) -> list[ManifestEntry]:
+        if name not in self._manifests:
+            self._manifests[name] = decode_manifest(self._archive[name], name)
+        return self._manifests[name]

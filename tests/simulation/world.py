@@ -1,0 +1,164 @@
+"""One simulated world: a table, its actors, and the schedule that decides who acts when."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paimon_stream.runtime import Runtime, simulated
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.table import create_table
+from tests.kits.commits import FIELDS
+from tests.simulation.actors.base import Actor
+from tests.simulation.choices import Choices, Script
+from tests.simulation.faults import Fault, possible
+from tests.simulation.scheduler import BURSTS, WAITS, Process
+from tests.simulation.truth import Truth
+
+STEPS = 60
+
+
+@dataclass(eq=False)
+class World:
+    """A table and its actors. `log` has the steps in words, `late` the puts that are on their way."""
+
+    seed: int
+    script: Script | None = None
+    log: list[str] = field(default_factory=list)
+    late: list[tuple[Process, str, str, Callable[[], object]]] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    values: dict[str, dict[int, int]] = field(default_factory=dict)
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults_met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    millis: int = 1_700_000_000_000
+    operations: int = 0
+    files: int = 0
+    serial: int = 0
+    buckets: int = -1
+    cleaned: bool = False
+    landed: set[str] = field(default_factory=set)
+    peaceful: bool = False
+    actors: list[Actor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.choices = Choices(self.seed, self.script)
+        self.source = random.Random(f"values {self.seed}")
+        made = simulated(self.seed)
+        self.dice, self.ids = made.rng, made.ids
+
+    def now_millis(self) -> int:
+        return self.millis
+
+    def create(self, options: dict[str, str], *, partitioned: bool = False, keyed: bool = False) -> None:
+        """Creates the table."""
+        self.disk = MemoryStorage(clock=self)  # type: ignore[arg-type]
+        self.truth = Truth(self)
+        keys = (("dt", "id") if partitioned else ("id",)) if keyed else ()
+        self.buckets = int(options.get("bucket", "-1"))
+        made = create_table(
+            self.disk,
+            FIELDS,
+            partition_keys=("dt",) if partitioned else (),
+            primary_keys=keys,
+            options=options,
+            runtime=Runtime(clock=self, rng=self.dice, ids=self.ids),  # type: ignore[arg-type]
+        )
+        assert made is not None
+        self.table = made
+        self.truth.paths.update(self.all_paths())
+
+    def all_paths(self) -> list[str]:
+        return [f"{folder}/{name}" for folder, files in self.disk._store.folders.items() for name in files]
+
+    def spawn(self, actor: Actor) -> Process:
+        """A new process of an actor."""
+        self.serial += 1
+        process = Process(self, f"{actor.name} (process {self.serial})", actor=actor)
+        self.processes = [one for one in self.processes if not one.dead]
+        self.processes.append(process)
+        return process
+
+    # -- the schedule -----------------------------------------------------------------------------
+
+    def run(self, steps: int = STEPS) -> None:
+        """Runs the schedule, then lets everybody come to an end."""
+        try:
+            for _ in range(steps if self.script is None else len(self.script) - 1):
+                self.choices.begin_step()
+                self.step()
+        finally:
+            self.end()
+
+    def step(self) -> None:
+        """One actor goes on for a while."""
+        choices = self.choices
+        actor = choices.pick(self.actors)
+        wait = choices.pick(WAITS)
+        self.millis += wait
+        if self.late and choices.once_in(4):
+            self.land(choices.below(len(self.late)))
+        self.turn(actor, wait)
+        self.truth.check_whole()
+        self.truth.check_acknowledged()
+
+    def turn(self, actor: Actor, wait: int = 0) -> None:
+        """One turn of one actor: from where it waits to where it stops next."""
+        process, fault, said = actor.process, Fault.NONE, f"{actor.name}: "
+        if process is None or not process.busy:
+            work = actor.begin()
+            if work is None:
+                return
+            process = actor.process
+            assert process is not None
+            process.begun_millis = self.millis
+            process.start(work)
+            said += f"begins {actor.doing}"
+        else:
+            assert process.pending is not None
+            if self.cleaned and actor.exposed and self.millis - process.begun_millis > 50 * 60_000:
+                process.kill()
+                self.log.append(f"{actor.name}: is killed, because it took too long; {actor.ended()}")
+                return
+            verb, path = process.pending
+            if not (self.peaceful or actor.without_faults) and self.choices.once_in(5):
+                fault = self.choices.pick(possible(verb, path))
+            self.faults_met[verb, fault.name] += 1
+            said += f"goes on with {verb} {path}" + ("" if fault is Fault.NONE else f", which {fault.value}")
+        burst = BURSTS[0] if self.peaceful or actor.whole else self.choices.pick(BURSTS)
+        for other in self.actors:
+            if other is not actor and other.process is not None and other.process.phase is not None:
+                self.met[other.process.phase.value, actor.kind] += 1
+        self.log.append(said)
+        process.resume(burst, fault)
+        if process.busy:
+            self.log[-1] += f"; stops before {' '.join(process.pending or ())}"
+        else:
+            self.log[-1] += f"; {actor.ended()}"
+        if wait:
+            self.log[-1] = f"({_age(wait)} later) {self.log[-1]}"
+
+    def land(self, which: int) -> None:
+        """A late operation takes effect, whatever became of its process."""
+        process, verb, path, effect = self.late.pop(which)
+        if self.cleaned and self.millis - process.begun_millis > 50 * 60_000:
+            return
+        self.log.append(f"the late {verb} of {path} by {process.name} arrives")
+        self.landed.add(getattr(process.actor, "user", ""))
+        self.truth.change(process, verb, path, effect)
+        if process.dead or not process.busy:
+            self.truth.writer_ended(process)
+
+    def end(self) -> None:
+        """Ends all processes."""
+        for actor in self.actors:
+            if actor.process is not None:
+                actor.process.kill()
+
+
+def _age(millis: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if millis >= size:
+            return f"{millis / size:g} {unit}"
+    return f"{millis} ms"
