@@ -94,6 +94,7 @@ class Truth:
     excused: set[Token] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     suspects: dict[tuple[str, object], State] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     upsets: int = 0
     drops: int = 0
     _archive: dict[str, bytes] = field(default_factory=dict)
@@ -291,14 +292,15 @@ class Truth:
             missing = state.files - self.paths
             if missing and self._at_work(state):
                 later[key] = state
-            elif missing and key in self._tag_keys_of_the_dead():
-                raise Limit("somebody who made a tag died before he could take it back")
+            elif missing and self._is_unsure(key):
+                raise Limit("somebody who made a tag died, or got no answer, before he could take it back")
             elif missing:
                 raise Violation("everything is readable whole", f"{key[0]} {key[1]} lacks {sorted(missing)}")
         self.suspects = later
 
-    def _tag_keys_of_the_dead(self) -> set[tuple[str, object]]:
-        return {("tag", path) for path, (_, process) in self.tags.items() if process.dead}
+    def _is_unsure(self, key: tuple[str, object]) -> bool:
+        """Whether this is a tag whose maker could not look afterwards whether its snapshot still stood."""
+        return key[0] == "tag" and (key[1] in self.late or self.tags[str(key[1])][1].dead)
 
     def _at_work(self, state: State) -> bool:
         """Whether the process that made it has still to look whether it stands."""
