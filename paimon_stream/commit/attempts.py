@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.retry import Patience, RetryPolicy
 from paimon_stream.commit.stage import Names, Staged
-from paimon_stream.errors import CommitContended, CommitUnknown, PaimonStreamError, TableReplaced
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    PaimonStreamError,
+    SharedCheckpoint,
+    TableReplaced,
+)
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.manifest_merge import Merged
@@ -123,6 +129,16 @@ class Attempts:
         return TableReplaced(
             f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
             "was under way. Nothing was published. Start with a new checkpoint to write everything again.",
+            **self._facts(),
+        )
+
+    def removed_by_later_run(self, missing: Sequence[str]) -> SharedCheckpoint:
+        """The error for a commit whose files a later run removed as those of a dead attempt."""
+        return SharedCheckpoint(
+            f"{self._location}: {self._commit} was paused before its snapshot was published. Meanwhile "
+            f"another run of this stream began, and removed {len(missing)} of its files (such as "
+            f"{missing[0]}) as those of a dead attempt. The snapshot was taken back, and nothing is "
+            "published. Two queries run on one checkpoint or share a commit user: stop one.",
             **self._facts(),
         )
 

@@ -32,6 +32,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
+from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.checks import Checker
@@ -63,6 +64,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, SNAPSHOT_TIME_RETAINED
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -102,6 +104,7 @@ class Committer:
         """With `snapshots`, the committer shares the caller's cache of snapshots."""
         self._storage = storage or table.storage
         self._location = self._storage.location
+        self._layout = table.layout
         self._runtime = runtime or system()
         self._observer = observer
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
@@ -128,10 +131,10 @@ class Committer:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
 
         These errors mean that nothing was published: `CommitConflict` (the files do not fit the table),
-        `CommitContended` (others were always faster), `HistoryUnknown`, `TableRolledBack`, `TableReplaced`,
-        `StorageError`, `FormatError`, and what the request's source raises. `CommitUnknown` means that the
-        commit may be published. A compaction that fails after the first snapshot was published raises
-        nothing; see `Published`.
+        `CommitContended` (others were always faster), `HistoryUnknown`, `SharedCheckpoint`,
+        `TableRolledBack`, `TableReplaced`, `StorageError`, `FormatError`, and what the request's source
+        raises. `CommitUnknown` means that the commit may be published. A compaction that fails after the
+        first snapshot was published raises nothing; see `Published`.
         """
         names = Names(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
@@ -298,17 +301,32 @@ class Committer:
             return placed
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
-            return self._publisher.confirm(
-                staged,
-                attempts.patience,
-                doubted=placed.doubted,
-                swift=self._is_swift(attempts),
+            quick = 0 <= self._runtime.clock.now_millis() - attempts.begun_millis <= _SWIFT_MILLIS
+            # A first attempt so quick needs only a look at the neighbouring snapshots.
+            swift = quick and attempts.count == 1
+            confirmed = self._publisher.confirm(
+                staged, attempts.patience, doubted=placed.doubted, swift=swift
             )
+            if isinstance(confirmed, Landed) and not quick:
+                self._require_whole(attempts, staged)
+        return confirmed
 
-    def _is_swift(self, attempts: Attempts) -> bool:
-        """Whether so little time has passed that a look at the neighbouring snapshots is enough."""
-        passed = self._runtime.clock.now_millis() - attempts.begun_millis
-        return attempts.count == 1 and 0 <= passed <= _SWIFT_MILLIS
+    def _require_whole(self, attempts: Attempts, staged: Staged) -> None:
+        """Checks that no later run has removed files of this attempt before its put. It may have done so if
+        it published the commit, and the table was rolled back below that. Raises `SharedCheckpoint`."""
+        is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
+        if is_newest is None or is_newest():
+            return
+        inherited = {meta.file_name for meta in staged.base.metas}
+        written = [manifest_path(name) for name in sorted(staged.names - inherited)]
+        missing = [path for path in written if not self._storage.exists(path)]
+        missing += missing_files(self._storage, self._layout, staged.changes)
+        # Whoever has built on the snapshot has read its lists, and expiry removes them before the snapshot.
+        if not missing or self._snapshots.exists(snapshot_id + 1):
+            return
+        if self._snapshots.remove_if_equal(snapshot_id, staged.content):
+            attempts.outstanding = False
+            raise attempts.removed_by_later_run(missing)
 
     def _finish(self, attempts: Attempts, staged: Staged) -> Published:
         """Called when the snapshot is part of the table: remembers it, and writes the hint for readers."""

@@ -14,7 +14,7 @@ from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["published_since", "require_last", "require_lineage"]
+__all__ = ["is_held", "published_since", "require_last", "require_lineage"]
 
 
 def published_since(
@@ -78,7 +78,7 @@ def require_lineage(
 ) -> None:
     """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
     `TableRolledBack`. Raises `CommitLost` if `seen` is `last` and its id exists with another nonce."""
-    if seen is None or _is_held(snapshots, seen, latest):
+    if seen is None or is_held(snapshots, seen, latest):
         return
     if seen == last:
         require_last(location, snapshots, request.user, last, latest)
@@ -102,7 +102,7 @@ def require_last(
 ) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
     `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone."""
-    if last is None or _is_held(snapshots, last, latest):
+    if last is None or is_held(snapshots, last, latest):
         return
     there = snapshots.find(last.id)
     go_on = "Nothing was published now. new_commit() makes a writer that continues with the current table."
@@ -127,7 +127,7 @@ def require_last(
     )
 
 
-def _is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
+def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
     """Whether the snapshot is the latest, or lies below the latest, even if it has expired since."""
     if latest is None or latest.id < ref.id:
         return False

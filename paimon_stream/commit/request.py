@@ -56,14 +56,16 @@ class CommitRequest:
 
     `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots
     published since are searched for this same commit. `fence` is called if that window has a gap; True says
-    that nobody else can have committed this identifier. `checked` asks for a check that every file exists and
-    for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a fresh append does not need. `renumber`
-    assigns the sequence numbers of files in fixed buckets, in message order. `numbering` says, for a table
-    with a primary key, at which snapshot the messages' numbers were taken; None if that is not known.
-    `stage_uuid` is part of the name of every manifest and manifest list that this commit may write, in all
-    its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even without changes.
-    `statistics` is the name of an existing statistics file. `merge` are limits of manifest merging that
-    replace the table's; then there is a snapshot only if there are changes or a merge was due.
+    that nobody else can have committed this identifier. `is_newest` is called after a slow put; False says
+    that a later run of this writer has begun, which may have removed what this one had staged. `checked` asks
+    for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a
+    fresh append does not need. `renumber` assigns the sequence numbers of files in fixed buckets, in message
+    order. `numbering` says, for a table with a primary key, at which snapshot the messages' numbers were
+    taken; None if that is not known. `stage_uuid` is part of the name of every manifest and manifest list
+    that this commit may write, in all its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes
+    a snapshot even without changes. `statistics` is the name of an existing statistics file. `merge` are
+    limits of manifest merging that replace the table's; then there is a snapshot only if there are changes or
+    a merge was due.
     """
 
     user: str
@@ -81,6 +83,7 @@ class CommitRequest:
     seen: SnapshotRef | None
     stage_uuid: str
     fence: Callable[[], bool] | None = None
+    is_newest: Callable[[], bool] | None = None
     force_snapshot: bool = False
 
     @property

@@ -49,8 +49,9 @@ class Claims:
         self._folder = f"{_ROOT}/{escape_user(identity.user)}"
         self._claim = f"{self._folder}/{_CLAIM}{escape_user(identity.run_id or identity.token)}"
 
-    def acquire(self) -> None:
-        """Claims the commit user for this writer of this run, and ends the claims of earlier runs.
+    def acquire(self) -> bool:
+        """Claims the commit user for this writer of this run, and ends the claims of earlier runs. Returns
+        whether there were any.
 
         Raises `DuplicateWriter` if another sink of the same run has already claimed it.
         """
@@ -60,9 +61,12 @@ class Claims:
             holder = decode_checksummed("claim", self._storage.read(self._claim), self._claim).get("token")
             if holder != mine:
                 raise duplicate_writer(self._storage.location, self._identity.user)
+        ended = False
         for stat in self._storage.list_files(self._folder, _CLAIM):
             if stat.path != self._claim:
                 self._storage.delete(stat.path)
+                ended = True
+        return ended
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""

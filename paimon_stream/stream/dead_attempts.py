@@ -15,15 +15,34 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
+from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
 
-__all__ = ["remove_dead_attempts", "snapshots_of_batch"]
+__all__ = ["live_files_of", "remove_dead_attempts", "snapshots_of_batch"]
 
 _LOG = logging.getLogger(__name__)
+
+
+def live_files_of(
+    table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, runtime: Runtime
+) -> int:
+    """How many data files of the attempts that `entry` names are live in a snapshot. File names are unique,
+    so one of them proves that an attempt was published. Raises `FormatError`, `StorageError`."""
+    if snapshot is None or entry is None:
+        return 0
+    manifests = ManifestStore(table.storage, table.options, runtime)
+    layout = table.layout
+    prepared = {*entry.abandoned, *written_files(layout, entry.messages)}
+    # The partitions of the abandoned files are not recorded.
+    touched = None if entry.abandoned else {message.partition for message in entry.messages}
+    live = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
+    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live})
 
 
 def remove_dead_attempts(
@@ -64,18 +83,21 @@ def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
     """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty
-    if they are no longer known.
+    if snapshots since the attempt was judged have expired: another attempt may have been published in one of
+    them.
 
     A COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was
     published after the attempt was judged.
     """
+    base = 0 if entry.base is None else entry.base.id
+    window = snapshots.window(base, newest.id)
+    if base >= newest.id or not window.complete:
+        return (), True
     if newest.commit_kind is not CommitKind.COMPACT:
         by_this_attempt = entry.stage_uuids[0] in newest.delta_manifest_list
         return (newest,), by_this_attempt and not any(map(_compacts, entry.messages))
-    window = snapshots.window(0 if entry.base is None else entry.base.id, newest.id)
     batch = (newest.commit_user, newest.commit_identifier)
-    found = (one for one in window.snapshots if (one.commit_user, one.commit_identifier) == batch)
-    return (tuple(found) if window.complete else ()), True
+    return tuple(s for s in window.snapshots if (s.commit_user, s.commit_identifier) == batch), True
 
 
 def _compacts(message: CommitMessage) -> bool:

@@ -14,18 +14,16 @@ from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import SequenceConflict
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
-from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.dead_attempts import live_files_of
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
@@ -83,9 +81,6 @@ def gather(
     digest, registered = schemas.first_digest(), claims.own()
     earlier = [one for one in journal.batches() if one < batch.batch_id]
 
-    def count_live(snapshot: Snapshot, messages: tuple[CommitMessage, ...]) -> int:
-        return _count_live(table, snapshot, messages, runtime)
-
     return Evidence(
         identity=identity,
         batch_id=batch.batch_id,
@@ -97,7 +92,7 @@ def gather(
         registered=registered,
         others=claims.others,
         previous_done_millis=batch.previous_done_millis,
-        files_live=count_live,
+        files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry, runtime),
         claimed=claimed or claims.claimed,
     )
 
@@ -183,13 +178,3 @@ def _why_numbers_are_taken(
     except SequenceConflict as why:
         return why.message
     return None
-
-
-def _count_live(
-    table: Table, snapshot: Snapshot, messages: tuple[CommitMessage, ...], runtime: Runtime
-) -> int:
-    wanted = {(m.partition, m.bucket, f.file_name) for m in messages for f in m.new_files}
-    manifests = ManifestStore(table.storage, table.options, runtime)
-    touched = frozenset(message.partition for message in messages)
-    entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
-    return len(wanted & {(e.partition, e.bucket, e.file.file_name) for e in entries})

@@ -2,9 +2,9 @@
 
 `judge_first` runs before the first batch of a run. It uses everything that storage holds: our newest
 snapshot, the journal and the register. For a new identity it also checks whether it continues a stream that
-another identity wrote. `judge_next` runs before each later batch and needs only the memory of the run and one
-snapshot file. Both return a verdict, or raise the `ReplayError` that says what cannot be proven and which
-option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5).
+another identity wrote. It returns a verdict, or raises the `ReplayError` that says what cannot be proven and
+which option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py`
+judges the later batches of a run.
 
 Nothing here writes.
 """
@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks
@@ -24,7 +23,7 @@ from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Memory", "Reuse", "Verdict", "judge_first", "judge_next"]
+__all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Reuse", "Verdict", "judge_first"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,11 @@ class Reuse:
     seen: SnapshotRef | None
     own: PreviousBatch | None = None
     entry: JournalEntry
+
+    @property
+    def dead(self) -> JournalEntry:
+        """The earlier attempt, as in `Fresh`."""
+        return self.entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +70,8 @@ class Evidence:
     `entry` is the journal's entry of this batch, and `last_entry` the newest one of an earlier batch.
     `registered` is the register of this commit user, and `others` are the registers of all other users.
     `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
-    be read. `files_live` returns how many data files of some messages are live in a snapshot. `claimed` says
-    whether another sink of this run writes under a commit user.
+    be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed`
+    says whether another sink of this run writes under a commit user.
     """
 
     identity: WriterIdentity
@@ -80,42 +84,13 @@ class Evidence:
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
     previous_done_millis: int | None
-    files_live: Callable[[Snapshot, tuple[CommitMessage, ...]], int]
+    files_live: Callable[[Snapshot, JournalEntry], int]
     claimed: Callable[[str], bool]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """What a run remembers between batches: the last batch that it finished, the last batch of its stream
-    that became a snapshot, and the snapshot up to which it knows who published what."""
-
-    batch_id: int
-    own: PreviousBatch | None
-    seen: SnapshotRef | None
-
-
-def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh:
-    """Judges a later batch of a run. The batch must be new, our last snapshot must still be in the lineage,
-    and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
-
-    If snapshots since then have expired, `seen` stays where it was, and the commit checks the fence.
-    """
-    if batch_id <= memory.batch_id:
-        raise duplicate_writer(refuse.location, refuse.user)
-    latest = snapshots.latest()
-    if memory.own is not None:
-        _require_in_lineage(snapshots, memory.own, latest, refuse)
-    seen = None if latest is None else SnapshotRef.of(latest)
-    after = 0 if memory.seen is None else memory.seen.id
-    if latest is not None and latest.id > after:
-        window = snapshots.window(after, latest.id)
-        for snapshot in window.snapshots:
-            identifier = snapshot.commit_identifier
-            if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
-                raise refuse.shared_checkpoint(snapshot.id, identifier, Marks.of(snapshot.properties).run_id)
-        if not window.complete:
-            seen = memory.seen
-    return Fresh(seen=seen, own=memory.own)
+    @property
+    def has_earlier_run(self) -> bool:
+        """Whether an earlier run of this stream has left traces beside the table's snapshots."""
+        return any(one is not None for one in (self.registered, self.entry, self.last_entry))
 
 
 def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErrors) -> Verdict:
@@ -339,12 +314,11 @@ def _judge_entry(
         return Fresh(seen=seen)
     if latest is None or snapshots.window(base, latest.id).complete:
         return Reuse(seen=seen, entry=entry)
-    live = evidence.files_live(latest, entry.messages)
-    if 0 < live == sum(len(message.new_files) for message in entry.messages):
+    if evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
     refuse.history_unknown(
         f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
-        f"{live} of its files are part of the table"
+        "none of its files is part of the table"
     )
     return Fresh(seen=seen)
 
@@ -383,17 +357,4 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) 
     if not history.complete:
         refuse.history_unknown(
             "no snapshot of this stream and no journal of this batch is left, and older snapshots expired"
-        )
-
-
-def _require_in_lineage(
-    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
-) -> None:
-    kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
-    if kept is not None and kept.nonce != own.snapshot.nonce:
-        refuse.commit_lost(own, kept)
-    elif kept is None and newest <= own.snapshot.id:  # else it has expired
-        refuse.table_rolled_back(
-            f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
-            + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
         )

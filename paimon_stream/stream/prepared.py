@@ -8,6 +8,7 @@ from dataclasses import replace
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.sequence import Numbering
+from paimon_stream.errors import CommitVetoed
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind
@@ -21,7 +22,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import written_files
 from paimon_stream.table.table import Table
 
-__all__ = ["commit_request", "journal_entry", "replacing_all"]
+__all__ = ["commit_request", "journal_entry", "replacing_all", "veto_error"]
 
 
 def journal_entry(
@@ -36,7 +37,7 @@ def journal_entry(
     runtime: Runtime,
 ) -> JournalEntry:
     """The journal entry of this attempt, with what it inherits from dead attempts."""
-    dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
+    dead = verdict.dead
     abandoned = () if dead is None else dead.abandoned
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
@@ -71,6 +72,7 @@ def commit_request(
     numbering: Numbering | None,
     summary: BatchSummary,
     fence: Callable[[], bool],
+    is_newest: Callable[[], bool],
 ) -> CommitRequest:
     """The request to the committer: one snapshot with the batch's files and the marks of its stream.
 
@@ -92,6 +94,7 @@ def commit_request(
         seen=verdict.seen,
         stage_uuid=entry.stage_uuids[0],
         fence=fence,
+        is_newest=is_newest,
         force_snapshot=options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT),
     )
 
@@ -106,6 +109,19 @@ def replacing_all(request: CommitRequest, table: Table, manifests: ManifestStore
         kind=CommitKind.OVERWRITE,
         renumber=False,
         force_snapshot=planned.always,
+    )
+
+
+def veto_error(veto: Exception, location: str, batch_id: int, *, removed: bool) -> CommitVetoed:
+    """The error for a batch that `before_commit` refused. `removed` says that its files are gone."""
+    left = (
+        "its files were removed" if removed else "the files an earlier run had prepared stay for the next one"
+    )
+    return CommitVetoed(
+        f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, and {left}. "
+        "The batch comes again when the query is restarted.",
+        table=location,
+        batch=batch_id,
     )
 
 

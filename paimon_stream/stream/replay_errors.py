@@ -9,6 +9,7 @@ from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
     CommitLost,
+    SharedCheckpoint,
     TableReplaced,
     TableRolledBack,
 )
@@ -43,6 +44,19 @@ class ReplayErrors(Refusals):
             CheckpointRewound,
             f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
             "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
+        )
+
+    def published_by_earlier_run(self) -> SharedCheckpoint:
+        """The error for a batch of which an earlier attempt has live files, and whose snapshot expired."""
+        return SharedCheckpoint(
+            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier "
+            "run of this stream, or another query on its checkpoint, published it: files that it had "
+            "prepared are part of the table, and the snapshot has expired since. That batch stays, and this "
+            "run published nothing. If the other run is still alive, stop it. Then start the query again: it "
+            "continues after this batch.",
+            table=self.location,
+            user=self.user,
+            batch=self.batch_id,
         )
 
     def table_replaced(self, cause: str) -> None:

@@ -22,32 +22,25 @@ from paimon_stream.errors import (
     CommitConflict,
     CommitLost,
     CommitUnknown,
-    CommitVetoed,
     NoSpace,
     PaimonStreamError,
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import COMMIT_GUARD, JOURNAL
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.stream.batch_summary import BatchSummary
-from paimon_stream.stream.claims import Claims, duplicate_writer
-from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
-from paimon_stream.stream.evidence import Batch, gather, journal_since, judge
+from paimon_stream.stream.claims import Claims
+from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
+from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, journal_since, judge
+from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.ledger import (
-    AlreadyCommitted,
-    Fresh,
-    Memory,
-    Reuse,
-    Verdict,
-    judge_next,
-)
-from paimon_stream.stream.prepared import commit_request, journal_entry, replacing_all
+from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
+from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict
+from paimon_stream.stream.prepared import commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_earlier_batches
@@ -94,6 +87,7 @@ class StreamWriter:
         self._table: Table | None = None
         self._committer: Committer | None = None
         self._memory: Memory | None = None
+        self._follows = True  # whether an earlier run may have attempted the first batch of this one
         self._digest = ""
         self._numbering: Numbering | None = None
 
@@ -120,22 +114,23 @@ class StreamWriter:
             refuse.table_replaced("the table's first schema changed while the stream was running")
             self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
             self._refresh()
-        if self._memory is None:
-            verdict = self._judge_first(batch, refuse)
-        else:
-            verdict = judge_next(self._snapshots, self._memory, batch.batch_id, refuse)
+        verdict = (
+            self._judge_first(batch, refuse)
+            if self._memory is None
+            else judge_next(self._snapshots, self._memory, batch.batch_id, refuse)
+            or self._judge_again(batch, refuse)
+        )
         self._observer.reached(Phase.JUDGED, batch.batch_id)
         return verdict
 
     def _judge_first(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         if self.table.options.value(COMMIT_GUARD) == "probe":
             probe_atomic_create(self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
-        self._claims.acquire()
+        ended = self._claims.acquire()
         evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
+        self._follows = ended or evidence.has_earlier_run
         self._digest = evidence.schema_digest
-        judged = judge(
-            self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
-        )
+        judged = self._judge_from_storage(batch, evidence, refuse)
         self._claims.register(self._digest, journal_since(self.table, evidence, judged.verdict))
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
@@ -144,9 +139,24 @@ class StreamWriter:
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)
+        return judged.verdict
+
+    def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
+        """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
+        require_unpublished(self._snapshots, self._identity, batch.batch_id, refuse)
+        evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
+        verdict = self._judge_from_storage(batch, evidence, refuse).verdict
+        if isinstance(verdict, AlreadyCommitted):
+            raise refuse.published_by_earlier_run()
+        return verdict
+
+    def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> FirstJudgement:
+        judged = judge(
+            self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
+        )
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
-        return judged.verdict
+        return judged
 
     def _refresh(self) -> None:
         """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
@@ -194,8 +204,7 @@ class StreamWriter:
 
     def again(self, verdict: Fresh | Reuse) -> Fresh:
         """The verdict on a batch that is to be written again, after a `SequenceConflict`."""
-        dead = verdict.entry if isinstance(verdict, Reuse) else verdict.dead
-        return Fresh(seen=verdict.seen, own=verdict.own, dead=dead)
+        return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -233,8 +242,15 @@ class StreamWriter:
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
-        outcome = self._publish(batch, verdict, entry, journalled, summary)
-        removed_files = self._settle(verdict, entry, outcome)
+        fence = RunFence(
+            self._claims,
+            self._refusals(batch),
+            seen=verdict.seen,
+            attempted=verdict.dead is not None or (self._memory is None and self._follows),
+            live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead, self._runtime),
+        )
+        outcome = self._publish(batch, verdict, entry, journalled, summary, fence)
+        removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
         report = CommitReport.of(
             location=self._storage.location,
             user=self._identity.user,
@@ -285,23 +301,14 @@ class StreamWriter:
         try:
             before_commit(messages)
         except Exception as veto:
-            if isinstance(verdict, Fresh):
+            fresh = isinstance(verdict, Fresh)
+            if fresh:
                 self.discard(messages)
-                left = "its files were removed"
-            else:
-                left = "the files an earlier run had prepared stay for the next one"
-            raise CommitVetoed(
-                f"{self._storage.location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
-                f"published, and {left}. The batch comes again when the query is restarted.",
-                table=self._storage.location,
-                batch=batch_id,
-            ) from veto
+            raise veto_error(veto, self._storage.location, batch_id, removed=fresh) from veto
 
     def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
         """Records the attempt in the journal before it can be published. Returns whether it did."""
         if not self.table.options.value(JOURNAL):
-            if self._memory is None:
-                self._journal.clear()
             return False
         if not (entry.messages or self._overwrites):
             return False
@@ -319,6 +326,7 @@ class StreamWriter:
         entry: JournalEntry,
         journalled: bool,
         summary: BatchSummary,
+        fence: RunFence,
     ) -> Published | Nothing:
         request = commit_request(
             batch,
@@ -328,7 +336,8 @@ class StreamWriter:
             table=self.table,
             numbering=self._numbering,
             summary=summary,
-            fence=self._claims.holds,
+            fence=fence,
+            is_newest=self._claims.holds,
         )
         if self._overwrites:
             request = replacing_all(request, self.table, self._manifests())
@@ -343,7 +352,7 @@ class StreamWriter:
             self._give_up(verdict, entry, journalled=journalled, conflict=conflict)
             raise
         if isinstance(outcome, Superseded):
-            raise self._superseded(batch, outcome.snapshot)
+            raise superseded(outcome.snapshot, self._identity, self._refusals(batch))
         return outcome
 
     def _give_up(
@@ -360,28 +369,25 @@ class StreamWriter:
             self._journal.remove(entry.batch_id)
         self.discard(entry.messages)
 
-    def _superseded(self, batch: Batch, snapshot: Snapshot) -> PaimonStreamError:
-        run_id = Marks.of(snapshot.properties).run_id
-        if run_id is not None and run_id == self._identity.run_id:
-            return duplicate_writer(self._storage.location, self._identity.user)
-        refuse = self._refusals(batch)
-        return refuse.shared_checkpoint(snapshot.id, snapshot.commit_identifier, run_id)
-
     # -- afterwards -------------------------------------------------------------------------------
 
-    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing) -> int:
-        """Remembers the outcome, and removes what dead attempts at this batch left. Returns the number of
-        removed files."""
+    def _settle(
+        self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool
+    ) -> int:
+        """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
+        judgement were seen (`whole`). Returns the number of removed files."""
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
             seen = SnapshotRef.of(outcome.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
-            if len(entry.stage_uuids) > 1:
+            if whole and len(entry.stage_uuids) > 1:
                 of_batch = (outcome.snapshot, outcome.newest)
                 removed_files = self._remove_dead(entry, of_batch, complete=outcome.compact_failed is None)
         else:
             self._journal.remove(entry.batch_id)
+        if self._memory is None and not self.table.options.value(JOURNAL):
+            self._journal.clear()  # not before: the entry of a dead attempt may show that it was published
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
         return removed_files
 

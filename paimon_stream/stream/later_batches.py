@@ -1,0 +1,112 @@
+"""The judgement of a later batch of a run, from the memory of the run and one or two snapshot files.
+
+The memory is believed only while its snapshots are part of the table's line. After a rollback, ids are used
+again, so the batch is judged from storage once more (exactly-once.md §2). Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paimon_stream.commit.lineage import is_held
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.journal_entry import PreviousBatch
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.stream.claims import duplicate_writer
+from paimon_stream.stream.identity import WriterIdentity, is_own
+from paimon_stream.stream.ledger import Fresh
+from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.table.snapshots import SnapshotStore
+
+__all__ = ["Memory", "judge_next", "require_unpublished", "superseded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a run remembers between batches: the last batch that it finished, the last batch of its stream
+    that became a snapshot, and the snapshot up to which it knows who published what."""
+
+    batch_id: int
+    own: PreviousBatch | None
+    seen: SnapshotRef | None
+
+
+def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh | None:
+    """Judges a later batch of a run. The batch must be new, our last snapshot must still be in the lineage,
+    and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
+
+    None if the memory no longer fits the table, so that storage must decide. If snapshots since the run last
+    looked have expired, `seen` stays where it was, and the commit checks the fence.
+    """
+    if batch_id <= memory.batch_id:
+        raise duplicate_writer(refuse.location, refuse.user)
+    latest = snapshots.latest()
+    if not _is_remembered_rightly(snapshots, memory, latest, refuse):
+        return None
+    seen = None if latest is None else SnapshotRef.of(latest)
+    after = 0 if memory.seen is None else memory.seen.id
+    if latest is not None and latest.id > after:
+        window = snapshots.window(after, latest.id)
+        for snapshot in window.snapshots:
+            identifier = snapshot.commit_identifier
+            if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
+                raise _shared(snapshot, refuse)
+        if not window.complete:
+            seen = memory.seen
+    return Fresh(seen=seen, own=memory.own)
+
+
+def require_unpublished(
+    snapshots: SnapshotStore, identity: WriterIdentity, batch_id: int, refuse: ReplayErrors
+) -> None:
+    """Checks that no run of this stream has published the batch or a later one. Raises `SharedCheckpoint`."""
+    latest = snapshots.latest()
+    for snapshot in () if latest is None else snapshots.walk_down(latest.id):
+        if is_own(snapshot, identity):
+            if snapshot.commit_identifier >= batch_id:
+                raise _shared(snapshot, refuse)
+            return
+
+
+def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors) -> PaimonStreamError:
+    """The error for a batch that somebody else published as this snapshot after it was judged."""
+    run_id = Marks.of(snapshot.properties).run_id
+    if run_id is not None and run_id == identity.run_id:
+        return duplicate_writer(refuse.location, refuse.user)
+    return _shared(snapshot, refuse)
+
+
+def _shared(snapshot: Snapshot, refuse: ReplayErrors) -> PaimonStreamError:
+    run_id = Marks.of(snapshot.properties).run_id
+    return refuse.shared_checkpoint(snapshot.id, snapshot.commit_identifier, run_id)
+
+
+def _is_remembered_rightly(
+    snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
+) -> bool:
+    """Whether the snapshots that the run remembers are part of the table's line, or have expired. Raises if
+    our last one is not, unless an operator has decided to continue."""
+    own, seen = memory.own, memory.seen
+    if own is not None:
+        if not _is_in_lineage(snapshots, own, latest, refuse):
+            return False
+        if seen == own.snapshot:
+            return True
+    return seen is None or is_held(snapshots, seen, latest)
+
+
+def _is_in_lineage(
+    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
+) -> bool:
+    kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
+    if kept is not None and kept.nonce != own.snapshot.nonce:
+        refuse.commit_lost(own, kept)
+    elif kept is None and newest <= own.snapshot.id:  # else it has expired
+        refuse.table_rolled_back(
+            f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "
+            + (f"snapshot {newest} is the newest one" if newest else "the table has no snapshot")
+        )
+    else:
+        return True
+    return False

@@ -1,0 +1,239 @@
+"""An attempt of an earlier run takes effect late: while the next run works on the same batch, or after the
+table was rolled back below it. The batch is in the table once, and no live file is deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from paimon_stream.commit.observer import Phase
+from paimon_stream.errors import HistoryUnknown, SharedCheckpoint, TableRolledBack
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
+from paimon_stream.storage.faults import FaultyStorage
+from paimon_stream.stream.ledger import Fresh, Reuse, Verdict
+from paimon_stream.stream.writer import Batch
+from tests.kits.commits import Bench
+from tests.kits.streams import At, Stream
+
+WRITTEN_AGAIN = {JOURNAL_REUSE.key: "false"}
+NO_JOURNAL = {JOURNAL.key: "false"}
+CONTINUE = {ON_UNKNOWN_HISTORY.key: "continue"}
+
+
+def others(bench: Bench, *numbers: int) -> None:
+    """Another engine commits."""
+    for number in numbers:
+        bench.committer().commit(bench.request(number, [bench.message(f"java-{number}")], user="java"))
+
+
+def readable(bench: Bench) -> list[str]:
+    """The names of the live files. Each of them must exist."""
+    for entry in bench.live():
+        bench.storage.stat(bench.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+    return bench.live_names()
+
+
+class Overtaken:
+    """Batch 1 of a stream: the earlier run stops at a phase, the next run judges the batch, and then the
+    earlier run publishes it. Its snapshot expires before the next run commits."""
+
+    def __init__(self, options: dict[str, str], *, phase: Phase = Phase.STAGED, lands: bool = True) -> None:
+        self.bench = Bench()
+        first = Stream(self.bench)
+        first.batch()
+        others(self.bench, 1)
+        earlier = Stream(self.bench, next_batch=1, runs=10)
+        self.next = Stream(
+            self.bench, next_batch=1, runs=20, options=options, done_millis=first.done_millis, written=1
+        )
+        self.verdict: Verdict | None = None
+        earlier.start(At(phase, lambda: self._judge(lands)))
+        if lands:
+            assert earlier.batch().snapshot_id == 3
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                earlier.batch()
+        others(self.bench, 2, 3, 4, 5)
+        self.bench.clock.advance(3_600_000)
+        self.bench.expire(self.bench.latest().id - 2)
+
+    def _judge(self, lands: bool) -> None:
+        self.next.start()
+        assert self.next.writer is not None
+        self.verdict = self.next.writer.judge(self.batch)
+        if not lands:
+            raise KeyboardInterrupt
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(batch_id=1, offsets_hash="q1-1", previous_done_millis=self.next.done_millis)
+
+    def commit(self) -> None:
+        assert self.next.writer is not None
+        assert isinstance(self.verdict, Fresh | Reuse)
+        fresh = isinstance(self.verdict, Fresh)
+        messages = (self.bench.message("me-1-2"),) if fresh else self.verdict.entry.messages
+        self.next.writer.commit(self.batch, self.verdict, messages)
+
+
+@pytest.mark.parametrize(
+    "options", [WRITTEN_AGAIN, NO_JOURNAL, {}], ids=["written again", "no journal", "reused"]
+)
+def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files(
+    options: dict[str, str],
+) -> None:
+    table = Overtaken(options)
+    expected = ["java-1", "java-2", "java-3", "java-4", "java-5", "me-0-1", "me-1-1"]
+    with pytest.raises(SharedCheckpoint, match=r"batch 1, an earlier run .* published it") as caught:
+        table.commit()
+    assert caught.value.context["batch"] == 1
+    assert readable(table.bench) == expected
+    table.next.start()
+    assert table.next.batch().outcome == "already committed"
+    table.next.batch()
+    assert readable(table.bench) == [*expected, "me-2-2"]
+
+
+def test_a_batch_that_an_earlier_run_may_have_published_unseen_is_unknown_until_an_operator_decides() -> None:
+    table = Overtaken(WRITTEN_AGAIN, lands=False)
+    with pytest.raises(HistoryUnknown, match="snapshots after 2 expired") as caught:
+        table.commit()
+    assert ON_UNKNOWN_HISTORY.key in str(caught.value)
+    table.next.start()
+    with pytest.raises(HistoryUnknown):
+        table.next.batch()
+    table.next.options = CONTINUE
+    table.next.start()
+    table.next.batch()
+    assert readable(table.bench)[-2:] == ["me-0-1", "me-1-2"]
+
+
+def test_an_operator_can_let_such_a_batch_continue_at_its_commit_and_nothing_in_doubt_is_removed() -> None:
+    table = Overtaken({**WRITTEN_AGAIN, **CONTINUE}, lands=False)
+    table.commit()
+    assert readable(table.bench)[-2:] == ["me-0-1", "me-1-2"]
+    assert table.bench.storage.exists("bucket-0/me-1-1")
+    table.next.start()
+    assert table.next.batch().outcome == "already committed"
+    assert table.bench.storage.exists("bucket-0/me-1-1")
+
+
+def test_the_first_run_of_a_stream_goes_on_where_snapshots_expired_during_its_first_batch() -> None:
+    bench = Bench()
+    others(bench, 1)
+
+    def expire() -> None:
+        others(bench, 2, 3, 4)
+        bench.expire(3)
+
+    stream = Stream(bench)
+    stream.start(At(Phase.WRITTEN, expire))
+    assert stream.batch().outcome == "committed"
+
+
+def test_a_later_batch_of_a_run_goes_on_where_snapshots_expired_during_it() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    stream.start()
+    stream.batch()
+    others(bench, 2, 3, 4)
+    bench.expire(4)
+    assert stream.batch().outcome == "committed"
+
+
+# -- rollbacks -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_another_run_published_below_reused_ids_is_found_before_it_is_written_again() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    others(bench, 1, 2, 3, 4)
+    stream.batch(rows=0)  # the run has now seen snapshot 5, and its own is 1
+    rollback_to(bench.table, 3, runtime=bench.runtime)
+    other = Stream(bench, next_batch=2, runs=5)
+    assert other.batch().snapshot_id == 4
+    others(bench, 5, 6)
+    with pytest.raises(SharedCheckpoint, match=r"q1-run-6 published batch 2 .*snapshot 4"):
+        stream.batch()
+    assert readable(bench) == ["java-1", "java-2", "java-5", "java-6", "me-0-1", "me-2-1"]
+
+
+@pytest.mark.parametrize("committed", [1, 2])
+def test_a_run_goes_on_after_a_rollback_that_took_none_of_its_batches(committed: int) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batches(committed)
+    others(bench, 1, 2, 3, 4)
+    stream.batch(rows=0)
+    rollback_to(bench.table, committed + 2, runtime=bench.runtime)
+    assert stream.batch().snapshot_id == committed + 3
+    others(bench, 5)
+    assert stream.batch().snapshot_id == committed + 5
+
+
+def test_a_rollback_is_noticed_by_a_run_whose_own_snapshots_had_expired() -> None:
+    bench = Bench()
+    others(bench, 1)
+    create_tag(bench.table, "kept", runtime=bench.runtime)
+    Stream(bench).batches(2)
+    others(bench, 2, 3, 4)
+    for number in range(1, 5):
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    stream = Stream(bench, next_batch=2, runs=9, done_millis=bench.clock.now_millis())
+    stream.batch(rows=0)
+    rollback_to(bench.table, "kept", runtime=bench.runtime)
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+    assert readable(bench) == ["java-1"]
+
+
+@pytest.mark.parametrize("options", [WRITTEN_AGAIN, {}], ids=["written again", "reused"])
+def test_a_paused_run_whose_files_were_removed_as_dead_takes_its_snapshot_back_after_a_rollback(
+    options: dict[str, str],
+) -> None:
+    bench = Bench()
+    Stream(bench).batch()
+    others(bench, 1)
+    later = Stream(bench, next_batch=1, runs=20, written=1, options=options)
+
+    def overtake() -> None:
+        assert later.batch().snapshot_id == 3
+        rollback_to(bench.table, 2, runtime=bench.runtime)
+        bench.clock.advance(5_000)
+
+    paused = Stream(bench, next_batch=1, runs=10)
+    paused.start(At(Phase.STAGED, overtake))
+    with pytest.raises(SharedCheckpoint, match=r"removed \d of its files .* taken back"):
+        paused.batch()
+    assert bench.snapshots.ids() == [1, 2]
+    assert readable(bench) == ["java-1", "me-0-1"]
+
+
+def test_a_paused_run_whose_files_are_all_there_publishes_although_a_later_run_has_begun() -> None:
+    bench = Bench()
+    later = Stream(bench, runs=20, written=1)
+
+    def overtake() -> None:
+        later.start()
+        assert later.writer is not None
+        later.writer.judge(Batch(batch_id=0, offsets_hash="q1-0"))
+        bench.clock.advance(5_000)
+
+    paused = Stream(bench)
+    paused.start(At(Phase.STAGED, overtake))
+    assert paused.batch().snapshot_id == 1
+    assert later.batch().outcome == "already committed"
+    assert readable(bench) == ["me-0-1"]
+
+
+@pytest.mark.parametrize(("pause", "asked"), [(1_000, 0), (1_001, 1)])
+def test_only_a_slow_put_asks_whether_a_later_run_has_begun(pause: int, asked: int) -> None:
+    bench = Bench()
+    storage = FaultyStorage(bench.storage)
+    stream = Stream(bench)
+    stream.start(At(Phase.STAGED, lambda: bench.clock.advance(pause)), storage)
+    stream.batch()
+    assert sum(one.verb == "stat" and "claim-" in one.path for one in storage.operations) == asked
