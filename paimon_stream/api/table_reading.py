@@ -10,10 +10,11 @@ import pyarrow as pa
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.errors import InvalidOption, NotFound, naming
+from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.options import PARTITION_DEFAULT_NAME
-from paimon_stream.read.rows import BATCH_ROWS, arrow_schema, read_batches
+from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files

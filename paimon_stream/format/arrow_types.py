@@ -1,15 +1,16 @@
-"""The Paimon types of a new table's Arrow columns (format.md §2.5)."""
+"""Arrow schemas and arrays of Paimon types, and the Paimon types of a new table's Arrow columns (format.md §2.5)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["from_arrow"]
+__all__ = ["arrow_schema", "from_arrow", "with_elements", "with_entries"]
 
 _PLAIN: Final = {
     pa.bool_(): TypeRoot.BOOLEAN,
@@ -21,6 +22,11 @@ _PLAIN: Final = {
     pa.float64(): TypeRoot.DOUBLE,
     pa.date32(): TypeRoot.DATE,
 }
+
+
+def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
+    """The Arrow schema of rows with these columns."""
+    return pa.schema([pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields])
 
 
 def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
@@ -66,3 +72,16 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
         )
         return DataType(root=TypeRoot.ROW, nullable=nullable, fields=fields)
     raise UnsupportedFeature(f"Arrow type {type_} has no Paimon type.", type=str(type_))
+
+
+def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
+    """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not copied."""
+    return pa.Array.from_buffers(
+        wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements]
+    )
+
+
+def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
+    """The same maps, as `wanted`, over other keys and values; see `with_elements`."""
+    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+    return with_elements(array, wanted, entries)

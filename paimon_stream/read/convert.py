@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.format.arrow_types import with_elements, with_entries
 from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.casts import can_cast, cast, floor_to
@@ -140,25 +141,16 @@ def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, colu
     if not pa.types.is_list(array.type) or source.element is None or target.element is None:
         raise _misfit(array, source)
     values = convert(array.values, source.element, target.element, leaf, f"{column}.element")
-    return _with_children(array, arrow_type(target), values)
+    return with_elements(array, arrow_type(target), values)
 
 
 def _map(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
-    wanted = arrow_type(target)
     if not pa.types.is_map(array.type):
         raise _misfit(array, source)
     (old_key, old_value), (new_key, new_value) = source.entry, target.entry
     keys = convert(array.keys, old_key, new_key, leaf, f"{column}.key")
     items = convert(array.items, old_value, new_value, leaf, f"{column}.value")
-    entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
-    return _with_children(array, wanted, entries)
-
-
-def _with_children(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
-    """The same lists over other elements. Offsets and NULLs are shared, not copied."""
-    return pa.Array.from_buffers(
-        wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [child]
-    )
+    return with_entries(array, arrow_type(target), keys, items)
 
 
 def _misfit(array: pa.Array, type_: DataType) -> FormatError:

@@ -20,6 +20,7 @@ from paimon_stream.errors import (
     Unavailable,
     UnsupportedFeature,
 )
+from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
@@ -35,7 +36,7 @@ from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["BATCH_ROWS", "arrow_schema", "read_batches"]
+__all__ = ["BATCH_ROWS", "read_batches"]
 
 BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
@@ -49,11 +50,6 @@ _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
 _BROKEN: Final = (pa.ArrowException, ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError)
-
-
-def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
-    """The Arrow schema of rows with these columns."""
-    return pa.schema([pa.field(one.name, arrow_type(one.type), nullable=one.type.nullable) for one in fields])
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:

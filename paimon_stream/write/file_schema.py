@@ -5,7 +5,7 @@ Also their leaf columns: the columns of scalars inside columns of any type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["file_schema", "leaf_columns", "leaf_paths", "own_elements"]
+__all__ = ["file_schema", "leaf_columns", "leaf_types", "own_elements", "with_leaves"]
 
 _INNER_IDS: Final = 536870911
 _IDS_PER_FIELD: Final = 1024
@@ -58,16 +58,23 @@ def _map(key: DataType, value: DataType, field: int, depth: int) -> pa.DataType:
     )
 
 
-def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
-    """The paths of the Parquet columns that hold a column of this type, in file order."""
+def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
+    """The field with the type of each leaf changed, at any depth."""
+    type_ = field.type
     if pa.types.is_map(type_):
-        entries = f"{name}.key_value"
-        return leaf_paths(f"{entries}.key", type_.key_type) + leaf_paths(f"{entries}.value", type_.item_type)
-    if pa.types.is_list(type_):
-        return leaf_paths(f"{name}.list.element", type_.value_type)
-    if pa.types.is_struct(type_):
-        return [path for one in type_ for path in leaf_paths(f"{name}.{one.name}", one.type)]
-    return [name]
+        made = pa.map_(with_leaves(type_.key_field, change), with_leaves(type_.item_field, change))
+    elif pa.types.is_list(type_):
+        made = pa.list_(with_leaves(type_.value_field, change))
+    elif pa.types.is_struct(type_):
+        made = pa.struct([with_leaves(one, change) for one in type_])
+    else:
+        made = change(type_)
+    return field.with_type(made)
+
+
+def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
+    """The leaves of such a column, with their paths in Parquet files, in file order."""
+    return [(path, leaf.type) for path, leaf in leaf_columns(field.name, pa.nulls(0, field.type))]
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from paimon_stream.errors import InvalidData
+from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -24,7 +25,7 @@ from paimon_stream.options import FILE_BLOCK_SIZE, Options
 from paimon_stream.options.option import positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import worth_a_dictionary
-from paimon_stream.write.file_schema import file_schema, leaf_columns
+from paimon_stream.write.file_schema import leaf_columns, with_leaves
 from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option
 
@@ -66,7 +67,7 @@ class OrcSettings(FileSettings):
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.ORC)
         return cls(
-            arrow=pa.schema([_in_orc(one) for one in file_schema(schema)]),
+            arrow=pa.schema([with_leaves(one, _stored_type) for one in arrow_schema(schema.fields)]),
             types=tuple(one.type for one in schema.fields),
             wanted=wanted,
             codec="uncompressed" if codec == "none" else codec,
@@ -137,20 +138,8 @@ def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
 
 
-def _in_orc(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _orc_type(field.type), nullable=field.nullable)
-
-
-def _orc_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_time(type_):
-        return pa.int32()
-    if pa.types.is_list(type_):
-        return pa.list_(_in_orc(type_.value_field))
-    if pa.types.is_map(type_):
-        return pa.map_(_in_orc(type_.key_field), _in_orc(type_.item_field))
-    if pa.types.is_struct(type_):
-        return pa.struct([_in_orc(one) for one in type_])
-    return type_
+def _stored_type(type_: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_time(type_) else type_
 
 
 def _blocks(text: str) -> int:

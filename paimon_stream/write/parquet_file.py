@@ -25,8 +25,8 @@ from paimon_stream.options import ZSTD_LEVEL, Options
 from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import Dictionaries
-from paimon_stream.write.file_schema import file_schema, leaf_paths
-from paimon_stream.write.int96 import as_int96, int96_leaf_columns, stored_field, with_int96
+from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
+from paimon_stream.write.int96 import TWELVE_BYTES, as_int96, stored_type, with_int96
 from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
 from paimon_stream.write.parquet_stats import ParquetStats
 
@@ -63,14 +63,14 @@ class ParquetSettings(FileSettings):
         """The settings that follow from the options. Raises `InvalidOption` and `UnsupportedFeature`."""
         codec = compression(options, FileFormat.PARQUET)
         arrow = file_schema(schema)
-        stored = pa.schema([stored_field(one) for one in arrow])
+        stored = pa.schema([with_leaves(one, stored_type) for one in arrow])
         level = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
         return cls(
             arrow=arrow,
             stored=stored,
-            leaves=int96_leaf_columns(stored),
+            leaves=frozenset(i for i, (_, one) in enumerate(_leaves(stored)) if one.equals(TWELVE_BYTES)),
             types=tuple(one.type for one in schema.fields),
             codec="none" if codec == "uncompressed" else codec,
             level=level if codec == "zstd" else None,
@@ -84,12 +84,16 @@ class ParquetSettings(FileSettings):
         """The leaves of which Arrow keeps bounds. The order of twelve bytes is not the order in time."""
         if not self.leaves:
             return True
-        paths = [path for one in self.stored for path in leaf_paths(one.name, one.type)]
-        return [path for i, path in enumerate(paths) if i not in self.leaves]
+        return [path for i, (path, _) in enumerate(_leaves(self.stored)) if i not in self.leaves]
 
     def open(self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None) -> ParquetFile:
         """Opens a file; see `FileSettings`."""
         return ParquetFile(self, storage, path, first)
+
+
+def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """All leaves of the file, with their paths."""
+    return [leaf for one in schema for leaf in leaf_types(one)]
 
 
 def _more(options: Options) -> Iterator[tuple[str, Any]]:

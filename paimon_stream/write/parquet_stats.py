@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from paimon_stream.format.stats import NO_STATS, ColumnStats
 from paimon_stream.format.types import DataType, TypeRoot
-from paimon_stream.write.file_schema import leaf_paths
+from paimon_stream.write.file_schema import leaf_types
 from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
 
 __all__ = ["MICRO_DIGITS", "ParquetStats"]
@@ -40,7 +40,7 @@ class ParquetStats:
 
     def __init__(self, types: Sequence[DataType], arrow: pa.Schema) -> None:
         self._types = types
-        leaves = [len(leaf_paths(one.name, one.type)) for one in arrow]
+        leaves = [len(leaf_types(one)) for one in arrow]
         self._leaf = [sum(leaves[:i]) for i in range(len(leaves))]
         self._always = [i for i, one in enumerate(types) if one.root in _FLOATS]
         self._int96 = [one.is_timestamp and one.precision > MICRO_DIGITS for one in types]
