@@ -17,7 +17,7 @@ from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import Layout
+from paimon_stream.table.layout import Layout, id_in_name
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
@@ -57,12 +57,15 @@ def remove_dead_attempts(
     """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them.
     Returns the number of removed files. Never raises: a failure leaves orphans and logs a warning.
 
+    Whatever the entry says, only files that an attempt can have written are removed: data files, index files
+    and staged metadata, by their paths.
+
     `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one
     may still publish its compaction, so its staged files stay, and so do all files that compactions made.
     """
     kept: set[str] = set()
     try:
-        prepared = (*entry.abandoned, *written_files(layout, entry.messages))
+        prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
         staged = [
@@ -71,12 +74,27 @@ def remove_dead_attempts(
             if complete or not any(uuid in snapshot.delta_manifest_list for snapshot in published)
             for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-", f"index-manifest-{uuid}-")
             for stat in storage.list_files("manifest", prefix)
+            if id_in_name(stat.name, prefix) is not None
         ]
     except PaimonStreamError as why:
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0
     dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
     return remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
+
+
+def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterator[str]:
+    """The paths that data files or index files of this table can have."""
+    for path in paths:
+        if layout.holds(path):
+            yield path
+        else:
+            _LOG.warning(
+                "%s: a journal entry names %r as a data file of a dead attempt, but no data file can have "
+                "this path. The file was left.",
+                storage.location,
+                path,
+            )
 
 
 def snapshots_of_batch(

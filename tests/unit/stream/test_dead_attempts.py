@@ -40,8 +40,13 @@ def files(bench: Bench) -> set[str]:
     return {stat.name for folder in ("bucket-0", "index") for stat in bench.storage.list_files(folder)}
 
 
+def everything(bench: Bench) -> set[str]:
+    folders = "bucket-0 bucket-0/folder folder/bucket-0 manifest snapshot schema _paimon_stream/me".split()
+    return {stat.path for folder in folders for stat in bench.storage.list_files(folder)}
+
+
 def entry(
-    bench: Bench, request: CommitRequest, *, dead: CommitMessage, uuids: tuple[str, ...]
+    bench: Bench, request: CommitRequest, *, dead: CommitMessage, uuids: tuple[str, ...], judged: int = 1
 ) -> JournalEntry:
     return JournalEntry(
         batch_id=BATCH,
@@ -56,7 +61,7 @@ def entry(
         schema_digest="",
         schema_id=0,
         total_buckets=-1,
-        base=SnapshotRef.of(bench.snapshots.get(1)),
+        base=SnapshotRef.of(bench.snapshots.get(judged)),
         previous=None,
         prepared_millis=0,
     )
@@ -102,6 +107,40 @@ def test_the_compaction_of_a_paused_attempt_can_still_be_published_after_the_cle
 
     bench.committer(observer=CleanWhileTheCompactionIsStaged()).commit(request)
     bench.audit(["mine-new", "mine-packed"])
+
+
+@pytest.mark.parametrize(
+    ("abandoned", "uuid"),
+    [
+        ("schema/schema-0", "dead"),
+        ("snapshot/snapshot-1", "dead"),
+        ("_paimon_stream/me/writer", "dead"),
+        ("manifest/manifest-live", "dead"),
+        ("bucket-0/folder/file", "dead"),
+        ("folder/bucket-0/file", "dead"),
+        ("../outside/file", "dead"),
+        ("bucket-0/", "dead"),
+        ("bucket-0/dead", "list"),
+        ("bucket-0/dead", "../manifest-live"),
+    ],
+)
+def test_a_tampered_entry_makes_the_clean_up_remove_only_files_of_attempts(
+    abandoned: str, uuid: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    others(bench, 2)
+    bench.expire(1)
+    others(bench, 1, start=2)
+    request = bench.request(BATCH, [bench.message("mine")])
+    bench.committer().commit(request)
+    for path in ("_paimon_stream/me/writer", "manifest/manifest-live", "bucket-0/folder/file"):
+        bench.storage.write(path, b"kept")
+    bench.storage.write("folder/bucket-0/file", b"kept")
+    noted = entry(bench, request, dead=bench.message("dead"), uuids=(request.stage_uuid, uuid), judged=3)
+    present = everything(bench)
+    remove(bench, replace(noted, abandoned=(*noted.abandoned, abandoned)), bench.latest())
+    assert present - everything(bench) == {"bucket-0/dead"}
+    assert (f"names {abandoned!r}" in caplog.text) == (abandoned != "bucket-0/dead")
 
 
 def test_nothing_goes_where_the_first_half_has_expired() -> None:
