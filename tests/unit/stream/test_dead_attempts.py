@@ -41,7 +41,15 @@ def files(bench: Bench) -> set[str]:
 
 
 def everything(bench: Bench) -> set[str]:
-    folders = ["bucket-0", "bucket-0/folder", "folder/bucket-0", "manifest", "snapshot", "schema", "_paimon_stream/me"]
+    folders = [
+        "bucket-0",
+        "bucket-0/folder",
+        "folder/bucket-0",
+        "manifest",
+        "snapshot",
+        "schema",
+        "_paimon_stream/me",
+    ]
     return {stat.path for folder in folders for stat in bench.storage.list_files(folder)}
 
 
