@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from paimon_stream.errors import naming
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.options import check_sink_options
+from paimon_stream.options import Arguments, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.table import Table, load_table
 
@@ -52,6 +52,11 @@ class LoadedTable:
         with naming(self.location):
             check_sink_options(asked)
         return load_table(self._storage, asked)
+
+    @property
+    def _given(self) -> Arguments:
+        """Checks the arguments of a call."""
+        return Arguments(self.location)
 
     @property
     def _storage(self) -> Storage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Cleared:
     bytes: int = 0
 
 
-def preview_clearing(table: Table, partitions: Sequence[Mapping[str, Any]] | None = None) -> Cleared:
+def preview_clearing(table: Table, partitions: Iterable[Mapping[str, Any]] | None = None) -> Cleared:
     """What `truncate` would clear or, if `partitions` is given, what `drop_partitions` would clear.
 
     Raises what these raise, except the errors of a commit.

@@ -13,7 +13,7 @@ from paimon_stream.api.table_maintenance import TableMaintenance
 from paimon_stream.api.table_reading import TableReading
 from paimon_stream.api.table_writing import TableWriting
 from paimon_stream.errors import AlreadyExists, ConfigError, naming
-from paimon_stream.options import check_mapping
+from paimon_stream.options import Arguments
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.table import Table, create_table, load_table
@@ -71,15 +71,17 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not
         have, `InvalidOption`, `StorageError`.
         """
-        storage = open_storage(location, storage_options or {})
+        storage = open_storage(location, storage_options)
+        given = Arguments(storage.location)
+        given.text("comment", comment, blank=True)
+        given.flag("if_not_exists", if_not_exists)
         with naming(storage.location):
-            check_mapping(options, "options")
             created = create_table(
                 storage,
                 described_columns(schema),
                 partition_keys=partition_keys,
                 primary_keys=primary_keys,
-                options=options,
+                options=given.mapping("options", options, "{'bucket': '4'}"),
                 comment=comment,
             )
         if created is not None:
@@ -100,7 +102,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
         Raises `NotFound` if there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
-        return cls(load_table(open_storage(location, storage_options or {})))
+        return cls(load_table(open_storage(location, storage_options)))
 
     def __repr__(self) -> str:
         """Location, number of columns, keys; no credentials."""

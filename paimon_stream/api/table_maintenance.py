@@ -47,6 +47,13 @@ class TableMaintenance(LoadedTable):
         Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
         `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
         """
+        given = self._given
+        given.whole("retain_max", retain_max, optional=True)
+        given.whole("retain_min", retain_min, optional=True)
+        given.whole("max_deletes", max_deletes, optional=True)
+        given.flag("dry_run", dry_run)
+        given.flag("protect_streams", protect_streams)
+        given.function("progress", progress)
         return expire_snapshots(
             self._newest(),
             retain_max,
@@ -68,6 +75,8 @@ class TableMaintenance(LoadedTable):
         Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a snapshot that does not
         exist, `StorageError`.
         """
+        self._given.text("name", name, blank=True)
+        self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def delete_tag(self, name: str) -> TagReport:
@@ -75,6 +84,7 @@ class TableMaintenance(LoadedTable):
 
         Raises `InvalidOption`, `CorruptMetadata`, `StorageError`.
         """
+        self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
     def rollback_to(self, target: int | str, *, dry_run: bool = False) -> RollbackReport:
@@ -87,6 +97,9 @@ class TableMaintenance(LoadedTable):
 
         Raises `NotFound`, `CommitContended` if a writer keeps committing, `CorruptMetadata`, `StorageError`.
         """
+        if not isinstance(target, str):
+            self._given.whole("target", target)
+        self._given.flag("dry_run", dry_run)
         return rollback_to(self._newest(), target, dry_run=dry_run)
 
     # -- keeping it healthy -----------------------------------------------------------------------
@@ -112,6 +125,9 @@ class TableMaintenance(LoadedTable):
         `StorageError` if anything that refers to files cannot be read, and `CommitContended`; then nothing is
         deleted.
         """
+        self._given.flag("dry_run", dry_run)
+        self._given.whole("max_paths", max_paths, least=0)
+        self._given.function("progress", progress, optional=True)
         return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
 
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
@@ -120,6 +136,7 @@ class TableMaintenance(LoadedTable):
         `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Raises only
         `StorageError`: everything that is broken becomes a finding, with its cure.
         """
+        self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress)
 
     def compact_manifests(
@@ -130,4 +147,6 @@ class TableMaintenance(LoadedTable):
 
         Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
         """
+        self._given.flag("dry_run", dry_run)
+        self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress)

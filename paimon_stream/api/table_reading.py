@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.api.table_file import TableFile, table_file
-from paimon_stream.errors import InvalidOption, NotFound, naming
+from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -130,11 +130,8 @@ class TableReading(LoadedTable):
 
         Errors in the arguments are raised at once, errors of a data file when that file is read.
         """
+        self._given.whole("batch_rows", batch_rows, least=1)
         with naming(self.location):
-            if not isinstance(batch_rows, int) or batch_rows < 1:
-                raise InvalidOption(
-                    f"batch_rows is {batch_rows!r}. Give a whole number of at least 1.", option="batch_rows"
-                )
             scan = plan_scan(
                 self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
             )

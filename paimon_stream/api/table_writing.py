@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paimon_stream.api.batch_write import Rows, append_rows, batch_commit, overwrite_rows
@@ -51,6 +51,10 @@ class TableWriting(LoadedTable):
         during each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's
         plan are raised as Spark raises them.
         """
+        self._given.text("merge_schema", merge_schema, optional=True)
+        self._given.text("operation_column", operation_column, optional=True)
+        self._given.text("operation_mapping", operation_mapping, optional=True)
+        self._given.text("missing_columns", missing_columns, optional=True)
         options = {
             MERGE_SCHEMA.key: merge_schema,
             OPERATION_COLUMN.key: operation_column,
@@ -84,6 +88,8 @@ class TableWriting(LoadedTable):
         Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of
         other partitions, and the errors of `append`.
         """
+        self._given.text("merge_schema", merge_schema, optional=True)
+        self._given.text("missing_columns", missing_columns, optional=True)
         options = {MERGE_SCHEMA.key: merge_schema, MISSING_COLUMNS.key: missing_columns}
         return overwrite_rows(self._newest(options), df, partition, dynamic)
 
@@ -91,7 +97,7 @@ class TableWriting(LoadedTable):
         """Clears the whole table in one snapshot. Raises the errors of `append`."""
         return batch_commit(self._newest()).truncate()
 
-    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
+    def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
         """Clears in one snapshot all partitions that match one of the specs, such as
         `[{"dt": "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of
         `overwrite`."""
@@ -99,5 +105,6 @@ class TableWriting(LoadedTable):
 
     def new_commit(self, commit_user: str) -> TableCommit:
         """A `TableCommit`, which commits files under this commit user, without Spark."""
+        self._given.text("commit_user", commit_user)
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())

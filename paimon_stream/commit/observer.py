@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 __all__ = ["NO_OBSERVER", "BatchObserver", "Phase"]
 
@@ -26,6 +26,7 @@ class Phase(Enum):
     FINISHED = "finished"
 
 
+@runtime_checkable
 class BatchObserver(Protocol):
     """Called at each point, in the working thread. `identifier` is the batch's commit identifier."""
 

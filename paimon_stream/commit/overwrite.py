@@ -33,6 +33,7 @@ from paimon_stream.options import (
     OVERWRITE_UPGRADE,
     PARTITION_DEFAULT_NAME,
     PK_CLUSTERING_OVERRIDE,
+    Arguments,
 )
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
@@ -40,6 +41,7 @@ from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.table import Table
 
 __all__ = [
+    "PARTITION_EXAMPLE",
     "Overwrite",
     "OverwriteSource",
     "is_dynamic",
@@ -50,6 +52,9 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
+PARTITION_EXAMPLE: Final = "{'dt': '2024-02-29'}"
+"""For messages."""
+
 _SHOWN: Final = 5
 _NAMED: Final = 50
 
@@ -141,24 +146,31 @@ def plan_overwrite(
     )
 
 
-def plan_drop(table: Table, manifests: ManifestStore, partitions: Sequence[Mapping[str, Any]]) -> Overwrite:
+def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
     """The overwrite that clears all partitions that match one of these specs.
 
     Raises `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
     """
-    if isinstance(partitions, (str, Mapping)) or not partitions or not all(partitions):
+    given = Arguments(table.location)
+    specs = given.items(
+        "partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]"
+    )
+    if not specs or not all(specs):
         raise InvalidOption(
-            f"{table.location}: {partitions!r} names no partition to drop. Nothing was changed. Give a list "
-            "of partitions such as [{'dt': '2024-02-29'}]; truncate() empties the whole table.",
+            f"{table.location}: {list(specs)!r} names no partition to drop. Nothing was changed. Give a list "
+            f"of partitions such as [{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
             table=table.location,
             option="partitions",
         )
-    cleared = _static(table, [static_spec(table, one) for one in partitions])
+    cleared = _static(table, [static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(manifests, cleared, Changes()), messages=(), always=True)
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
-    """Whether only partitions that get new files are replaced. Raises `InvalidOption`."""
+    """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for arguments of
+    other types."""
+    Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
+    Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
         if dynamic:
             raise InvalidOption(
@@ -177,12 +189,6 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     """The spec with values of the partition columns' types. `partition.default-name` stands for NULL, also in
     string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`."""
-    if not isinstance(partition, Mapping):
-        raise InvalidOption(
-            f"{table.location}: a partition is given as {partition!r}. Give it as {{'column': value}}.",
-            table=table.location,
-            option="partition",
-        )
     default_name = table.options.value(PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)

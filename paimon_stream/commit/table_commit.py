@@ -8,11 +8,17 @@ removes the files of messages that will never be published.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
+from paimon_stream.commit.commit_arguments import (
+    check_identifier,
+    check_marks,
+    taken_committables,
+    taken_messages,
+)
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
 from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
@@ -94,7 +100,10 @@ class TableCommit:
         last snapshot that this object has published was replaced or rolled back; and `SharedCheckpoint` if
         somebody else publishes this identifier or a later one under the same user meanwhile.
         """
-        given = tuple(messages)
+        location = self._storage.location
+        check_identifier(location, identifier)
+        check_marks(location, watermark, properties)
+        given = taken_messages(location, messages)
         outcome = self._publish(identifier, given, self._latest(), watermark, properties, False)
         if isinstance(outcome, Superseded):
             raise self._shared(identifier, outcome.snapshot)
@@ -132,7 +141,7 @@ class TableCommit:
 
     def filter_and_commit(
         self,
-        committables: Mapping[int, Sequence[CommitMessage]],
+        committables: Mapping[int, Iterable[CommitMessage]],
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
@@ -145,13 +154,11 @@ class TableCommit:
         and older ones have expired, so that the last commit is not known (option
         `paimon-stream.on-unknown-history`).
         """
+        check_marks(self._storage.location, watermark, properties)
+        taken = taken_committables(self._storage.location, committables)
         latest = self._latest()
-        newest = self._newest_of_user(latest, min(committables, default=0))
-        wanted = {
-            identifier: tuple(committables[identifier])
-            for identifier in sorted(committables)
-            if newest is None or identifier > newest
-        }
+        newest = self._newest_of_user(latest, min(taken, default=0))
+        wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
         for identifier, given in wanted.items():
             self._check_files_exist(identifier, given, latest)
         published = 0
@@ -191,15 +198,19 @@ class TableCommit:
         Raises `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
         have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
         """
+        location = self._storage.location
+        check_identifier(location, identifier, optional=True)
+        check_marks(location, watermark, properties)
+        given = taken_messages(location, messages)
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)
-        planned = plan_overwrite(self._table, manifests, messages, partition=partition, dynamic=dynamic)
+        planned = plan_overwrite(self._table, manifests, given, partition=partition, dynamic=dynamic)
         return self._overwrite(planned, identifier, watermark, properties)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table in a batch commit under a new user. Raises the errors of `overwrite`."""
         return self.overwrite({})
 
-    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> CommitReport:
+    def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
         """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch
         commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)
@@ -259,7 +270,7 @@ class TableCommit:
         of one of its branches refers to one of the files, or a journal, whose run may still commit it. Raises
         `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read.
         """
-        paths = data_files(self._table.layout, tuple(messages))
+        paths = data_files(self._table.layout, taken_messages(self._storage.location, messages))
         names = {path: path.rpartition("/")[2] for path in paths}
         used = names_in_use(self._table, self._storage, self._runtime, set(names.values()))
         refused = sorted(path for path, name in names.items() if name in used)

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import FormatError, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest_list
@@ -41,6 +41,7 @@ from paimon_stream.maintenance.verify_history import (
 )
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
 from paimon_stream.maintenance.verify_sample import check_sample
+from paimon_stream.options import Arguments
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import manifest_path
@@ -74,13 +75,7 @@ def verify(
     used, running = storage or table.storage, runtime or system()
     found = Findings()
     tell = progress or silent
-    if not isinstance(sample, int) or sample < 0:
-        raise InvalidOption(
-            f"{table.location}: sample is {sample!r}. Give a whole number of data files; 0 reads none.",
-            option="sample",
-            value=sample,
-            table=table.location,
-        )
+    Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
     ids = [root.snapshot.id for root in roots if not root.is_tag]
     schema_ids = check_schemas(used, table, found)

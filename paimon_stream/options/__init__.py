@@ -5,7 +5,8 @@ for its own writes. Sink options start with `paimon-stream.`. Everything else re
 `docs/options.md` is rendered from the declarations.
 """
 
-from paimon_stream.options.checks import check_mapping as check_mapping
+from paimon_stream.options.arguments import LONG as LONG
+from paimon_stream.options.arguments import Arguments as Arguments
 from paimon_stream.options.checks import check_sink_options as check_sink_options
 from paimon_stream.options.checks import check_table_options as check_table_options
 from paimon_stream.options.declared import sink_options as sink_options

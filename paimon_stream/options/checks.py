@@ -12,7 +12,7 @@ from paimon_stream.options.declared import sink_options, table_options
 from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.options.values import Options, lowered
 
-__all__ = ["check_mapping", "check_sink_options", "check_table_options"]
+__all__ = ["check_sink_options", "check_table_options"]
 
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
@@ -40,16 +40,6 @@ _FOREIGN_KEYS: Final = {
     "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
     "target-file-row-num", "comment", "created-at",
 }  # fmt: skip
-
-
-def check_mapping(given: object, argument: str) -> None:
-    """Raises `InvalidOption` for options that are no mapping; None means that there are none."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidOption(
-            f"{argument} is {given!r}. Give a dict of names and values, such as {{'bucket': '4'}}.",
-            option=argument,
-            value=repr(given),
-        )
 
 
 def check_sink_options(given: Mapping[str, str]) -> None:

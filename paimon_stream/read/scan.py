@@ -4,11 +4,11 @@ the read begins."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.errors import IncompatibleSchema, InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.schema_json import TableSchema
@@ -24,6 +24,7 @@ from paimon_stream.options import (
     PK_CLUSTERING_OVERRIDE,
     SNAPSHOT_ORDERING,
     TABLE_TYPE,
+    Arguments,
 )
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.live import live_files
@@ -84,6 +85,8 @@ def plan_scan(
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
     """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
     for an id that is not a whole number, `IncompatibleSchema` if both are given."""
+    Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
+    Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
     if tag is not None:
         if snapshot_id is not None:
@@ -91,13 +94,6 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         return _tagged(table, tag)
     if snapshot_id is None:
         return store.latest()
-    if not isinstance(snapshot_id, int) or isinstance(snapshot_id, bool):
-        raise InvalidOption(
-            f"A snapshot id is a whole number, not {snapshot_id!r}. A tag is given as tag=….",
-            option="snapshot_id",
-            value=snapshot_id,
-            table=table.location,
-        )
     found = store.find(snapshot_id)
     if found is None:
         ids = store.ids()
@@ -129,7 +125,8 @@ def _tagged(table: Table, tag: str) -> Snapshot:
 def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> tuple[DataField, ...]:
     if names is None:
         return schema.fields
-    if isinstance(names, str) or not names:
+    names = names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if not isinstance(names, tuple) or not names:
         raise IncompatibleSchema(
             f"columns is {names!r}. Give a list with at least one column of {table.location}.",
             table=table.location,

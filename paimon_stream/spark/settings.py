@@ -8,8 +8,14 @@ from typing import Final
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import InvalidOption, UnsupportedFeature, naming
-from paimon_stream.options import COMMIT_USER_PREFIX, UNSAFE_SINGLE_WRITER, Options, check_sink_options
+from paimon_stream.errors import UnsupportedFeature, naming
+from paimon_stream.options import (
+    COMMIT_USER_PREFIX,
+    UNSAFE_SINGLE_WRITER,
+    Arguments,
+    Options,
+    check_sink_options,
+)
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writer import BeforeCommit
@@ -40,20 +46,17 @@ class SinkSettings:
 
     def check(self) -> None:
         """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every table."""
-        with naming(self.open_storage().location):
-            if self.mode not in _MODES:
-                raise InvalidOption(
-                    f"mode is {self.mode!r}; it must be one of {', '.join(_MODES)}.", option="mode"
-                )
-            for key, value in (("commit_user", self.commit_user), ("name", self.name)):
-                if value is not None and not value.strip():
-                    raise InvalidOption(f"{key} is blank. Give a name, or leave it out.", option=key)
-            for key, function in (("before_commit", self.before_commit), ("on_commit", self.on_commit)):
-                if function is not None and not callable(function):
-                    raise InvalidOption(
-                        f"{key} is {function!r}, which cannot be called. Give a function, or leave it out.",
-                        option=key,
-                    )
+        table = self.open_storage().location
+        given = Arguments(table)
+        if self.mode not in _MODES:
+            raise given.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
+        given.text("commit_user", self.commit_user, optional=True)
+        given.text("name", self.name, optional=True)
+        given.function("before_commit", self.before_commit, optional=True)
+        given.function("on_commit", self.on_commit, optional=True)
+        if not isinstance(self.observer, BatchObserver):
+            raise given.wrong("observer", self.observer, "a BatchObserver, or leave it out")
+        with naming(table):
             check_sink_options(self.options)
 
     def check_mode(self, table: Table) -> None:

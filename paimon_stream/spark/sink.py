@@ -11,9 +11,10 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
-from paimon_stream.options import check_mapping
+from paimon_stream.options import Arguments
 from paimon_stream.runtime import system
 from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.storage.uri import shown_location
 from paimon_stream.stream.writer import BeforeCommit
 
 if TYPE_CHECKING:
@@ -69,20 +70,19 @@ class PaimonSink:
                 "<warehouse>/<db>.db/<table>.",
                 option="location",
             )
-        check_mapping(options, "options")
-        check_mapping(storage_options, "storage_options")
+        given = Arguments(shown_location(str(location)))
         settings = SinkSettings(
             location=str(location),
             token=system().ids.uuid(),
             commit_user=commit_user,
             name=name,
-            options=dict(options or {}),
-            storage_options=dict(storage_options or {}),
+            options=given.mapping("options", options, "{'bucket': '4'}"),
+            storage_options=given.mapping("storage_options", storage_options, "{'name': 'value'}"),
             mode=mode,
-            checkpoint=None if checkpoint is None else str(checkpoint),
+            checkpoint=_folder(given, checkpoint),
             before_commit=before_commit,
             on_commit=on_commit,
-            observer=observer or NO_OBSERVER,
+            observer=NO_OBSERVER if observer is None else observer,
         )
         require("pyspark.sql", "spark", "PaimonSink")
         require("pandas", "spark", "PaimonSink")
@@ -108,12 +108,17 @@ class PaimonSink:
         `UnsupportedFeature`, `IncompatibleSchema`, `InvalidOption`.
         """
         settings = self._settings
+        given = Arguments(shown_location(settings.location))
+        if not hasattr(df, "writeStream"):
+            raise given.wrong("df", df, "a streaming DataFrame, from spark.readStream")
+        given.text("query_name", query_name, optional=True)
+        wanted = given.mapping("trigger", trigger, "{'availableNow': True}")
         if checkpoint is not None:
-            settings = replace(settings, checkpoint=str(checkpoint))
+            settings = replace(settings, checkpoint=_folder(given, checkpoint))
         copy = object.__new__(PaimonSink)
         copy.__setstate__(settings)
         copy._runs = self._runs
-        started: StreamingQuery = self._runs.start(df, copy, settings, trigger, query_name)
+        started: StreamingQuery = self._runs.start(df, copy, settings, wanted, query_name)
         return started
 
     @property
@@ -150,3 +155,10 @@ class PaimonSink:
 
     def __repr__(self) -> str:
         return f"PaimonSink({self._settings.location!r})"
+
+
+def _folder(given: Arguments, checkpoint: object) -> str | None:
+    """The checkpoint's folder as text."""
+    folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    given.text("checkpoint", folder, optional=True)
+    return None if folder is None else str(folder)

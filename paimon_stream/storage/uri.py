@@ -9,12 +9,12 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.options import UNSAFE_SINGLE_WRITER, Options, check_mapping
+from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 
-__all__ = ["open_storage"]
+__all__ = ["open_storage", "shown_location"]
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SUPPORTED: Final = "a local path, file:///path or memory://name"
@@ -43,8 +43,8 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
             f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full.",
             location=location,
         )
-    check_mapping(storage_options, "storage_options")
-    options = dict(storage_options or {})
+    given = Arguments(shown_location(location))
+    options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
     found = _SCHEME.match(location)
     scheme = found[1].lower() if found else ""
     if scheme in ("", "file"):
@@ -59,8 +59,8 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
             raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
         return MemoryStorage(parts.netloc, root=parts.path.strip("/"))
     raise UnsupportedFeature(
-        f"Locations of scheme {scheme!r} are not supported ({_shown(location)}). Give {_SUPPORTED}.",
-        location=_shown(location),
+        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {_SUPPORTED}.",
+        location=shown_location(location),
         scheme=scheme,
     )
 
@@ -71,8 +71,8 @@ def _path_of_file_uri(location: str) -> str:
         host, slash, path = path[2:].partition("/")
         if host not in ("", "localhost"):
             raise InvalidOption(
-                f"{_shown(location)} names a host; a file URI has three slashes: file:///path.",
-                location=_shown(location),
+                f"{shown_location(location)} names a host; a file URI has three slashes: file:///path.",
+                location=shown_location(location),
             )
         path = slash + path
     path = unquote(path)
@@ -85,14 +85,14 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
         raise InvalidOption(
-            f"Unknown storage options for {_shown(location)}: {', '.join(unknown)}. "
+            f"Unknown storage options for {shown_location(location)}: {', '.join(unknown)}. "
             + (f"Known: {', '.join(sorted(known))}." if known else "This storage has none."),
-            location=_shown(location),
+            location=shown_location(location),
             options=tuple(unknown),
         )
 
 
-def _shown(location: str) -> str:
+def shown_location(location: str) -> str:
     """The location without user, password, query and fragment."""
     scheme, colon, rest = location.partition(":")
     rest = re.split(r"[?#]", rest, maxsplit=1)[0] if _SCHEME.match(location) else rest

@@ -165,7 +165,7 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
         ({"primary_keys": ["nope"]}, IncompatibleSchema, "primary key names 'nope', which is not a column"),
         ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
         ({"primary_keys": None}, IncompatibleSchema, "primary_keys is None. Give a list of names"),
-        ({"options": ["bucket"]}, InvalidOption, r"options is \['bucket'\]. Give a dict"),
+        ({"options": ["bucket"]}, InvalidOption, r"options is of type list\..*Give a dict"),
         (
             {"schema": pa.schema([("a", pa.duration("s"))])},
             UnsupportedFeature,
@@ -231,12 +231,12 @@ def test_an_unknown_option_is_warned_of_at_the_users_own_line(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
-        (lambda t: t.to_arrow("1"), InvalidOption, "A snapshot id is a whole number, not '1'"),
+        (lambda t: t.to_arrow("1"), InvalidOption, "snapshot_id is '1'.*whole number"),
         (lambda t: t.to_arrow(1, tag="x"), IncompatibleSchema, "Both a snapshot id and a tag"),
         (lambda t: t.to_arrow(partition=["dt"]), IncompatibleSchema, r"A partition is \['dt'\]"),
         (lambda t: t.to_arrow(partition={"zz": 1}), IncompatibleSchema, "'zz' is not a partition column"),
         (lambda t: t.to_arrow(partition="zz"), IncompatibleSchema, "'zz' "),
-        (lambda t: t.files("x"), InvalidOption, "A snapshot id is a whole number, not 'x'"),
+        (lambda t: t.files("x"), InvalidOption, "snapshot_id is 'x'.*whole number"),
         (lambda t: t.to_batches(batch_rows=0), InvalidOption, "batch_rows is 0"),
         (lambda t: t.to_batches(batch_rows="x"), InvalidOption, "batch_rows is 'x'"),
         (lambda t: t.verify(sample=1.5), InvalidOption, "sample is 1.5"),

@@ -182,7 +182,7 @@ def test_a_partition_the_table_cannot_have_is_refused() -> None:
         changes(Bench(partitioned=True), [], {"day": "a"})
     with pytest.raises(IncompatibleSchema, match="not partitioned"):
         changes(Bench(), [], {"dt": "a"})
-    with pytest.raises(InvalidOption, match="Give it as"):
+    with pytest.raises(InvalidOption, match="partition is of type str"):
         changes(Bench(partitioned=True), [], "dt=a")  # type: ignore[arg-type]
 
 
@@ -220,7 +220,7 @@ def test_dropping_takes_all_partitions_that_one_of_the_specs_fits() -> None:
 @pytest.mark.parametrize("given", [[], [{}], [{"dt": "a"}, {}], {"dt": "a"}, "dt=a"])
 def test_dropping_needs_partitions_to_drop(given: Any) -> None:
     bench = filled("a")
-    with pytest.raises(InvalidOption, match="truncate"):
+    with pytest.raises(InvalidOption, match="Give a list of partitions"):
         plan_drop(bench.table, bench.manifests, given)
 
 

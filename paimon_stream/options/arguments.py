@@ -1,0 +1,107 @@
+"""Checks the arguments of public calls: a value of a wrong type ends in one error, before anything is done.
+
+Each error names the table, the argument and what it may be. Sequences and mappings are copied: an iterator is
+taken once, and a dict that the caller changes later has no effect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from paimon_stream.errors import InvalidOption
+
+__all__ = ["LONG", "Arguments"]
+
+LONG: Final = (-(2**63), 2**63 - 1)
+"""The bounds of a number that Paimon stores as a Java `long`."""
+
+_SHOWN: Final = 60
+_LEFT_OUT: Final = ("", ", or leave it out")
+
+
+class Arguments:
+    """Checks the arguments of one call that concerns the table at this location.
+
+    Each method takes the argument's name and value. None is accepted if `optional` is true. Raises
+    `InvalidOption`.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def flag(self, name: str, value: object, *, optional: bool = False) -> None:
+        """True or False; other values that count as true or false are refused."""
+        if not isinstance(value, bool) and not (optional and value is None):
+            raise self.wrong(name, value, "True or False" + _LEFT_OUT[optional])
+
+    def whole(
+        self,
+        name: str,
+        value: object,
+        *,
+        least: int | None = None,
+        most: int | None = None,
+        optional: bool = False,
+    ) -> None:
+        """A whole number within these bounds."""
+        if optional and value is None:
+            return
+        low, high = -math.inf if least is None else least, math.inf if most is None else most
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            bounds = "" if least is None else f" of at least {least}"
+            bounds += "" if most is None else f"{' and' if bounds else ' of'} at most {most}"
+            raise self.wrong(name, value, f"a whole number{bounds}" + _LEFT_OUT[optional])
+
+    def text(self, name: str, value: object, *, blank: bool = False, optional: bool = False) -> None:
+        """Text, which may be blank only if `blank` is true."""
+        if optional and value is None:
+            return
+        if not isinstance(value, str) or not (blank or value.strip()):
+            allowed = "text" if blank else "text that is not blank"
+            raise self.wrong(name, value, allowed + _LEFT_OUT[optional])
+
+    def function(self, name: str, value: object, *, optional: bool = False) -> None:
+        """Something that can be called."""
+        if not callable(value) and not (optional and value is None):
+            raise self.wrong(name, value, "a function" + _LEFT_OUT[optional])
+
+    def mapping(self, name: str, value: Any, example: str, *, texts: bool = False) -> dict[str, Any]:
+        """A mapping whose keys are text, as a dict; None is an empty one. With `texts`, the values are text,
+        too. Messages never contain the values, because they may be secret."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, value, f"a dict such as {example}", secret=True)
+        for key, one in value.items():
+            if not isinstance(key, str):
+                raise self.wrong(f"a key of {name}", key, "text")
+            if texts and not isinstance(one, str):
+                raise self.wrong(f"{name}[{key!r}]", one, "text", secret=True)
+        return dict(value)
+
+    def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
+        """The items of a list, or of anything else that can be iterated over once; text and mappings are
+        refused. `what` says what to give, such as "a list of column names"."""
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise self.wrong(name, value, what)
+        found = tuple(value)
+        for number, one in enumerate(found):
+            if not isinstance(one, kind):
+                raise self.wrong(f"{name}[{number}]", one, f"{what} as {name}")
+        return found
+
+    def wrong(self, name: str, value: object, allowed: str, *, secret: bool = False) -> InvalidOption:
+        """The error for a value that is not what is `allowed`. It shows only the type of a value that is
+        secret or may be long. `name` may be a part of an argument, such as `messages[2]`."""
+        shown = f"of type {type(value).__name__}"
+        long = isinstance(value, str | bytes) and len(value) > _SHOWN
+        huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
+        if value is None or (isinstance(value, str | bytes | int | float) and not (secret or long or huge)):
+            shown = repr(value)
+        return InvalidOption(
+            f"{self._table}: {name} is {shown}. Nothing was changed. Give {allowed}.",
+            option=name.partition("[")[0].rpartition(" ")[2],
+            table=self._table,
+        )

@@ -1,0 +1,204 @@
+"""Every argument of every public call refuses a wrong type. The error names the table and the argument."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from paimon_stream import CommitMessage, PaimonSink, PaimonTable
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.options import Arguments
+from paimon_stream.storage.memory import MemoryStorage
+
+LOCATION = "memory://arguments/t"
+ROWS = pa.table({"id": [1], "dt": ["a"]})
+PAIRS = [("id", "BIGINT"), ("dt", "STRING")]
+OF_TABLE: dict[str, dict[str, Any]] = {
+    "files": {},
+    "to_arrow": {},
+    "to_batches": {},
+    "append": {"df": ROWS},
+    "overwrite": {"df": ROWS},
+    "drop_partitions": {"partitions": [{"dt": "a"}]},
+    "new_commit": {"commit_user": "me"},
+    "expire_snapshots": {},
+    "create_tag": {"name": "y"},
+    "delete_tag": {"name": "x"},
+    "rollback_to": {"target": 1},
+    "remove_orphan_files": {},
+    "verify": {},
+    "compact_manifests": {},
+}
+OF_COMMIT: dict[str, dict[str, Any]] = {
+    "commit": {"identifier": 1, "messages": []},
+    "filter_and_commit": {"committables": {1: []}},
+    "overwrite": {},
+    "drop_partitions": {"partitions": [{"dt": "a"}]},
+    "abort": {"messages": []},
+}
+INTERNAL = {"append", "numbers"}
+"""Methods of `TableCommit` that only this package calls."""
+
+
+def methods(kind: type) -> set[str]:
+    return {
+        name
+        for name, value in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and len(inspect.signature(value).parameters) > 1
+    }
+
+
+def cases(kind: type, calls: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [
+        (name, argument)
+        for name in calls
+        for argument in inspect.signature(getattr(kind, name)).parameters
+        if argument != "self"
+    ]
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[PaimonTable]:
+    """A table that no refused call may change."""
+    made = PaimonTable.create(LOCATION, schema=PAIRS, partition_keys=["dt"])
+    made.append(pa.table({"id": [1, 2], "dt": ["a", "b"]}))
+    made.create_tag("x")
+    yield made
+    assert len(made.snapshots()) == 1
+    assert list(made.tags()) == ["x"]
+    MemoryStorage("arguments").clear()
+
+
+def refused(call: Callable[..., Any], given: Mapping[str, Any], argument: str, value: object) -> str:
+    with pytest.raises((InvalidOption, IncompatibleSchema)) as caught:
+        call(**{**given, argument: value})
+    message = str(caught.value)
+    assert argument in message or argument in ("df", "partition", "location"), message
+    return message
+
+
+def test_every_public_call_with_arguments_is_covered() -> None:
+    assert methods(PaimonTable) == set(OF_TABLE)
+    assert methods(TableCommit) - INTERNAL == set(OF_COMMIT)
+
+
+@pytest.mark.parametrize(("name", "argument"), cases(PaimonTable, OF_TABLE))
+def test_a_call_of_a_table_refuses_a_value_of_another_type(
+    table: PaimonTable, name: str, argument: str
+) -> None:
+    for value in (object(), 1.5):
+        assert LOCATION in refused(getattr(table, name), OF_TABLE[name], argument, value)
+
+
+@pytest.mark.parametrize(("name", "argument"), cases(TableCommit, OF_COMMIT))
+def test_a_call_of_a_commit_refuses_a_value_of_another_type(
+    table: PaimonTable, name: str, argument: str
+) -> None:
+    for value in (object(), 1.5):
+        assert LOCATION in refused(getattr(table.new_commit("me"), name), OF_COMMIT[name], argument, value)
+
+
+@pytest.mark.parametrize("argument", list(inspect.signature(PaimonTable.create).parameters))
+def test_create_refuses_a_value_of_another_type(argument: str) -> None:
+    given = {"location": "memory://arguments/other", "schema": PAIRS}
+    message = refused(PaimonTable.create, given, argument, object())
+    assert "memory://arguments/other" in message or argument == "location"
+    assert not MemoryStorage("arguments").list_folders("other")
+
+
+@pytest.mark.parametrize("argument", list(inspect.signature(PaimonSink).parameters))
+def test_a_sink_refuses_a_value_of_another_type_when_it_is_made(argument: str) -> None:
+    message = refused(PaimonSink, {"location": LOCATION}, argument, object())
+    assert LOCATION in message or argument == "location"
+
+
+@pytest.mark.parametrize("argument", ["df", "checkpoint", "trigger", "query_name"])
+def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> None:
+    class Frame:
+        writeStream = None
+
+    refused(PaimonSink(LOCATION).start, {"df": Frame()}, argument, object())
+
+
+# -- values that look right ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ("overwrite", {"df": ROWS, "dynamic": "yes"}),
+        ("overwrite", {"df": ROWS, "partition": ""}),
+        ("drop_partitions", {"partitions": "dt=a"}),
+        ("new_commit", {"commit_user": " "}),
+        ("remove_orphan_files", {"dry_run": "no"}),
+        ("remove_orphan_files", {"dry_run": None}),
+        ("rollback_to", {"target": True}),
+        ("expire_snapshots", {"retain_max": True}),
+        ("compact_manifests", {"dry_run": 0}),
+        ("to_batches", {"batch_rows": True}),
+        ("to_arrow", {"columns": "id"}),
+    ],
+)
+def test_a_value_that_python_would_accept_is_refused(
+    table: PaimonTable, call: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises((InvalidOption, IncompatibleSchema), match=list(given)[-1]):
+        getattr(table, call)(**given)
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown"),
+    [
+        ([b"bytes"], r"messages\[0\] is b'bytes'.*Give a list of CommitMessage as messages"),
+        ("text", "messages is 'text'"),
+        ({"a": 1}, "messages is of type dict"),
+        (CommitMessage(partition=b"", bucket=0, total_buckets=1), "messages is of type CommitMessage"),
+    ],
+)
+def test_what_is_no_list_of_messages_is_refused(table: PaimonTable, messages: Any, shown: str) -> None:
+    with pytest.raises(InvalidOption, match=shown):
+        table.new_commit("me").commit(1, messages)
+
+
+@pytest.mark.parametrize("identifier", ["7", True, None, 2**63])
+def test_an_identifier_is_a_number_that_java_can_read(table: PaimonTable, identifier: Any) -> None:
+    with pytest.raises(InvalidOption, match=rf"identifier is .*at most {2**63 - 1}"):
+        table.new_commit("me").commit(identifier, [])
+
+
+def test_secrets_among_storage_options_are_not_shown() -> None:
+    for wrong in ("key=hunter2", [("key", "hunter2")], {"key": "hunter2"}):
+        with pytest.raises(InvalidOption, match=r"storage.options") as caught:
+            PaimonTable.load(LOCATION, storage_options=wrong)  # type: ignore[arg-type]
+        assert "hunter2" not in str(caught.value)
+
+
+# -- iterators -------------------------------------------------------------------------------------------
+
+
+def test_partitions_of_an_iterator_are_dropped() -> None:
+    made = PaimonTable.create("memory://arguments-2/t", schema=PAIRS, partition_keys=["dt"])
+    made.append(pa.table({"id": [1, 2, 3], "dt": ["a", "b", "c"]}))
+    assert made.drop_partitions({"dt": name} for name in "ab").rows == 0
+    assert made.to_arrow().to_pydict() == {"id": [3], "dt": ["c"]}
+    made.new_commit("me").drop_partitions(iter([{"dt": "c"}]))
+    assert made.to_arrow().num_rows == 0
+
+
+def test_columns_of_an_iterator_are_read() -> None:
+    made = PaimonTable.create("memory://arguments-3/t", schema=PAIRS)
+    made.append(ROWS)
+    columns: Any = (name for name in ("dt", "id"))
+    assert made.to_arrow(columns=columns).column_names == ["dt", "id"]
+
+
+def test_a_copy_is_taken_of_what_the_caller_may_change_later() -> None:
+    options = {"bucket": "2", "bucket-key": "id"}
+    taken = Arguments(LOCATION).mapping("options", options, "{}")
+    options["bucket"] = "3"
+    assert taken["bucket"] == "2"
