@@ -11,6 +11,7 @@ from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.arrow_types import arrow_schema
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.options import PARTITION_DEFAULT_NAME
@@ -75,7 +76,7 @@ class TableReading(LoadedTable):
         found = {}
         for stat in self._storage.list_files(TAG_FOLDER, _TAG_PREFIX):
             try:
-                data = self._storage.read(stat.path)
+                data = self._storage.read(stat.path, MOST_JSON)
             except NotFound:
                 continue  # deleted since the listing
             found[stat.name[len(_TAG_PREFIX) :]] = decode_snapshot(data, f"{self.location}/{stat.path}")

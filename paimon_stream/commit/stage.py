@@ -8,7 +8,6 @@ resulting snapshot refers only to durable files, and takes over from its base wh
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,11 +17,11 @@ from types import MappingProxyType
 from paimon_stream.commit.index_changes import apply_index_changes
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import CommitRequest
-from paimon_stream.errors import NotFound, PaimonStreamError
+from paimon_stream.errors import CorruptMetadata, NotFound, PaimonStreamError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
-from paimon_stream.format.stats import may_contain
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.stats import may_contain, schema_of_statistics
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
@@ -226,9 +225,9 @@ class Stager:
             return None
         path = statistics_path(before.statistics)
         try:
-            of_schema = json.loads(self._storage.read(path))["schemaId"]
-        except (NotFound, ValueError, KeyError, TypeError) as why:
-            _LOG.warning("%s: dropped the statistics %s: %s.", self._storage.location, path, in_words(why))
+            of_schema = schema_of_statistics(self._storage.read(path, MOST_JSON), path)
+        except (NotFound, CorruptMetadata) as why:
+            _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, why)
             return None
         return before.statistics if of_schema == schema_id else None
 

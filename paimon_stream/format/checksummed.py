@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.json_text import parse_json
+from paimon_stream.format.unreadable import in_words
 
 __all__ = ["encode_checksummed", "decode_checksummed"]
 
 _VERSION: Final = 1
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
@@ -32,7 +36,7 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     """
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
-    if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not words[2].isdigit():
+    if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
         raise _corrupt(kind, path, "its first line is not the expected one")
     if int(words[2]) != _VERSION:
         raise UnknownVersion(
@@ -44,9 +48,9 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     if words[3] != f"sha256:{hashlib.sha256(text).hexdigest()}":
         raise _corrupt(kind, path, "its checksum does not match")
     try:
-        body = json.loads(text)
-    except ValueError:
-        raise _corrupt(kind, path, "it is not JSON") from None
+        body = parse_json(text)
+    except ValueError as wrong:
+        raise _corrupt(kind, path, in_words(wrong)) from None
     if not isinstance(body, dict):
         raise _corrupt(kind, path, "it is not a JSON object")
     return body

@@ -7,18 +7,22 @@ long they are kept.
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.json_text import integer, optional_text
 from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.unreadable import understanding
 
 __all__ = ["JournalEntry", "PreviousBatch", "decode_journal_entry", "encode_journal_entry"]
 
 _KIND: Final = "journal"
+_CURE: Final = (
+    "Move it away, and the file 'writer' beside it, which vouches for the journal; the batch is then judged "
+    "by the table's snapshots alone."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +70,8 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
 def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
     """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
     body = decode_checksummed(_KIND, data, path)
-    try:
+    with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
         return _from_json(body)
-    except (KeyError, TypeError, ValueError, binascii.Error) as broken:
-        raise CorruptMetadata(
-            f"The journal {path} is whole but not understood: {broken!r}. Move it away, and the file "
-            "'writer' beside it, which vouches for the journal; the batch is then judged by the table's "
-            "snapshots alone.",
-            path=path,
-        ) from None
 
 
 def _to_json(entry: JournalEntry) -> dict[str, Any]:
@@ -101,26 +98,26 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
 
 
 def _from_json(body: dict[str, Any]) -> JournalEntry:
-    version = int(body["messageVersion"])
+    version = integer(body["messageVersion"])
     messages = (base64.b64decode(text, validate=True) for text in body["messages"])
     previous = body["previous"]
     return JournalEntry(
-        batch_id=int(body["batchId"]),
+        batch_id=integer(body["batchId"]),
         messages=tuple(CommitMessage.deserialize(data, version) for data in messages),
         stage_uuids=tuple(map(str, body["stageUuids"])),
         abandoned=tuple(map(str, body["abandoned"])),
-        query_id=body["queryId"],
-        run_id=body["runId"],
-        checkpoint=body["checkpoint"],
-        query_name=body["queryName"],
-        offsets_hash=body["offsetsHash"],
+        query_id=optional_text(body["queryId"]),
+        run_id=optional_text(body["runId"]),
+        checkpoint=optional_text(body["checkpoint"]),
+        query_name=optional_text(body["queryName"]),
+        offsets_hash=optional_text(body["offsetsHash"]),
         schema_digest=str(body["schemaDigest"]),
-        schema_id=int(body["schemaId"]),
-        total_buckets=int(body["totalBuckets"]),
+        schema_id=integer(body["schemaId"]),
+        total_buckets=integer(body["totalBuckets"]),
         base=_ref_from_json(body["base"]),
         previous=previous
-        and PreviousBatch(batch_id=int(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
-        prepared_millis=int(body["preparedMillis"]),
+        and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
+        prepared_millis=integer(body["preparedMillis"]),
         overwrites=bool(body.get("overwrites", False)),
     )
 
@@ -134,4 +131,4 @@ def _ref_from_json(node: dict[str, Any] | None) -> SnapshotRef | None:
 
 
 def _ref(node: dict[str, Any]) -> SnapshotRef:
-    return SnapshotRef(id=int(node["id"]), nonce=str(node["nonce"]))
+    return SnapshotRef(id=integer(node["id"]), nonce=str(node["nonce"]))

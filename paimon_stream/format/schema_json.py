@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.json_text import integer, optional_text, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.unreadable import understanding
 
 __all__ = ["TableSchema", "decode_schema", "encode_schema", "reassign_ids"]
 
@@ -85,30 +86,25 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
     Applies the defaults of older versions: a missing `bucket` means 1 for version 1 and below, a missing
     `file.format` means orc for version 2 and below. Raises `CorruptMetadata`, `UnknownVersion`.
     """
-    try:
-        node = json.loads(data)
-        version = int(node.get("version", 1))
+    with understanding(path, len(data), "a schema file", "Restore it from a backup."):
+        node = parse_json(data)
+        version = integer(node.get("version", 1))
         options = {str(key): str(value) for key, value in (node.get("options") or {}).items()}
         if version <= 1:
             options.setdefault("bucket", "1")
         if version <= 2:
             options.setdefault("file.format", "orc")
         schema = TableSchema(
-            id=int(node["id"]),
+            id=integer(node["id"]),
             fields=tuple(parse_field(one) for one in node["fields"]),
-            highest_field_id=int(node["highestFieldId"]),
+            highest_field_id=integer(node["highestFieldId"]),
             partition_keys=tuple(map(str, node.get("partitionKeys") or ())),
             primary_keys=tuple(map(str, node.get("primaryKeys") or ())),
             options=MappingProxyType(options),
-            comment=node.get("comment"),
-            time_millis=int(node.get("timeMillis") or 0),
+            comment=optional_text(node.get("comment")),
+            time_millis=integer(node.get("timeMillis") or 0),
             version=version,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
-        raise CorruptMetadata(
-            f"{path} is not a schema file ({len(data)} bytes): {in_words(broken)}. Restore it from a backup.",
-            path=path,
-        ) from None
     if version > VERSION:
         raise UnknownVersion(
             f"{path} is of version {version}; this release reads up to {VERSION}. Upgrade it.", path=path

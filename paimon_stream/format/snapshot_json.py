@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Any, Final, NewType
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
+from paimon_stream.format.json_text import parse_json
 from paimon_stream.format.names import checked_name
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.unreadable import understanding
 
 __all__ = [
     "BATCH_IDENTIFIER",
@@ -149,6 +150,10 @@ def _object(values: dict[str, Any], indent: str) -> str:
     return f"{{\n{_BREAK.join(lines)}\n{indent[2:]}}}"
 
 
+def _fits(number: Any) -> bool:
+    return bool(-(2**63) <= number < 2**63)
+
+
 _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
@@ -158,13 +163,8 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
     Raises `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be,
     `UnknownVersion` for a version above 3.
     """
-    try:
-        node = json.loads(data)
-    except ValueError as broken:
-        raise CorruptMetadata(
-            f"{path} is not a snapshot ({len(data)} bytes): {in_words(broken)}. {_CURE}",
-            path=path,
-        ) from None
+    with understanding(path, len(data), "a snapshot", _CURE):
+        node = parse_json(data)
     if not isinstance(node, dict):
         raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {_CURE}", path=path)
     values: dict[str, Any] = {}
@@ -176,9 +176,9 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
             if always:
                 values[attribute] = _OPTIONAL_ON_READ[key]
             continue
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
             raise CorruptMetadata(
-                f"{path}: {key!r} is {value!r}, not of type {kind.__name__}. {_CURE}", path=path
+                f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {_CURE}", path=path
             )
         values[attribute] = value
     if values["version"] > VERSION:
@@ -189,7 +189,9 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
     try:
         values["commit_kind"] = CommitKind(values["commit_kind"])
     except ValueError:
-        raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r}.", path=path) from None
+        raise CorruptMetadata(
+            f"{path}: unknown commit kind {values['commit_kind']!r:.80}.", path=path
+        ) from None
     for attribute, key in _NAMES:
         if attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")

@@ -17,7 +17,9 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.entries import SimpleStats
+from paimon_stream.format.json_text import integer, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.unreadable import understanding
 
 __all__ = [
     "NO_STATS",
@@ -32,6 +34,7 @@ __all__ = [
     "parse_mode",
     "partition_bounds",
     "partition_stats",
+    "schema_of_statistics",
     "truncate_lower",
     "truncate_upper",
 ]
@@ -183,6 +186,13 @@ def _known(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
         ColumnStats(min=smallest, max=largest, null_count=count)
         for smallest, largest, count in zip(low, high, counts, strict=True)
     ]
+
+
+def schema_of_statistics(data: bytes, path: str) -> int:
+    """The id of the schema that a file of table statistics belongs to (`statistics` of a snapshot). `path` is
+    for messages. Raises `CorruptMetadata`."""
+    with understanding(path, len(data), "a file of table statistics", "Run ANALYZE again."):
+        return integer(parse_json(data)["schemaId"])
 
 
 # -- partitions ---------------------------------------------------------------------------------------

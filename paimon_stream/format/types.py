@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.format.json_text import integer, optional_text
 
 __all__ = ["MAX_LENGTH", "DataField", "DataType", "TypeRoot", "arrow_type", "parse_field", "parse_type"]
 
@@ -239,11 +240,11 @@ def parse_field(node: Any, depth: int = 0) -> DataField:
     """Reads a field from a schema file. Raises what `parse_type` raises."""
     try:
         return DataField(
-            id=int(node["id"]),
+            id=integer(node["id"]),
             name=str(node["name"]),
             type=parse_type(node["type"], depth),
-            description=node.get("description"),
-            default_value=node.get("defaultValue"),
+            description=optional_text(node.get("description")),
+            default_value=optional_text(node.get("defaultValue")),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CorruptMetadata(f"Not a field of a schema: {node!r:.200}.") from None

@@ -3,8 +3,37 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
-__all__ = ["in_words"]
+from paimon_stream.errors import CorruptMetadata, FormatError, UnknownVersion
+
+__all__ = ["BROKEN", "in_words", "understanding"]
+
+BROKEN: Final = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError,
+    struct.error,
+)  # fmt: skip
+"""What Python and its libraries raise while they make values of bytes that are not what they should be."""
+
+
+@contextmanager
+def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
+    """Makes whatever goes wrong inside, while a file of `size` bytes is decoded, a `CorruptMetadata` that
+    names the file. `what` is what the file should be, `cure` a sentence. An `UnknownVersion` stays one."""
+    try:
+        yield
+    except FormatError as wrong:
+        if "path" in wrong.context:
+            raise
+        kind = UnknownVersion if isinstance(wrong, UnknownVersion) else CorruptMetadata
+        raise kind(f"{path}: {wrong.message} {cure}", **{**wrong.context, "path": path}) from None
+    except BROKEN as wrong:
+        raise CorruptMetadata(
+            f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path
+        ) from None
 
 
 def in_words(error: Exception) -> str:
@@ -22,6 +51,8 @@ def in_words(error: Exception) -> str:
             return f"it has no {error.args[0]!r}"
         case EOFError():
             return "it is cut off"
+        case RecursionError():
+            return "its parts are nested too deeply"
         case TypeError() | AttributeError():
             return "its parts are of other types than expected"
     return str(error).rstrip(".") or type(error).__name__

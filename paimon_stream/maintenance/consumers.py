@@ -11,11 +11,20 @@ import json
 import logging
 from typing import Final
 
-from paimon_stream.errors import NotFound
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.json_text import MOST_JSON, integer, parse_json
+from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import escape_user
 
-__all__ = ["consumer_of", "consumers", "least_next_snapshot", "remove_consumer", "write_consumer"]
+__all__ = [
+    "consumer_of",
+    "consumers",
+    "least_next_snapshot",
+    "next_snapshot",
+    "remove_consumer",
+    "write_consumer",
+]
 
 _LOG = logging.getLogger(__name__)
 FOLDER: Final = "consumer"
@@ -28,14 +37,12 @@ def consumers(storage: Storage) -> dict[str, int]:
     `StorageError`."""
     found: dict[str, int] = {}
     for stat in storage.list_files(FOLDER, _PREFIX):
-        try:
-            data = storage.read(stat.path)
-        except NotFound:
-            continue  # removed since it was listed
         name = stat.name[len(_PREFIX) :]
         try:
-            found[name] = int(json.loads(data)["nextSnapshot"])
-        except (ValueError, KeyError, TypeError):
+            found[name] = next_snapshot(storage, stat.path)
+        except NotFound:
+            continue  # removed since it was listed
+        except CorruptMetadata:
             found[name] = 0
             _LOG.warning(
                 "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed.",
@@ -43,6 +50,14 @@ def consumers(storage: Storage) -> dict[str, int]:
                 stat.path,
             )
     return found
+
+
+def next_snapshot(storage: Storage, path: str) -> int:
+    """The id of the snapshot that the consumer with this file reads next. Raises `CorruptMetadata`, and
+    `StorageError`."""
+    data = storage.read(path, MOST_JSON)
+    with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
+        return integer(parse_json(data)["nextSnapshot"])
 
 
 def least_next_snapshot(storage: Storage) -> int | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes, note_path
 from paimon_stream.maintenance.needed import (
@@ -133,7 +134,7 @@ class Cleaner:
             found = before.get(stat)
             if found is None:
                 try:
-                    found = decode_snapshot(self.storage.read(stat.path), stat.path)
+                    found = decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
                 except NotFound:
                     continue
             self._tags[stat] = found

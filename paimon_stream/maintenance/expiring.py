@@ -26,7 +26,9 @@ from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, StorageError, UnknownVersion
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
+from paimon_stream.format.json_text import MOST_JSON, integer
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, decode_snapshot, encode_snapshot
+from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
 from paimon_stream.table.snapshots import SnapshotStore
@@ -111,14 +113,14 @@ class ExpiringNotes:
     def _read(self, snapshot_id: int) -> tuple[Snapshot, SnapshotRef] | None:
         path = note_path(snapshot_id)
         try:
-            body = decode_checksummed(_KIND, self._storage.read(path), path)
+            data = self._storage.read(path, MOST_JSON)
         except NotFound:
             return None
-        try:
-            following = SnapshotRef(id=int(body["following"]["id"]), nonce=str(body["following"]["nonce"]))
+        body = decode_checksummed(_KIND, data, path)
+        with understanding(path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."):
+            nonce = str(body["following"]["nonce"])
+            following = SnapshotRef(id=integer(body["following"]["id"]), nonce=nonce)
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
-        except (KeyError, TypeError, ValueError) as wrong:
-            raise CorruptMetadata(f"{path} is not understood: {wrong!r}.", path=path) from None
 
     def _give_up(self, snapshot_id: int, why: str) -> None:
         _LOG.warning(

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paimon_stream.errors import NotFound
 from paimon_stream.maintenance.report import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT
+from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, read_hint
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -49,7 +48,7 @@ def repair_hints(
     used = storage or table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()
-    before = {path: _text(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
+    before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     repaired: list[str] = []
     latest = ids[-1] if ids else None
     earliest = ids[0] if ids else None
@@ -70,13 +69,6 @@ def repair_hints(
         repaired=tuple(repaired),
         dry_run=dry_run,
     )
-
-
-def _text(storage: Storage, path: str) -> str | None:
-    try:
-        return storage.read(path).decode("utf-8", "replace")
-    except NotFound:
-        return None
 
 
 def _set(storage: Storage, snapshots: SnapshotStore, path: str, snapshot_id: int | None) -> None:

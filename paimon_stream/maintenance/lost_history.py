@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from paimon_stream.errors import NotFound
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER
+from paimon_stream.table.layout import (
+    EARLIEST_HINT,
+    LATEST_HINT,
+    MANIFEST_FOLDER,
+    TAG_FOLDER,
+    id_in_name,
+    read_hint,
+)
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["lost_history"]
@@ -31,16 +37,17 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
 
 
 def _look(storage: Storage, in_doubt: bool) -> str | None:
-    hints = {path: _hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}  # before the listing
+    hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}  # before the listing
     ids = SnapshotStore(storage).ids()
     latest = hints[LATEST_HINT]
     if ids:
-        if latest is None or not (latest.isascii() and latest.isdigit()) or int(latest) <= ids[-1]:
+        named = None if latest is None else id_in_name(latest.strip(), "")
+        if named is None or named <= ids[-1]:
             return None
-        return f"{LATEST_HINT} says {latest}, but the newest existing snapshot is {ids[-1]}"
+        return f"{LATEST_HINT} says {named}, but the newest existing snapshot is {ids[-1]}"
     for path, text in hints.items():
         if text is not None:
-            return f"there is no snapshot, but {path} says {text[:40]!r}"
+            return f"there is no snapshot, but {path} says {text.strip()!r}"
     if _any(storage, TAG_FOLDER, "tag-"):
         return "there is no snapshot, but there are tags"
     if in_doubt and _any(storage, MANIFEST_FOLDER, "manifest-list-"):
@@ -50,10 +57,3 @@ def _look(storage: Storage, in_doubt: bool) -> str | None:
 
 def _any(storage: Storage, folder: str, prefix: str) -> bool:
     return any(True for _ in storage.list_files(folder, prefix))
-
-
-def _hint(storage: Storage, path: str) -> str | None:
-    try:
-        return storage.read(path).decode("utf-8", "replace").strip()
-    except NotFound:
-        return None

@@ -8,6 +8,7 @@ from typing import Final
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import Storage
@@ -96,7 +97,7 @@ def branch_snapshots(storage: Storage) -> list[Snapshot]:
     for root in list_roots(storage):
         if root.branch and root.folder != CHANGELOG_FOLDER:
             try:
-                found.append(decode_snapshot(storage.read(root.stat.path), root.stat.path))
+                found.append(decode_snapshot(storage.read(root.stat.path, MOST_JSON), root.stat.path))
             except NotFound:
                 continue  # deleted since it was listed
     return sorted(found, key=lambda one: one.id)

@@ -8,7 +8,6 @@ in a branch or a journal.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from paimon_stream.errors import (
     InvalidOption,
     NotFound,
 )
+from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
@@ -149,9 +149,9 @@ def expire_tags(
     over = []
     for name in tag_names(used):
         try:
-            until = tagged_until(used.read(tag_path(name)))
-        except NotFound:
-            continue
+            until = tagged_until(used.read(tag_path(name), MOST_JSON))
+        except (NotFound, CorruptMetadata):
+            continue  # in doubt it stays
         if until is not None and until < now:
             over.append(name)
     return tuple(delete_tag(table, name, storage=used, runtime=runtime) for name in over)
@@ -162,7 +162,7 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
     found = {}
     for name in tag_names(storage):
         try:
-            data = storage.read(tag_path(name))
+            data = storage.read(tag_path(name), MOST_JSON)
         except NotFound:
             continue  # deleted since it was listed
         found[name] = decode_snapshot(data, f"{storage.location}/{tag_path(name)}")
@@ -173,7 +173,7 @@ def tagged_until(data: bytes) -> dt.datetime | None:
     """The time until which a tag is kept according to its file, in local time (labelled UTC); None for
     ever."""
     try:
-        node = json.loads(data, parse_float=Decimal)
+        node = parse_json(data, parse_float=Decimal)
         made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
         if made is None or kept is None:
             return None

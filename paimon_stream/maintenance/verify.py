@@ -11,7 +11,6 @@ have the checks of their parts.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +19,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.manifest_avro import decode_manifest_list
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.replay import Replayed, follow, replay
@@ -264,13 +264,12 @@ class _HistoryCheck:
         path = f"statistics/{name}"
         cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
         try:
-            of_schema = json.loads(self.storage.read(path))["schemaId"]
+            of_schema = schema_of_statistics(self.storage.read(path, MOST_JSON), path)
         except NotFound:
             self._broken("statistics-missing", f"The statistics {path} are missing.", path, cure, root)
             return
-        except (ValueError, KeyError, TypeError) as wrong:
-            text = f"The statistics {path} cannot be read: {in_words(wrong)}."
-            self._broken("statistics-broken", text, path, cure, root)
+        except CorruptMetadata as wrong:
+            self._broken("statistics-broken", wrong.message, path, cure, root)
             return
         self.found.checked["statistics"] += 1
         if of_schema not in self.shelf.schema_ids:

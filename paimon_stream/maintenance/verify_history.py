@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.errors import FormatError, InvalidOption, NotFound
+from paimon_stream.errors import CorruptMetadata, FormatError, InvalidOption, NotFound
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
-from paimon_stream.format.unreadable import in_words
+from paimon_stream.maintenance.consumers import next_snapshot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.storage.base import FileStat, Storage
@@ -25,6 +25,7 @@ from paimon_stream.table.layout import (
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
+    read_hint,
     schema_path,
     snapshot_path,
 )
@@ -86,7 +87,7 @@ def read_roots(storage: Storage, found: Findings) -> list[Root]:
 def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings) -> Root | None:
     kind = "tag" if number is None else "snapshot"
     try:
-        snapshot = decode_snapshot(storage.read(stat.path), stat.path)
+        snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
         return None  # it was removed since the listing
     except FormatError as wrong:
@@ -186,20 +187,21 @@ def check_hints(storage: Storage, found: Findings) -> None:
                 found.warning("no-snapshot", text, SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
             return
         present, right = set(ids), ids[which]
-        try:
-            text = storage.read(path).decode("utf-8", "replace").strip()
-        except NotFound:
+        hint = read_hint(storage, path)
+        if hint is None:
             continue  # readers list the snapshots instead
         found.checked["hints"] += 1
         if SnapshotStore(storage).ids() != ids:
             continue  # a writer is at work and has not written the hint yet
-        if not (text.isascii() and text.isdigit()):
-            found.warning("hint-unreadable", f"{path} holds {text[:40]!r}, not a number.", path, cure)
-        elif int(text) == right:
+        text = hint.strip()
+        named = id_in_name(text, "")
+        if named is None:
+            found.warning("hint-unreadable", f"{path} holds {text!r}, not a number.", path, cure)
+        elif named == right:
             continue
         elif path == EARLIEST_HINT:
             found.warning("earliest-hint", f"{path} says {text}; the oldest snapshot is {right}.", path, cure)
-        elif int(text) + 1 in present:
+        elif named + 1 in present:
             found.info("latest-hint-behind", f"{path} says {text}; the newest is {right}.", path, cure)
         else:
             why = f"{path} says {text}; the newest snapshot is {right}. Java trusts it and reads nothing."
@@ -244,15 +246,11 @@ def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> No
     §11)."""
     for stat in storage.list_files("consumer", "consumer-"):
         try:
-            following = json.loads(storage.read(stat.path))["nextSnapshot"]
-            if not isinstance(following, int):
-                raise ValueError(following)
+            following = next_snapshot(storage, stat.path)
         except NotFound:
             continue
-        except (ValueError, KeyError, TypeError) as wrong:
-            text = (
-                f"{stat.path} cannot be read: {in_words(wrong)}. Java fails on it when it expires snapshots."
-            )
+        except CorruptMetadata as wrong:
+            text = f"{wrong.message} Java fails on it when it expires snapshots."
             found.error("consumer-broken", text, stat.path, "Delete the file: the consumer starts over.")
             continue
         found.checked["consumers"] += 1

@@ -11,6 +11,7 @@ from typing import Any
 from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.types import DataField
@@ -111,7 +112,7 @@ def _tagged(table: Table, tag: str) -> Snapshot:
     path = tag_path(tag)
     full = f"{table.location}/{path}"
     try:
-        return decode_snapshot(table.storage.read(path), full)
+        return decode_snapshot(table.storage.read(path, MOST_JSON), full)
     except NotFound:
         raise NotFound(
             f"{table.location} has no tag {tag!r}: it was deleted, has expired, or never existed. Look at "

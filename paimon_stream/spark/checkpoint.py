@@ -7,13 +7,13 @@ no permission, a format of a later Spark), the functions return None, and the si
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from paimon_stream.errors import StorageError
+from paimon_stream.errors import CorruptMetadata, StorageError
+from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 
@@ -77,9 +77,9 @@ class Checkpoint:
             # Spark starts the newest planned batch where the batch before it ended.
             for batch in range(max(planned - 1, 0), planned + 1):
                 path = f"offsets/{batch}"
-                if not (storage.exists(path) and _is_offsets(storage.read(path))):
+                if not _is_offsets(self._read(path) or b""):
                     return path
-        if done is not None and not storage.read(f"commits/{done}").startswith(b"v"):
+        if done is not None and not (self._read(f"commits/{done}") or b"").startswith(b"v"):
             return f"commits/{done}"
         return None
 
@@ -142,8 +142,8 @@ class Checkpoint:
         if self.storage is None:
             return None
         try:
-            return self.storage.read(path)
-        except StorageError:
+            return self.storage.read(path, MOST_JSON)
+        except (StorageError, CorruptMetadata):
             return None
 
     def _json(self, path: str, line: int) -> dict[str, Any] | None:
@@ -152,7 +152,7 @@ class Checkpoint:
         if len(lines) <= line:
             return None
         try:
-            node = json.loads(lines[line])
+            node = parse_json(lines[line])
         except ValueError:
             return None
         return node if isinstance(node, dict) else None

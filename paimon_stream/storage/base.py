@@ -4,7 +4,8 @@ A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint).
 with `/` between names. A path that would leave the root is refused. The only atomic operation is
 `put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
 
-All errors are of the `StorageError` family. `Unavailable` means that the operation may have taken effect; all
+All errors are of the `StorageError` family, except that `read` raises `CorruptMetadata` for a file that is
+too large to be what it should be. `Unavailable` means that the operation may have taken effect; all
 others prove that it has not.
 """
 
@@ -14,11 +15,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import CorruptMetadata, InvalidOption
 
-__all__ = ["FileStat", "PutResult", "Storage", "checked_path", "parents"]
+__all__ = ["MOST_BYTES", "FileStat", "PutResult", "Storage", "check_size", "checked_path", "parents"]
+
+MOST_BYTES: Final = 1 << 30
+"""The most bytes that `Storage.read` reads. The largest files that are read whole are manifests (8 MB by
+default, format.md §4) and the journal of a batch (about 1 KB for each of its files)."""
 
 
 class PutResult(Enum):
@@ -51,8 +56,9 @@ class Storage(Protocol):
     def location(self) -> str:
         """The root as a user would write it, without credentials; for messages."""
 
-    def read(self, path: str) -> bytes:
-        """The whole content. Raises `NotFound`."""
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than `limit` bytes,
+        without reading it: no file of its kind is so large."""
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file. Readers see the old or the new content, never a part. The file is
@@ -112,6 +118,16 @@ def checked_path(path: str) -> str:
     if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
         raise InvalidOption(f"The path {path!r} would leave the table's folder.", path=path)
     return path
+
+
+def check_size(path: str, size: int, limit: int) -> None:
+    """Raises `CorruptMetadata` for a file of more than `limit` bytes."""
+    if size > limit:
+        raise CorruptMetadata(
+            f"{path} has {size:,} bytes, so it is not what it should be: files of its kind have at most "
+            f"{limit:,}. It was not read. Restore it from a backup.",
+            path=path,
+        )
 
 
 def parents(path: str) -> Iterator[str]:

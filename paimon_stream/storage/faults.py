@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream.errors import StorageError, Unavailable
-from paimon_stream.storage.base import FileStat, PutResult, Storage
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
 
 __all__ = ["Fault", "FaultyStorage", "Killed", "Moment", "Operation"]
 
@@ -138,9 +138,9 @@ class FaultyStorage:
         """The location of the inner storage."""
         return self.inner.location
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """Like the inner storage."""
-        return self._run("read", path, lambda: self.inner.read(path))
+        return self._run("read", path, lambda: self.inner.read(path, limit))
 
     def write(self, path: str, data: bytes) -> None:
         """Like the inner storage."""

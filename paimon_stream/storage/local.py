@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound
 from paimon_stream.runtime import IdSource, system
-from paimon_stream.storage.base import FileStat, PutResult, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path
 from paimon_stream.storage.new_files import CheckedFile, Output, close_files, sync_folder_of, write_new
 from paimon_stream.storage.os_errors import reading, translated, writing
 
@@ -61,11 +61,18 @@ class LocalStorage:
         """The folder's absolute path."""
         return self.root
 
-    def read(self, path: str) -> bytes:
-        """The whole content. Raises `NotFound`, also for a folder."""
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """The whole content. Raises `NotFound`, also for a folder, a pipe or a device, and
+        `CorruptMetadata`."""
         full = self._full(path)
-        with reading(full), open(full, "rb") as source:
-            return source.read()
+        with reading(full), open(full, "rb", opener=_without_waiting) as source:
+            size = _regular(full, os.fstat(source.fileno())).st_size
+            check_size(full, size, limit)
+            data = source.read(size + 1)
+            if len(data) > size:  # it has grown since
+                data += source.read(limit - size)
+                check_size(full, len(data), limit)
+            return data
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file by renaming a synced temporary file over it."""
@@ -156,13 +163,10 @@ class LocalStorage:
         return sorted(found)
 
     def stat(self, path: str) -> FileStat:
-        """The size and modification time. Raises `NotFound`, also for a folder."""
+        """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a device."""
         full = self._full(path)
         with reading(full):
-            found = os.stat(full)
-            if stat.S_ISDIR(found.st_mode):
-                raise IsADirectoryError(errno.EISDIR, "is a folder", full)
-            return _file_stat(path, found)
+            return _file_stat(path, _regular(full, os.stat(full)))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file; False for a folder."""
@@ -196,8 +200,7 @@ class LocalStorage:
         """An Arrow file for random access. Raises `NotFound`."""
         full = self._full(path)
         with reading(full):
-            if os.path.isdir(full):
-                raise IsADirectoryError(errno.EISDIR, "is a folder", full)
+            _regular(full, os.stat(full))  # opening a pipe would wait for its writer
             return cast("AbstractContextManager[Any]", pa.OSFile(full, "rb"))
 
     def _full(self, path: str) -> str:
@@ -241,6 +244,23 @@ class LocalStorage:
             "them, or, if nobody else ever writes this table, set paimon-stream.unsafe-single-writer=true.",
             path=full,
         ) from None
+
+
+def _without_waiting(full: str, flags: int) -> int:
+    """Opens a file for `open`. A pipe without a writer does not make the caller wait."""
+    return os.open(full, flags | os.O_NONBLOCK)
+
+
+def _regular(full: str, found: os.stat_result) -> os.stat_result:
+    """The same status if it is that of a regular file."""
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder", full)
+    if not stat.S_ISREG(found.st_mode):
+        raise NotFound(
+            f"There is no file {full}, but a pipe, a socket or a device, which is not read. Remove it.",
+            path=full,
+        )
+    return found
 
 
 def _is_missing(full: str) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, NotFound
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import FileStat, PutResult, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path
 
 __all__ = ["MemoryStorage"]
 
@@ -109,9 +109,11 @@ class MemoryStorage:
         with self._store.lock:
             self._store.folders.clear()
 
-    def read(self, path: str) -> bytes:
-        """The whole content. Raises `NotFound`."""
-        return self._file(path).data
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """The whole content. Raises `NotFound`, and `CorruptMetadata`."""
+        data = self._file(path).data
+        check_size(f"{self.location}/{path}", len(data), limit)
+        return data
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""

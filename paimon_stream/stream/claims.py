@@ -9,10 +9,12 @@ first batch was judged, so an identity that was refused is not registered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, DuplicateWriter, NotFound
+from paimon_stream.errors import DuplicateWriter, NotFound
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
+from paimon_stream.format.json_text import MOST_JSON, integer, optional_text
+from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.layout import escape_user
@@ -21,6 +23,7 @@ __all__ = ["Claims", "RegisteredWriter", "duplicate_writer", "registered_writers
 
 _ROOT: Final = "_paimon_stream"
 _CLAIM: Final = "claim-"
+_CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ class Claims:
         mine = self._identity.token
         content = encode_checksummed("claim", {"token": mine, "user": self._identity.user})
         if self._storage.put_if_absent(self._claim, content) is PutResult.EXISTS:
-            holder = decode_checksummed("claim", self._storage.read(self._claim), self._claim).get("token")
+            data = self._storage.read(self._claim, MOST_JSON)
+            holder = decode_checksummed("claim", data, self._claim).get("token")
             if holder != mine:
                 raise duplicate_writer(self._storage.location, self._identity.user)
         ended = False
@@ -111,28 +115,20 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
 def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     path = f"{folder}/writer"
     try:
-        body = decode_checksummed("writer", storage.read(path), path)
+        data = storage.read(path, MOST_JSON)
     except NotFound:
         return None
-    return _registered_writer(body, path)
-
-
-def _registered_writer(body: dict[str, Any], path: str) -> RegisteredWriter:
-    try:
+    body = decode_checksummed("writer", data, path)
+    with understanding(path, len(data), "a register of a stream", _CURE):
+        since = body["journalSince"]
         return RegisteredWriter(
-            user=body["user"],
-            query_id=body["queryId"],
-            checkpoint=body["checkpoint"],
-            query_name=body["queryName"],
-            schema_digest=body["schemaDigest"],
-            journal_since=body["journalSince"],
+            user=str(body["user"]),
+            query_id=optional_text(body["queryId"]),
+            checkpoint=optional_text(body["checkpoint"]),
+            query_name=optional_text(body["queryName"]),
+            schema_digest=str(body["schemaDigest"]),
+            journal_since=None if since is None else integer(since),
         )
-    except KeyError as missing:
-        raise CorruptMetadata(
-            f"The register {path} lacks {missing}. Move the file away. The stream is then judged only by the "
-            "table's snapshots.",
-            path=path,
-        ) from None
 
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import escape_user
+from paimon_stream.table.layout import escape_user, id_in_name
 
 __all__ = ["Journal"]
 
@@ -35,7 +35,7 @@ class Journal:
     def batches(self) -> list[int]:
         """The batches that have an entry, ascending."""
         names = (stat.name for stat in self._storage.list_files(self._folder))
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(found for name in names if (found := id_in_name(name, "")) is not None)
 
     def read(self, batch_id: int) -> JournalEntry | None:
         """The entry of that batch. Raises `CorruptMetadata`, `UnknownVersion`."""

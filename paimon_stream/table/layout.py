@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.names import (
@@ -33,7 +33,7 @@ from paimon_stream.options import (
     PARTITION_LEGACY_NAME,
     Options,
 )
-from paimon_stream.storage.base import checked_path
+from paimon_stream.storage.base import Storage, checked_path
 
 __all__ = [
     "EARLIEST_HINT",
@@ -50,6 +50,7 @@ __all__ = [
     "bucket_folder_name",
     "escape_user",
     "id_in_name",
+    "read_hint",
     "manifest_path",
     "schema_path",
     "snapshot_path",
@@ -70,6 +71,8 @@ EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
 _PLAIN_IN_USER: Final = re.compile(r"[A-Za-z0-9_-]")
 _LONGEST_USER: Final = 180
+_MOST_DIGITS: Final = 100
+_HINT_BYTES: Final = 32
 
 
 def snapshot_path(snapshot_id: int) -> str:
@@ -99,9 +102,24 @@ def tag_path(name: str) -> str:
 
 
 def id_in_name(name: str, prefix: str) -> int | None:
-    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1)."""
+    """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1), and for a
+    number of more than 64 bits."""
     digits = name[len(prefix) :]
-    return int(digits) if name.startswith(prefix) and digits.isascii() and digits.isdigit() else None
+    if not (name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < _MOST_DIGITS):
+        return None
+    found = int(digits)
+    return found if found < 2**63 else None
+
+
+def read_hint(storage: Storage, path: str) -> str | None:
+    """The text of a hint file, None if there is none. A file of more than 32 bytes is no hint and is not
+    read. Raises `StorageError`."""
+    try:
+        return storage.read(path, _HINT_BYTES).decode("utf-8", "replace")
+    except NotFound:
+        return None
+    except CorruptMetadata:
+        return f"(more than {_HINT_BYTES} bytes)"
 
 
 def bucket_folder_name(bucket: int) -> str:

@@ -33,6 +33,7 @@ from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.runtime import Runtime
@@ -274,7 +275,7 @@ class References:
         path = f"{self.storage.location}/{root.path}"
         for attempt in range(_PARSE_ATTEMPTS):
             try:
-                return decode_snapshot(self.storage.read(root.path), path)
+                return decode_snapshot(self.storage.read(root.path, MOST_JSON), path)
             except NotFound:
                 return None
             except CorruptMetadata:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
@@ -112,7 +113,7 @@ class SchemaStore:
         Raises `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing.
         """
         try:
-            return hashlib.sha256(self._storage.read(schema_path(0))).hexdigest()
+            return hashlib.sha256(self._storage.read(schema_path(0), MOST_JSON)).hexdigest()
         except NotFound:
             if self.latest_id() is None:
                 raise no_such_table(self._storage) from None
@@ -120,7 +121,7 @@ class SchemaStore:
 
     def _read(self, schema_id: int) -> bytes:
         try:
-            return self._storage.read(schema_path(schema_id))
+            return self._storage.read(schema_path(schema_id), MOST_JSON)
         except NotFound:
             raise self._missing(schema_id) from None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
+from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
@@ -23,6 +24,7 @@ from paimon_stream.table.layout import (
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
+    read_hint,
     snapshot_path,
 )
 
@@ -220,7 +222,7 @@ class SnapshotStore:
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
         try:
-            return self._storage.read(snapshot_path(snapshot_id))
+            return self._storage.read(snapshot_path(snapshot_id), MOST_JSON)
         except NotFound:
             return None
 
@@ -298,10 +300,11 @@ class SnapshotStore:
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:
-            text = self._storage.read(path).strip()
+            text = read_hint(self._storage, path)
         except StorageError:
             return None
-        return int(text) if text.isdigit() and len(text) < 20 and int(text) > 0 else None
+        found = None if text is None else id_in_name(text.strip(), "")
+        return found or None
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's line. If there are too many, every second one is dropped."""
@@ -316,7 +319,7 @@ class SnapshotStore:
     def _tags(self) -> Iterator[Snapshot]:
         for stat in self._storage.list_files(TAG_FOLDER, "tag-"):
             try:
-                yield decode_snapshot(self._storage.read(stat.path), stat.path)
+                yield decode_snapshot(self._storage.read(stat.path, MOST_JSON), stat.path)
             except NotFound:
                 continue  # deleted since it was listed
 

@@ -20,6 +20,7 @@ import pytest
 
 from paimon_stream.errors import (
     AlreadyExists,
+    CorruptMetadata,
     InvalidOption,
     NoSpace,
     NotAtomic,
@@ -455,11 +456,13 @@ def test_every_other_error_of_the_system_is_a_storage_error(
         lambda: storage.delete("f/a"),
         lambda: storage.list_files("f"),
         lambda: storage.list_names("f"),
+        lambda: storage.read("f/a"),
     ):
         with pytest.raises(StorageError) as raised:
             call()
         assert type(raised.value) is kind
         assert storage.root in str(raised.value)
+    monkeypatch.undo()
     assert storage.read("f/a") == b"kept"
 
 
@@ -540,3 +543,24 @@ def test_a_root_that_is_a_file_is_reported(tmp_path: Path) -> None:
         storage.read("snapshot/snapshot-1")
     with pytest.raises(AlreadyExists):
         storage.put_if_absent("snapshot/snapshot-1", b"")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
+def test_what_is_no_regular_file_is_missing_and_nobody_waits_for_it(
+    storage: LocalStorage, make: Callable[[str], None]
+) -> None:
+    storage.write("f/b", b"")
+    make(f"{storage.root}/f/a")
+    for ask in (storage.read, storage.stat, storage.open_input):
+        with pytest.raises(NotFound) as raised:
+            ask("f/a")
+        assert raised.value.context["path"] == f"{storage.root}/f/a"
+    assert not storage.exists("f/a")
+    assert storage.list_names("f") == ["b"]
+
+
+def test_a_sparse_file_is_refused_before_it_is_read(storage: LocalStorage) -> None:
+    storage.write("f/a", b"")
+    os.truncate(f"{storage.root}/f/a", 100 << 30)
+    with pytest.raises(CorruptMetadata, match="107,374,182,400 bytes"):
+        storage.read("f/a")

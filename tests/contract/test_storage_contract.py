@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, StorageError
+from paimon_stream.errors import AlreadyExists, CorruptMetadata, InvalidOption, NotFound, StorageError
 from paimon_stream.runtime import simulated, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.bundle import Bundle
@@ -70,6 +70,14 @@ def test_what_was_written_is_read_back(storage: Storage) -> None:
         assert storage.stat("a/b/c").size == len(data)
     assert storage.stat("a/b/c").path == "a/b/c"
     assert storage.stat("a/b/c").name == "c"
+
+
+def test_a_file_that_is_larger_than_its_limit_is_refused_by_name(storage: Storage) -> None:
+    storage.write("f/a", b"12345")
+    assert storage.read("f/a", 5) == b"12345"
+    with pytest.raises(CorruptMetadata, match="f/a has 5 bytes") as raised:
+        storage.read("f/a", 4)
+    assert raised.value.context["path"].endswith("f/a")
 
 
 def test_the_second_create_changes_nothing(storage: Storage) -> None:

@@ -67,7 +67,14 @@ def test_values_of_another_kind_raise_our_errors_with_the_path(data: Any) -> Non
     read_all(*broken)
 
 
-@pytest.mark.parametrize("junk", ["NaN", "1e999", "[]", '""', "{}", "-1", "9" * 5000])
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["NaN", "-Infinity", "1e999", "[]", '""', "{}", "-1", "9" * 5000, "9" * 30, DEEP, "[" * 900 + "]" * 900,
+     r'"\ud800"', "[" + "[]," * 400_000 + "[]]"],
+)  # fmt: skip
 @pytest.mark.parametrize("key", ["id", "version", "highestFieldId", "timeMillis", "fields", "options"])
 def test_known_traps_raise_our_errors_with_the_path(key: str, junk: str) -> None:
     node = {**json.loads(SCHEMA), key: "JUNK"}

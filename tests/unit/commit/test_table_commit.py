@@ -25,6 +25,7 @@ from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import Options
+from paimon_stream.storage.base import MOST_BYTES
 from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal
@@ -448,8 +449,8 @@ class Copying(FaultyStorage):
         self.armed = False
         self.bench = bench
 
-    def read(self, path: str) -> bytes:
-        data = super().read(path)
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        data = super().read(path, limit)
         if self.armed and path == "snapshot/snapshot-1":
             self.armed = False
             replaced(self.bench, 1)

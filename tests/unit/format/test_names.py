@@ -113,7 +113,7 @@ def test_a_partition_folder_begins_with_its_escaped_key() -> None:
 )
 def test_a_snapshot_that_names_a_file_outside_is_corrupt(key: str, name: str) -> None:
     data = json.dumps({**SNAPSHOT, key: name}).encode()
-    with pytest.raises(CorruptMetadata, match=rf"^snapshot-1, in '{key}', names "):
+    with pytest.raises(CorruptMetadata, match=rf"^snapshot-1(, in '{key}', names |.* surrogate pair)"):
         decode_snapshot(data, "snapshot-1")
 
 
