@@ -100,8 +100,10 @@ class Committer:
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
         snapshots: SnapshotStore | None = None,
+        digest: str | None = None,
     ) -> None:
-        """With `snapshots`, the committer shares the caller's cache of snapshots."""
+        """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
+        table's first schema, if the caller knows it."""
         self._storage = storage or table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -125,7 +127,7 @@ class Committer:
             Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
         )
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
-        self._digest = self._schemas.first_digest()
+        self._digest = digest or self._schemas.first_digest()
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.

@@ -6,7 +6,7 @@ cause and cure. `stream/replay_errors.py` has the refusals that only streams nee
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paimon_stream.errors import HistoryUnknown, PaimonStreamError, SharedCheckpoint
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
@@ -24,6 +24,8 @@ class Refusals:
     user: str
     batch_id: int
     options: Options
+    accepted: set[str] = field(default_factory=set)
+    """The keys of the options by which an operator let this batch continue."""
 
     def history_unknown(self, cause: str) -> None:
         """Whether the batch was committed is not known."""
@@ -54,6 +56,7 @@ class Refusals:
         """Raises that kind of error, unless the option says to continue."""
         what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
         if self.options.value(option) == "continue":
+            self.accepted.add(option.key)
             _LOG.warning("%s Continuing, because %s = continue.", what, option.key)
             return
         raise kind(

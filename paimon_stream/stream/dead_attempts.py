@@ -46,13 +46,7 @@ def live_files_of(
 
 
 def remove_dead_attempts(
-    storage: Storage,
-    layout: Layout,
-    manifests: ManifestStore,
-    entry: JournalEntry,
-    published: Sequence[Snapshot],
-    *,
-    complete: bool,
+    table: Table, entry: JournalEntry, published: Sequence[Snapshot], runtime: Runtime, *, complete: bool
 ) -> int:
     """Removes the files of the attempts that `entry` names, unless the batch's snapshots reference them.
     Returns the number of removed files. Never raises: a failure leaves orphans and logs a warning.
@@ -63,6 +57,8 @@ def remove_dead_attempts(
     `complete` says that the batch has all its snapshots. Otherwise the attempt that published the first one
     may still publish its compaction, so its staged files stay, and so do all files that compactions made.
     """
+    storage, layout = table.storage, table.layout
+    manifests = ManifestStore(storage, table.options, runtime)
     kept: set[str] = set()
     try:
         prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
@@ -80,7 +76,10 @@ def remove_dead_attempts(
         _LOG.warning("%s: left the files of a dead attempt as orphans: %s", storage.location, why)
         return 0
     dead = (path for path in prepared if path.rpartition("/")[2] not in kept)
-    return remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
+    removed = remove_files(storage, (*dead, *(stat.path for stat in staged if stat.name not in kept)))
+    if removed:
+        _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
+    return removed
 
 
 def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterator[str]:

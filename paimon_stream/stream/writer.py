@@ -11,7 +11,7 @@ or removes. Files are deleted here only if no attempt can publish them any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
@@ -27,8 +27,8 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import COMMIT_GUARD, JOURNAL
+from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_TABLE_CHANGE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
@@ -154,6 +154,8 @@ class StreamWriter:
         judged = judge(
             self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
         )
+        if ON_TABLE_CHANGE.key in refuse.accepted:
+            self._journal.clear()  # it shows what the table lost, and would ask the operator again
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged
@@ -164,13 +166,12 @@ class StreamWriter:
         check_writable(table)
         self._adopt(table)
 
-    def _adopt(self, table: Table) -> None:
+    def _adopt(self, table: Table, digest: str | None = None) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
-            self._committer = Committer(table, self._storage, self._runtime, self._observer, self._snapshots)
-
-    def _manifests(self) -> ManifestStore:
-        return ManifestStore(self._storage, self.table.options, self._runtime)
+            self._committer = Committer(
+                table, self._storage, self._runtime, self._observer, self._snapshots, digest
+            )
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
         return ReplayErrors(
@@ -189,7 +190,7 @@ class StreamWriter:
         If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
         of `schema_change.evolve`.
         """
-        self._adopt(evolve(self.table, merge, self._overrides))
+        self._adopt(evolve(self.table, merge, self._overrides, self._digest), self._digest)
         return self.table
 
     # -- sequence numbers -------------------------------------------------------------------------
@@ -271,7 +272,9 @@ class StreamWriter:
             if verdict.dead is not None:
                 of_batch, complete = snapshots_of_batch(self._snapshots, verdict.dead, verdict.snapshot)
                 if of_batch:
-                    removed_files = self._remove_dead(verdict.dead, of_batch, complete=complete)
+                    removed_files = remove_dead_attempts(
+                        self.table, verdict.dead, of_batch, self._runtime, complete=complete
+                    )
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
         else:
             own = None
@@ -340,7 +343,8 @@ class StreamWriter:
             is_newest=self._claims.holds,
         )
         if self._overwrites:
-            request = replacing_all(request, self.table, self._manifests())
+            manifests = ManifestStore(self._storage, self.table.options, self._runtime)
+            request = replacing_all(request, self.table, manifests)
         assert self._committer is not None
         try:
             outcome = self._committer.commit(request)
@@ -383,17 +387,13 @@ class StreamWriter:
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
             if whole and len(entry.stage_uuids) > 1:
                 of_batch = (outcome.snapshot, outcome.newest)
-                removed_files = self._remove_dead(entry, of_batch, complete=outcome.compact_failed is None)
+                complete = outcome.compact_failed is None
+                removed_files = remove_dead_attempts(
+                    self.table, entry, of_batch, self._runtime, complete=complete
+                )
         else:
             self._journal.remove(entry.batch_id)
         if self._memory is None and not self.table.options.value(JOURNAL):
             self._journal.clear()  # not before: the entry of a dead attempt may show that it was published
         self._memory = Memory(batch_id=entry.batch_id, own=own, seen=seen)
         return removed_files
-
-    def _remove_dead(self, entry: JournalEntry, published: Sequence[Snapshot], *, complete: bool) -> int:
-        manifests, layout = self._manifests(), self.table.layout
-        removed = remove_dead_attempts(self._storage, layout, manifests, entry, published, complete=complete)
-        if removed:
-            _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
-        return removed

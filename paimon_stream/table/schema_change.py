@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from paimon_stream.errors import CommitContended, ConfigError, Unavailable
+from paimon_stream.errors import CommitContended, ConfigError, TableReplaced, Unavailable
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, check_table_kind, table_of
@@ -24,12 +24,15 @@ new."""
 _ATTEMPTS: Final = 20
 
 
-def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None) -> Table:
+def evolve(
+    table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None
+) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
     It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that
-    one. `overrides` are the options of this writer, as for `load_table`. Raises what `merge` raises, the
-    errors of `check_grown` (nothing is published then), `CommitContended`, `StorageError`.
+    one. `overrides` are the options of this writer, as for `load_table`. `digest` is that of the first schema
+    of the table that is meant. Raises what `merge` raises, the errors of `check_grown` and `TableReplaced`
+    (nothing is published then), `CommitContended`, `StorageError`.
     """
     schemas = SchemaStore(table.storage)
     for _ in range(_ATTEMPTS):
@@ -37,6 +40,13 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         if merged is table.schema:
             return table
         check_grown(table, merged)
+        if digest is not None and schemas.first_digest() != digest:
+            raise TableReplaced(
+                f"{table.location}: the table was dropped and created again while columns of the rows were "
+                "being merged into its schema. Nothing was published. Start the query again: it judges the "
+                "new table.",
+                table=table.location,
+            )
         wanted = table_of(table.storage, merged, overrides)
         try:
             if schemas.create(merged):

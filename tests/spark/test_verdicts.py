@@ -252,7 +252,9 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     job.forget_last_batch()
     assert doctor(job) == "HistoryUnknown"
     error = failing(job)
-    assert_tells(error, errors.HistoryUnknown, job.table, "batch 1", "0 of its files", "on-unknown-history")
+    assert_tells(
+        error, errors.HistoryUnknown, job.table, "batch 1", "none of its files", "on-unknown-history"
+    )
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 

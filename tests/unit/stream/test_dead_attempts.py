@@ -77,8 +77,7 @@ def entry(
 
 def remove(bench: Bench, noted: JournalEntry, newest: Snapshot) -> None:
     found, complete = snapshots_of_batch(bench.snapshots, noted, newest)
-    layout = bench.table.layout
-    remove_dead_attempts(bench.storage, layout, bench.manifests, noted, found, complete=complete)
+    remove_dead_attempts(bench.table, noted, found, bench.runtime, complete=complete)
 
 
 def test_all_files_of_both_halves_stay_and_only_what_a_dead_attempt_wrote_goes() -> None:

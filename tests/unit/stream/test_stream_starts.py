@@ -3,11 +3,19 @@ table. An operator's decision is asked for once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paimon_stream.commit.observer import Phase
-from paimon_stream.errors import TableReplaced
+from paimon_stream.errors import CommitLost, TableReplaced, TableRolledBack
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.stream.ledger import Fresh
+from paimon_stream.stream.writer import Batch
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS, Bench
 from tests.kits.streams import At, PowerCut, Stream
@@ -82,6 +90,128 @@ def test_a_replaced_table_is_asked_about_once_even_where_the_run_that_continues_
     stream.start()
     stream.batch()
     assert len(stream.bench.live_names()) == 3
+
+
+# -- a table that lost batches -------------------------------------------------------------------------
+
+
+def robbed(how: str, *, noted: bool) -> Stream:
+    """A stream of three batches of which the table lost some. With `noted`, a run was killed after it had
+    recorded the next batch."""
+    stream = Stream(Bench())
+    bench = stream.bench
+    bench.committer().commit(bench.request(1, [bench.message("java-1")], user="java"))
+    stream.batches(3)
+    if noted:
+        stream.start(At(Phase.STAGED, stream.cut))
+        with pytest.raises(PowerCut):
+            stream.batch()
+    if how == "replaced":
+        bench.storage.delete("snapshot/snapshot-4")
+        bench.committer().commit(bench.request(2, [bench.message("java-2")], user="java"))
+    else:
+        rollback_to(bench.table, 1 if how == "all rolled back" else 2, runtime=bench.runtime)
+    with pytest.raises((TableRolledBack, CommitLost)):
+        stream.batch()
+    stream.start()
+    with pytest.raises((TableRolledBack, CommitLost)):
+        stream.batch()
+    return stream
+
+
+ROBBED = [(how, noted) for how in ("rolled back", "all rolled back", "replaced") for noted in (True, False)]
+
+
+@pytest.mark.parametrize(("how", "noted"), ROBBED)
+@pytest.mark.parametrize("running", [True, False], ids=["the same run", "a new run"])
+def test_lost_batches_are_asked_about_once_even_where_the_batch_that_continues_is_empty(
+    how: str, noted: bool, running: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = robbed(how, noted=noted)
+    stream.options = CONTINUE
+    stream.start()
+    stream.batch(rows=0)
+    if running:
+        caplog.clear()
+        stream.batch(rows=0)
+        assert "on-table-change" not in caplog.text
+    stream.options = {}
+    stream.start()
+    before = len(stream.bench.live_names())
+    stream.batches(2)
+    assert len(stream.bench.live_names()) == before + 2
+
+
+@pytest.mark.parametrize(("how", "noted"), ROBBED)
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
+def test_lost_batches_are_asked_about_once_even_where_the_run_that_continues_is_killed(
+    phase: Phase, how: str, noted: bool
+) -> None:
+    stream = robbed(how, noted=noted)
+    before = len(stream.bench.live_names())
+    stream.options = CONTINUE
+    stream.start(At(phase, stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    stream.options = {}
+    stream.start()
+    stream.batches(2)
+    assert len(stream.bench.live_names()) == before + 2
+
+
+def test_a_running_stream_that_may_continue_after_a_loss_is_asked_about_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = Stream(Bench(), options=CONTINUE)
+    stream.batches(3)
+    rollback_to(stream.bench.table, 2, runtime=stream.bench.runtime)
+    stream.batch(rows=0)
+    assert "on-table-change" in caplog.text
+    caplog.clear()
+    stream.batch(rows=0)
+    stream.options = {}
+    stream.start()
+    stream.batch()
+    assert "on-table-change" not in caplog.text
+    assert stream.bench.live_names() == ["me-0-1", "me-1-2", "me-5-6"]
+
+
+# -- a table that is replaced while its schema grows ---------------------------------------------------
+
+
+def test_a_table_that_is_replaced_before_its_schema_grows_is_left_as_it_is() -> None:
+    stream = Stream(Bench())
+    stream.start()
+    assert stream.writer is not None
+    verdict = stream.writer.judge(Batch(batch_id=0))
+    assert isinstance(verdict, Fresh)
+    assert isinstance(stream.bench.storage, MemoryStorage)
+    stream.bench.storage.clear()
+    create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
+    with pytest.raises(TableReplaced, match="created again"):
+        stream.writer.evolve(grown)
+    assert SchemaStore(stream.bench.storage).ids() == [0]
+
+
+def test_a_table_that_is_replaced_after_its_schema_has_grown_is_reported_as_replaced() -> None:
+    stream = Stream(Bench())
+    stream.batch()
+    assert stream.writer is not None
+    batch = Batch(batch_id=1)
+    verdict = stream.writer.judge(batch)
+    assert isinstance(verdict, Fresh)
+    stream.writer.evolve(grown)
+    assert isinstance(stream.bench.storage, MemoryStorage)
+    stream.bench.storage.clear()
+    create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
+    with pytest.raises(TableReplaced):
+        stream.writer.commit(batch, verdict, (stream.bench.message("me-1"),))
+
+
+def grown(schema: TableSchema) -> TableSchema:
+    """The schema with one more column."""
+    column = DataField(id=schema.highest_field_id + 1, name="more", type=parse_type("INT"))
+    return replace(schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=column.id)
 
 
 # -- a checkpoint that comes from another table --------------------------------------------------------
