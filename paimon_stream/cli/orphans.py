@@ -63,6 +63,8 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     since = iso(report.cutoff_millis)
     said = f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
     failed = [f"{count(report.failed, 'file')} could not be deleted."] if report.failed else []
+    if report.skipped:
+        failed.append(f"Not looked into, links and folders of others: {', '.join(report.skipped)}.")
     parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
     return changed_answer(report_json(report.to_json()), parts, done=yes, something=report.count > 0)
 

@@ -3,7 +3,9 @@
 Orphans come from killed tasks, abandoned commits and interrupted expiry. The same places as in Java are
 searched: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and `changelog`
 all files that are neither snapshots nor hints. All other folders are left alone, above all `schema`, `tag`,
-`consumer` and `branch`. In `_paimon_stream` only temporary files are removed.
+`consumer` and `branch`. In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with
+exactly the names of buckets and partitions are searched, and symbolic links are neither followed nor deleted
+(`searched_folders.py`).
 
 A file that may still become part of the table is never removed:
 
@@ -31,15 +33,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, PaimonStreamError
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, PaimonStreamError, StorageError
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.report import Report
+from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage
-from paimon_stream.table.layout import MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.layout import OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, name_hash
 from paimon_stream.table.table import Table
 
@@ -52,9 +55,9 @@ DEFAULT_AGE: Final = timedelta(days=1)
 LEAST_AGE: Final = timedelta(hours=1)
 """No file younger than this is ever removed."""
 
-_BUCKET: Final = "bucket-"
 _HINTS: Final = ("LATEST", "EARLIEST")
 _CLOCK: Final = "clock-"
+_DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +65,9 @@ class OrphanReport(Report):
     """What was found, and removed unless `dry_run`. `files` and `sizes` (bytes) are by kind: data, manifest,
     index, statistics, snapshot, changelog, stream. `paths` are relative to the table, at most `max_paths` of
     them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
-    `failed` the files that could not be deleted, `folders` the empty folders that were removed.
-    `cutoff_millis` is epoch milliseconds.
+    `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
+    the paths, at most `max_paths` of them, that were left without a look inside: symbolic links, and folders
+    that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds.
     """
 
     also_in_json = ("count", "bytes", "paths_cut")
@@ -78,6 +82,7 @@ class OrphanReport(Report):
     paths: tuple[str, ...]
     failed: int
     folders: int
+    skipped: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -123,7 +128,8 @@ def remove_orphan_files(
     age = _age(older_than, used.location)
     now = running.clock.now_millis()
     if not dry_run:
-        now = min(now, _storage_clock(used, running))
+        by_storage = _storage_clock(used, running)
+        now, age = (now, max(age, _DAY)) if by_storage is None else (min(now, by_storage), age)
     return _Cleaner(
         table=table,
         storage=used,
@@ -150,14 +156,29 @@ def _age(older_than: Age | None, location: str) -> int:
     return age // timedelta(milliseconds=1)
 
 
-def _storage_clock(storage: Storage, runtime: Runtime) -> int:
-    """The time in epoch milliseconds by the clock that gives files their modification times."""
+def _storage_clock(storage: Storage, runtime: Runtime) -> int | None:
+    """The time in epoch milliseconds by the clock that gives files their modification times. None if not even
+    an empty file has space; deleting must work then, too."""
     path = f"{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
-    storage.write(path, b"what time is it?")
     try:
+        storage.write(path, b"")
         return storage.stat(path).modified_millis
+    except NoSpace as why:
+        _LOG.warning(
+            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s",
+            storage.location,
+            why,
+        )
+        return None
     finally:
+        _remove_clock(storage, path)
+
+
+def _remove_clock(storage: Storage, path: str) -> None:
+    try:
         storage.delete(path)
+    except StorageError as why:
+        _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
 
 
 @dataclass(slots=True)
@@ -186,6 +207,10 @@ class _Cleaner:
     files: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+    searched: SearchedFolders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:
         folders, hashes, prefixes = self._candidates()
@@ -223,7 +248,7 @@ class _Cleaner:
         hashes = array("q")
         folders: list[_Folder] = []
         prefixes: set[bytes] = set()
-        for kind, path in self._folders():
+        for kind, path in self.searched.all():
             for stat in self._list(path):
                 self.listed += 1
                 if stat.modified_millis < self.cutoff:
@@ -233,22 +258,6 @@ class _Cleaner:
             folders.append(_Folder(path, kind, len(hashes)))
             self.progress("files", self.listed, None)
         return folders, np.frombuffer(hashes, dtype=np.int64), prefixes
-
-    def _folders(self) -> Iterator[tuple[str, str]]:
-        """The folders in which every file must be referred to, each with the kind of its files."""
-        yield "manifest", MANIFEST_FOLDER
-        yield "index", "index"
-        yield "statistics", "statistics"
-        for bucket in self._buckets(self.table.layout.directory, len(self.table.layout.partition_keys)):
-            yield "data", bucket
-
-    def _buckets(self, folder: str, levels: int) -> Iterator[str]:
-        for name in self.storage.list_folders(folder):
-            path = f"{folder}/{name}" if folder else name
-            if levels == 0 and name.startswith(_BUCKET):
-                yield path
-            elif levels and "=" in name:
-                yield from self._buckets(path, levels - 1)
 
     def _list(self, folder: str) -> Iterator[FileStat]:
         """All files of a folder, including hidden ones."""
@@ -301,6 +310,8 @@ class _Cleaner:
                 self._remove_empty(folder.path)
 
     def _remove(self, kind: str, stat: FileStat) -> None:
+        if self.searched.skips_link(stat.path):
+            return
         if not self.dry_run and not self._deleted(stat):
             return
         self.files[kind] = self.files.get(kind, 0) + 1
@@ -347,6 +358,7 @@ class _Cleaner:
             paths=tuple(self.paths),
             failed=self.failed,
             folders=self.removed_folders,
+            skipped=tuple(self.searched.skipped),
         )
 
 

@@ -8,7 +8,6 @@ because it may be younger than the listing.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,10 +15,11 @@ import numpy.typing as npt
 
 from paimon_stream.errors import NotFound
 from paimon_stream.maintenance.progress import Progress
+from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import Layout
+from paimon_stream.table.layout import INDEX_FOLDER, Layout
 
-__all__ = ["Inventory", "bucket_folders", "path_hash"]
+__all__ = ["Inventory", "path_hash"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -27,20 +27,6 @@ Longs = npt.NDArray[np.int64]
 def path_hash(path: str) -> int:
     """The hash of a path relative to the table. It is valid only in this process."""
     return hash(path)
-
-
-def bucket_folders(storage: Storage, layout: Layout) -> Iterator[str]:
-    """The folders of all buckets of all partitions, as Java finds them (semantics.md §9)."""
-    yield from _below(storage, layout.directory, len(layout.partition_keys))
-
-
-def _below(storage: Storage, folder: str, levels: int) -> Iterator[str]:
-    for name in storage.list_folders(folder):
-        path = f"{folder}/{name}" if folder else name
-        if levels == 0 and name.startswith("bucket-"):
-            yield path
-        elif levels and "=" in name:
-            yield from _below(storage, path, levels - 1)
 
 
 @dataclass(slots=True)
@@ -54,7 +40,7 @@ class Inventory:
     def take(self, layout: Layout, progress: Progress) -> int:
         """Lists all folders and returns the number of files. Raises `StorageError`."""
         paths, sizes = array("q"), array("q")
-        folders = [*bucket_folders(self.storage, layout), "index"]
+        folders = [*SearchedFolders(self.storage, layout).buckets(), INDEX_FOLDER]
         for done, folder in enumerate(folders):
             for stat in self.storage.list_files(folder):
                 paths.append(path_hash(stat.path))

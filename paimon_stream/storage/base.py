@@ -98,7 +98,13 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that
-        is not empty."""
+        is not empty. Of a symbolic link to a file it deletes the link itself; a link to a folder stays. A
+        path through a link below the root is refused (`StorageError`), because what is there may belong to
+        others."""
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path, or a folder above it that is below the root, is a symbolic link; always False for
+        a storage without links. All reading and listing follows links."""
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file of any size. The file must not exist (`AlreadyExists`). It is complete and

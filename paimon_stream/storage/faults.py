@@ -183,6 +183,10 @@ class FaultyStorage:
         """Like the inner storage."""
         self._run("delete", path, lambda: self.inner.delete(path))
 
+    def is_link(self, path: str) -> bool:
+        """Like the inner storage. Counted as a `stat`."""
+        return self._run("stat", path, lambda: self.inner.is_link(path))
+
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """Like the inner storage. A planned fault occurs when the context is entered."""
         return _FaultyOutput(self, path)

@@ -13,7 +13,7 @@ import errno
 import operator
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, cast
@@ -25,6 +25,7 @@ from paimon_stream.runtime import IdSource, system
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path
 from paimon_stream.storage.new_files import CheckedFile, Output, close_files, sync_folder_of, write_new
 from paimon_stream.storage.os_errors import reading, translated, writing
+from paimon_stream.storage.unlinking import NO_SUCH_FILE, delete_below, is_link_below
 
 __all__ = ["LocalStorage"]
 
@@ -133,9 +134,9 @@ class LocalStorage:
             try:  # contexts only where needed, because folders may hold very many files
                 if entry.is_file():
                     found.append(_file_stat(f"{folder}/{entry.name}" if folder else entry.name, entry.stat()))
-            except FileNotFoundError:
-                continue
-            except OSError:
+            except OSError as failed:
+                if failed.errno in NO_SUCH_FILE:
+                    continue
                 with reading(entry.path):
                     raise
         return sorted(found, key=_PATH)  # all are in one folder, so this sorts by name
@@ -144,12 +145,8 @@ class LocalStorage:
         """The names of the files that `list_files` finds, sorted."""
         found = []
         for entry in self._entries(folder, prefix):
-            try:
-                if entry.is_file():
-                    found.append(entry.name)
-            except OSError:
-                with reading(entry.path):
-                    raise
+            if _is(entry.is_file, entry):
+                found.append(entry.name)
         return sorted(found)
 
     def list_folders(self, folder: str) -> list[str]:
@@ -157,9 +154,8 @@ class LocalStorage:
         dot; [] for a missing folder."""
         found = []
         for entry in self._entries(folder, ""):
-            with reading(entry.path):
-                if entry.is_dir():
-                    found.append(entry.name)
+            if _is(entry.is_dir, entry):
+                found.append(entry.name)
         return sorted(found)
 
     def stat(self, path: str) -> FileStat:
@@ -177,20 +173,21 @@ class LocalStorage:
         return True
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not
-        empty."""
+        """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not empty.
+        Of a symbolic link to a file it deletes the link; a link to a folder stays. Raises `StorageError` for
+        a path through a link below the root."""
         full = self._full(path)
         try:
-            os.unlink(full)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+            delete_below(self.root, path)
         except OSError as failed:
-            if not os.path.isdir(full):
-                if _is_missing(full):
-                    return  # a read-only file system reports that before it looks for the file
+            # A read-only file system reports that before it looks for the file.
+            if failed.errno not in NO_SUCH_FILE and not _is_missing(full):
                 raise translated(failed, full, "delete") from None
-            with contextlib.suppress(OSError):
-                os.rmdir(full)
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path, or a folder above it that is below the root, is a symbolic link."""
+        self._full(path)
+        return is_link_below(self.root, path)
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A buffered stream for a new file; see `Storage.open_output`. The name is taken at once."""
@@ -214,10 +211,9 @@ class LocalStorage:
                 for entry in entries:
                     if entry.name.startswith(prefix) and (hidden or not entry.name.startswith(".")):
                         yield entry
-        except (FileNotFoundError, NotADirectoryError):
-            return
         except OSError as failed:
-            raise translated(failed, full, "list") from None
+            if failed.errno not in NO_SUCH_FILE:
+                raise translated(failed, full, "list") from None
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
@@ -263,14 +259,22 @@ def _regular(full: str, found: os.stat_result) -> os.stat_result:
     return found
 
 
+def _is(kind: Callable[[], bool], entry: os.DirEntry[str]) -> bool:
+    """What `kind` says of an entry; False for a link that leads nowhere."""
+    try:
+        return kind()
+    except OSError as failed:
+        if failed.errno in NO_SUCH_FILE:
+            return False
+        raise translated(failed, entry.path, "read") from None
+
+
 def _is_missing(full: str) -> bool:
     """Whether the file certainly does not exist."""
     try:
         os.lstat(full)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    except OSError as failed:
+        return failed.errno in NO_SUCH_FILE
     return False
 
 

@@ -185,6 +185,11 @@ class MemoryStorage:
             if files.pop(name, None) is not None and not files:
                 del self._store.folders[folder]
 
+    def is_link(self, path: str) -> bool:
+        """False, because there are no links."""
+        checked_path(path)
+        return False
+
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
         """A stream for a new file, which appears when the context ends without an exception.

@@ -30,6 +30,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.EPERM: (PermissionDenied, "not permitted. Allow this process to read and write the folder"),
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
     errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
+    errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
     errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
     errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),
@@ -38,13 +39,18 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`."""
+    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`.
+    So is a path at which there can be no file: one with too long a name, or through links that lead to each
+    other."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError):
         raise NotFound(f"There is no file {full}. Check the table's location.", path=full) from None
     except OSError as failed:
-        raise translated(failed, full, "read") from None
+        error = translated(failed, full, "read")
+        if failed.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise NotFound(error.message, path=full) from None
+        raise error from None
 
 
 @contextlib.contextmanager

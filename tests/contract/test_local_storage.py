@@ -313,7 +313,7 @@ def test_a_file_that_is_missing_needs_no_right_to_delete(
 ) -> None:
     """Linux refuses to delete anything on a read-only file system, also what is not there."""
 
-    def refuse(path: str) -> None:
+    def refuse(path: str, *, dir_fd: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
     storage.write("f/there", b"data")
@@ -435,7 +435,6 @@ def test_a_file_where_a_folder_is_needed_is_named(storage: LocalStorage) -> None
     [
         (errno.EIO, Unavailable), (errno.ETIMEDOUT, Unavailable), (errno.ESTALE, Unavailable),
         (errno.EMFILE, Unavailable), (errno.EROFS, PermissionDenied), (errno.EDQUOT, NoSpace),
-        (errno.ENAMETOOLONG, StorageError),
     ],
 )  # fmt: skip
 def test_every_other_error_of_the_system_is_a_storage_error(
@@ -464,6 +463,101 @@ def test_every_other_error_of_the_system_is_a_storage_error(
         assert storage.root in str(raised.value)
     monkeypatch.undo()
     assert storage.read("f/a") == b"kept"
+
+
+# -- links, and names that are too long -----------------------------------------------------------
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A folder outside the table, with a file."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "canary").write_bytes(b"alive")
+    return outside
+
+
+def test_nothing_is_deleted_through_a_link(storage: LocalStorage, canary: Path) -> None:
+    storage.write("a/b/file", b"")
+    os.symlink(canary, f"{storage.root}/a/link")
+    for path in ("a/link/canary", "a/link/deeper/file"):
+        assert storage.is_link(path)
+        with pytest.raises(StorageError, match="its folder link is a symbolic link") as raised:
+            storage.delete(path)
+        assert raised.value.context["path"] == f"{storage.root}/{path}"
+        assert type(raised.value) is StorageError
+    assert storage.read("a/link/canary") == b"alive"
+    assert [file.name for file in storage.list_files("a/link")] == ["canary"]
+
+
+def test_of_a_link_to_a_file_only_the_link_is_deleted(storage: LocalStorage, canary: Path) -> None:
+    storage.write("a/b/file", b"")
+    os.symlink(canary / "canary", f"{storage.root}/a/link")
+    os.symlink("nowhere", f"{storage.root}/a/dangling")
+    for path in ("a/link", "a/dangling"):
+        assert storage.is_link(path)
+        storage.delete(path)
+    assert not storage.is_link("a/b/file")
+    assert all_names(storage) == ["a", "a/b", "a/b/file"]
+    assert (canary / "canary").read_bytes() == b"alive"
+
+
+def test_a_link_to_a_folder_stays_however_empty(storage: LocalStorage, canary: Path) -> None:
+    storage.write("a/file", b"")
+    (canary / "empty").mkdir()
+    os.symlink(canary / "empty", f"{storage.root}/a/link")
+    storage.delete("a/link")
+    assert os.path.islink(f"{storage.root}/a/link")
+    assert (canary / "empty").is_dir()
+
+
+def test_a_root_that_is_a_link_or_behind_one_is_a_root_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "real" / "db").mkdir(parents=True)
+    os.symlink(tmp_path / "real", tmp_path / "behind")
+    os.symlink(tmp_path / "real" / "db", tmp_path / "link")
+    for root in ("behind/db", "link"):
+        storage = LocalStorage(str(tmp_path / root))
+        storage.write("a/file", b"data")
+        assert not storage.is_link("a/file")
+        storage.delete("a/file")
+        storage.delete("a")
+        assert all_names(storage) == []
+
+
+def test_links_that_lead_to_each_other_are_missing_files_and_cannot_be_written(storage: LocalStorage) -> None:
+    storage.write("a/file", b"")
+    os.symlink("loop", f"{storage.root}/a/loop")
+    assert [file.name for file in storage.list_files("a")] == ["file"]
+    assert storage.list_names("a") == ["file"]
+    assert storage.list_folders("a") == []
+    assert storage.list_files("a/loop") == []
+    assert not storage.exists("a/loop/file")
+    for call in (storage.read, storage.stat, storage.open_input):
+        with pytest.raises(NotFound, match="links lead to each other"):
+            call("a/loop")
+    with pytest.raises(StorageError, match="Remove the links") as raised:
+        storage.write("a/loop/file", b"")
+    assert type(raised.value) is StorageError
+    with pytest.raises(StorageError, match="a symbolic link"):
+        storage.delete("a/loop/file")
+    storage.delete("a/loop")
+    assert all_names(storage) == ["a", "a/file"]
+
+
+@pytest.mark.parametrize("path", ["a/" + "x" * 300, "y" * 300 + "/b"])
+def test_a_name_that_is_too_long_is_a_missing_file_and_cannot_be_written(
+    storage: LocalStorage, path: str
+) -> None:
+    storage.write("a/file", b"")
+    storage.delete(path)
+    assert not storage.exists(path)
+    assert not storage.is_link(path)
+    assert storage.list_files(path) == []
+    with pytest.raises(NotFound, match="too long"):
+        storage.read(path)
+    with pytest.raises(StorageError, match="Use shorter names") as raised:
+        storage.write(path, b"")
+    assert type(raised.value) is StorageError
 
 
 def test_a_folder_tidied_up_by_another_engine_is_made_again(

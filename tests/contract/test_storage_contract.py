@@ -61,6 +61,7 @@ def test_an_empty_storage_finds_nothing(storage: Storage) -> None:
     assert storage.list_files("snapshot", "snapshot-") == []
     assert storage.list_folders("no/such") == []
     storage.delete("snapshot/snapshot-1")
+    assert not storage.is_link("snapshot/snapshot-1")
 
 
 def test_what_was_written_is_read_back(storage: Storage) -> None:
@@ -192,6 +193,7 @@ def test_a_path_that_leaves_the_root_is_refused(storage: Storage, path: str) -> 
         lambda: storage.stat(path),
         lambda: storage.exists(path),
         lambda: storage.delete(path),
+        lambda: storage.is_link(path),
         lambda: storage.open_input(path),
         lambda: storage.open_output(path).__enter__(),
     ]

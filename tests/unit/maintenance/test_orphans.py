@@ -15,7 +15,9 @@ from paimon_stream.errors import (
     CorruptMetadata,
     DeletedFiles,
     InvalidOption,
+    NoSpace,
     PaimonStreamError,
+    PermissionDenied,
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
@@ -174,6 +176,28 @@ def test_a_storage_whose_clock_is_behind_counts_its_own_time() -> None:
     report = remove_orphan_files(scene.bench.table, dry_run=False, runtime=simulated(1, ahead))
     assert report.count == 0
     assert report.cutoff_millis == scene.clock.millis - DAY
+
+
+def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = grown()
+    scene.litter("bucket-0/old")
+    scene.wait(DAY)
+    scene.litter("bucket-0/young")
+    scene.wait(DAY // 2)
+    full = FaultyStorage(scene.storage, [Fault(at=1, verb="write", path="clock-", error=NoSpace)])
+    assert scene.clean(full, older_than=timedelta(hours=2)).paths == ("bucket-0/old",)
+    assert "Files younger than a day stay" in caplog.text
+    assert scene.clean(older_than=timedelta(hours=2)).paths == ("bucket-0/young",)
+
+
+def test_a_clock_file_that_cannot_be_removed_does_not_stop_the_cleaner() -> None:
+    scene = grown()
+    scene.litter("bucket-0/old")
+    scene.wait()
+    stuck = FaultyStorage(scene.storage, [Fault(at=1, verb="delete", path="clock-", error=PermissionDenied)])
+    assert scene.clean(stuck).paths == ("bucket-0/old",)
 
 
 def test_folders_that_were_emptied_go_with_their_partition() -> None:

@@ -1,0 +1,74 @@
+"""The folders of a table in which every file must be referred to, found by their names.
+
+Only folders with exactly the names that Paimon gives to buckets and partitions are searched
+(`format/names.py`). Java also searches folders that are named only almost so. Symbolic links are not
+followed, because what is behind them may belong to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from paimon_stream.format.names import is_bucket_folder, is_partition_folder
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
+
+__all__ = ["SearchedFolders"]
+
+_OF_METADATA: Final = (
+    ("manifest", MANIFEST_FOLDER),
+    ("index", INDEX_FOLDER),
+    ("statistics", STATISTICS_FOLDER),
+)
+
+
+@dataclass(slots=True)
+class SearchedFolders:
+    """The folders of one table. `skipped` are the paths, at most `most` of them, that were met and not looked
+    into: symbolic links, and folders that are named almost like a bucket or partition."""
+
+    storage: Storage
+    layout: Layout
+    most: int = 0
+    skipped: dict[str, None] = field(default_factory=dict, init=False)
+
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Each folder after the kind of its files. Raises `StorageError`."""
+        for kind, folder in _OF_METADATA:
+            if not self.skips_link(folder):
+                yield kind, folder
+        for bucket in self.buckets():
+            yield "data", bucket
+
+    def buckets(self) -> Iterator[str]:
+        """The folders of all buckets of all partitions. Raises `StorageError`."""
+        start = self.layout.directory
+        if not (start and self.skips_link(start)):
+            yield from self._below(start, self.layout.partition_keys)
+
+    def skips_link(self, path: str) -> bool:
+        """Whether the path is a symbolic link or lies behind one; it is then among the skipped."""
+        is_link = self.storage.is_link(path)
+        if is_link:
+            self._skip(path)
+        return is_link
+
+    def _below(self, folder: str, keys: Sequence[str]) -> Iterator[str]:
+        for name in self.storage.list_folders(folder):
+            if not ("=" in name if keys else name.startswith("bucket-")):
+                continue
+            path = f"{folder}/{name}" if folder else name
+            if not (is_partition_folder(name, keys[0]) if keys else is_bucket_folder(name)):
+                self._skip(path)
+            elif self.skips_link(path):
+                continue
+            elif keys:
+                yield from self._below(path, keys[1:])
+            else:
+                yield path
+
+    def _skip(self, path: str) -> None:
+        if len(self.skipped) < self.most:
+            self.skipped[path] = None

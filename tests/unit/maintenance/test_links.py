@@ -1,0 +1,128 @@
+"""Symbolic links in a table's folders, and folders of others: nothing that deletes looks behind them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paimon_stream.errors import StorageError
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
+from paimon_stream.maintenance.verify import verify
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import load_table
+from tests.kits.names import Disk
+
+
+def grown(folder: Path, partitioned: bool = False) -> Disk:
+    """A table of three snapshots; the last one replaced the files of the others."""
+    disk = Disk(folder, partitioned=partitioned)
+    bench = disk.bench
+    for number in range(2):
+        dt = "a" if partitioned else None
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}", dt=dt)]))
+    bench.committer().commit(bench.request(2, [bench.compaction("f0", "f1", into="f2")]))
+    return disk
+
+
+def clean(disk: Disk, *, dry_run: bool = False, root: Path | None = None) -> OrphanReport:
+    """Removes orphans after two days."""
+    disk.age()
+    table = load_table(LocalStorage(str(root or disk.root)))
+    return remove_orphan_files(table, dry_run=dry_run)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(
+    tmp_path: Path, dry_run: bool
+) -> None:
+    disk = grown(tmp_path)
+    disk.bench.storage.write("bucket-0/litter", b"")
+    disk.link("bucket-1", "outside/bucket-0")
+    disk.link("bucket-2")
+    disk.link("bucket-0/linked", "outside/canary")
+    disk.link("bucket-0/dangling", "nowhere")
+    disk.link("index")
+    disk.link("_paimon_stream/me/.linked.tmp", "outside/canary")
+    outside, inside = disk.outside(), disk.inside()
+    report = clean(disk, dry_run=dry_run)
+    assert report.paths == ("bucket-0/litter",)
+    assert set(report.skipped) == {
+        "bucket-0/linked",
+        "bucket-1",
+        "bucket-2",
+        "index",
+        "_paimon_stream/me/.linked.tmp",
+    }
+    assert report.to_json()["skipped"] == list(report.skipped)
+    assert disk.outside() == outside
+    assert disk.inside() == inside - (set() if dry_run else {"bucket-0/litter"})
+
+
+def test_orphan_removal_leaves_the_folders_of_a_partition_that_are_links(tmp_path: Path) -> None:
+    disk = grown(tmp_path, partitioned=True)
+    disk.link("dt=b")
+    disk.link("dt=a/bucket-1")
+    outside = disk.outside()
+    report = clean(disk)
+    assert (report.count, set(report.skipped)) == (0, {"dt=b", "dt=a/bucket-1"})
+    assert disk.outside() == outside
+
+
+@pytest.mark.parametrize(
+    "path", ["bucket-list/notes", "bucket-/notes", "bucket-01/notes", "bucket-1x/notes", "bucket-²/notes"]
+)
+def test_a_folder_that_is_only_named_almost_like_a_bucket_is_its_owners(tmp_path: Path, path: str) -> None:
+    disk = grown(tmp_path)
+    disk.write(disk.root / path)
+    report = clean(disk)
+    assert (report.count, report.skipped) == (0, (path.partition("/")[0],))
+    assert (disk.root / path).read_bytes() == b"alive"
+
+
+def test_a_folder_that_is_named_like_a_partition_of_another_key_is_its_owners(tmp_path: Path) -> None:
+    disk = grown(tmp_path, partitioned=True)
+    disk.write(disk.root / "a=b" / "bucket-0" / "notes")
+    report = clean(disk)
+    assert (report.count, report.skipped) == (0, ("a=b",))
+
+
+@pytest.mark.parametrize("folder", ["manifest", "snapshot", "bucket-0"])
+def test_nothing_is_deleted_in_a_folder_that_was_moved_and_linked(tmp_path: Path, folder: str) -> None:
+    """An administrator may have moved a folder to another disk. Its files are read as before."""
+    disk = grown(tmp_path)
+    for name in ("manifest", "snapshot", "bucket-0"):
+        disk.bench.storage.write(f"{name}/.litter.tmp", b"")
+    moved = disk.folder / "outside" / "moved"
+    os.rename(disk.root / folder, moved)
+    disk.link(folder, "outside/moved")
+    outside = disk.outside()
+    report = clean(disk)
+    assert report.count == 2
+    assert any(one.startswith(folder) for one in report.skipped)
+    if folder == "snapshot":
+        with pytest.raises(StorageError, match="its folder snapshot is a symbolic link"):
+            expire_snapshots(disk.bench.table, 1, older_than="0 s")
+    else:
+        expired = expire_snapshots(disk.bench.table, 1, older_than="0 s")
+        assert (expired.snapshots, expired.left > 0) == ((1, 2), True)
+    assert outside.items() <= disk.outside().items()
+    assert verify(disk.bench.table, sample=0).healthy
+
+
+@pytest.mark.parametrize("root", ["link", "behind/t"])
+def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(
+    tmp_path: Path, root: str
+) -> None:
+    disk = grown(tmp_path)
+    disk.bench.storage.write("bucket-0/litter", b"")
+    (tmp_path / "link").symlink_to(disk.root)
+    (tmp_path / "behind").symlink_to(disk.root.parent)
+    report = clean(disk, root=tmp_path / root)
+    assert (report.paths, report.skipped) == (("bucket-0/litter",), ())
+    table = load_table(LocalStorage(str(tmp_path / root)))
+    expired = expire_snapshots(table, 1, older_than="0 s")
+    assert (expired.snapshots, expired.files["data"], expired.left) == ((1, 2), 2, 0)
+    disk.bench.audit(["f2"], orphans=True)
