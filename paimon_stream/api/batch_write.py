@@ -162,17 +162,22 @@ def _write_files(
 
 
 def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
+    """An empty batch, so that the columns and types are checked even if there are no rows; then the rows."""
     match rows:
         case pa.Table():
-            yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
-            return
+            batches: Iterable[pa.RecordBatch] = rows.to_batches(max_chunksize=_BATCH_ROWS)
         case pa.RecordBatch():
-            yield rows
-            return
+            batches = (rows,)
         case pa.RecordBatchReader():
-            yield from rows
-            return
-    raise IncompatibleSchema(
+            batches = rows
+        case _:
+            raise _no_rows(table, rows)
+    yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
+    yield from batches
+
+
+def _no_rows(table: Table, rows: Any) -> IncompatibleSchema:
+    return IncompatibleSchema(
         f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
         f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
         table=table.location,

@@ -93,8 +93,6 @@ class _KeyedTask(Task):
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows in."""
-        if not batch.num_rows:
-            return
         rows = self.conform(batch)
         if not rows.num_rows:
             return

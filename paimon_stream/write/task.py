@@ -197,9 +197,9 @@ class _AppendTask(Task):
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows in. A batch of one group is passed on uncopied; mixed batches are split together."""
-        if not batch.num_rows:
-            return
         fitted = self.columns.conform(batch)
+        if not fitted.num_rows:
+            return
         numbers = self.router.assign(fitted)
         if isinstance(numbers, int):
             self._split_staged()

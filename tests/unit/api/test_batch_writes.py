@@ -109,6 +109,44 @@ def test_without_rows_there_is_no_snapshot() -> None:
     assert table.snapshots() == ()
 
 
+@pytest.mark.parametrize("keys", [(), ("id",)], ids=["append table", "keyed table"])
+@pytest.mark.parametrize("form", ["table", "batch", "reader"])
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"id": pa.int64()}, "'v'"),
+        ({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}, "'w'"),
+        ({"id": pa.int64(), "v": pa.int64()}, "'v' .* is STRING, but the rows have int64"),
+        ({"id": pa.int64(), "v": pa.list_(pa.string())}, "'v' .* is STRING, but the rows have list"),
+    ],
+    ids=repr,
+)
+def test_rows_are_checked_even_if_there_are_none(
+    keys: tuple[str, ...], form: str, columns: dict[str, pa.DataType], told: str
+) -> None:
+    location = f"memory://batch-writes-{next(NUMBERS)}/shop.db/orders"
+    options = {"bucket": "1"} if keys else {}
+    pairs = [("id", "BIGINT NOT NULL"), ("v", "STRING")]
+    table = PaimonTable.create(location, pairs, primary_keys=keys, options=options)
+    table.append(pa.table({"id": [1], "v": ["kept"]}))
+    forms = {"table": lambda one: one, "batch": _only_batch, "reader": pa.Table.to_reader}
+
+    def nothing(schema: Any) -> Any:
+        return forms[form](pa.schema(schema).empty_table())
+
+    for write in (table.append, table.overwrite):
+        with pytest.raises(IncompatibleSchema, match=told):
+            write(nothing(columns))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "v": "kept"}]
+    assert table.append(nothing({"id": pa.int64(), "v": pa.null()})).snapshot_id is None
+    table.overwrite(nothing({"v": pa.string(), "id": pa.int32()}))
+    assert table.to_arrow().num_rows == 0
+
+
+def _only_batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
 def test_columns_that_may_be_null_may_be_left_out_where_that_is_asked_for_and_others_not() -> None:
     table = made([("id", "BIGINT NOT NULL"), ("v", "DOUBLE"), ("dt", "STRING")])
     with pytest.raises(IncompatibleSchema, match=r"lack column 'v'.*missing-columns = null"):
