@@ -66,6 +66,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import check_messages
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -109,6 +110,7 @@ class Committer:
         self._layout = table.layout
         self._runtime = runtime or system()
         self._observer = observer
+        self._layout = table.layout
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
@@ -138,6 +140,7 @@ class Committer:
         raises. `CommitUnknown` means that the commit may be published. A compaction that fails after the
         first snapshot was published raises nothing; see `Published`.
         """
+        check_messages(self._layout, request.messages, self._location)
         names = Names(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._table_buckets)
         if self._sequences is not None:

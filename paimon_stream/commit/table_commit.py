@@ -35,7 +35,7 @@ from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.message_files import check_messages, data_files, remove_files
 from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
@@ -149,7 +149,8 @@ class TableCommit:
         identifiers. Returns how many it published.
 
         Every file must still exist, including those of compactions, changelogs and indexes, and none may be
-        in the table. Raises the errors of `commit`; `DeletedFiles`, with nothing published, if a file of any
+        in the table. Raises the errors of `commit`; `FormatError`, with nothing published, for messages that
+        do not fit the table; `DeletedFiles`, with nothing published, if a file of any
         committable is gone or is already in the table; `HistoryUnknown` if no snapshot of this user is left
         and older ones have expired, so that the last commit is not known (option
         `paimon-stream.on-unknown-history`).
@@ -159,6 +160,8 @@ class TableCommit:
         latest = self._latest()
         newest = self._newest_of_user(latest, min(taken, default=0))
         wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
+        for given in wanted.values():
+            check_messages(self._table.layout, given, self._storage.location)
         for identifier, given in wanted.items():
             self._check_files_exist(identifier, given, latest)
         published = 0
@@ -202,6 +205,7 @@ class TableCommit:
         check_identifier(location, identifier, optional=True)
         check_marks(location, watermark, properties)
         given = taken_messages(location, messages)
+        check_messages(self._table.layout, given, location)
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)
         planned = plan_overwrite(self._table, manifests, given, partition=partition, dynamic=dynamic)
         return self._overwrite(planned, identifier, watermark, properties)
@@ -268,9 +272,12 @@ class TableCommit:
 
         Raises `DeletedFiles`, and deletes nothing, if a snapshot, tag or long-lived changelog of the table or
         of one of its branches refers to one of the files, or a journal, whose run may still commit it. Raises
-        `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read.
+        `CorruptMetadata` or `StorageError`, and deletes nothing, if any of these cannot be read, and
+        `FormatError` for messages that do not fit the table.
         """
-        paths = data_files(self._table.layout, taken_messages(self._storage.location, messages))
+        given = taken_messages(self._storage.location, messages)
+        check_messages(self._table.layout, given, self._storage.location)
+        paths = data_files(self._table.layout, given)
         names = {path: path.rpartition("/")[2] for path in paths}
         used = names_in_use(self._table, self._storage, self._runtime, set(names.values()))
         refused = sorted(path for path, name in names.items() if name in used)

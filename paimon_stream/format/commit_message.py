@@ -8,8 +8,9 @@ them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar, Final, TypeVar
 
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
@@ -55,6 +56,27 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    def file_names(self) -> Iterator[str]:
+        """The names of all files that the message adds or removes, of those beside them, and of its index
+        files."""
+        for file in chain(
+            self.new_files,
+            self.deleted_files,
+            self.changelog_files,
+            self.compact_before,
+            self.compact_after,
+            self.compact_changelog_files,
+        ):
+            yield file.file_name
+            yield from file.extra_files
+        for index in chain(
+            self.new_index_files,
+            self.deleted_index_files,
+            self.compact_new_index_files,
+            self.compact_deleted_index_files,
+        ):
+            yield index.file_name
 
     def serialize(self) -> bytes:
         """The message in version 11. Raises `InvalidData` for what that version cannot hold."""

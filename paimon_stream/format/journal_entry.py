@@ -13,6 +13,7 @@ from typing import Any, Final
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.json_text import integer, optional_text
+from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.unreadable import understanding
 
@@ -71,7 +72,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
     """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
     body = decode_checksummed(_KIND, data, path)
     with understanding(path, len(data), "a journal that is understood, although it is whole", _CURE):
-        return _from_json(body)
+        return _from_json(body, path)
 
 
 def _to_json(entry: JournalEntry) -> dict[str, Any]:
@@ -97,13 +98,20 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
     }
 
 
-def _from_json(body: dict[str, Any]) -> JournalEntry:
+def _checked(message: CommitMessage, path: str) -> CommitMessage:
+    """The same message if it names only files that a table can have."""
+    for name in message.file_names():
+        checked_name(name, path)
+    return message
+
+
+def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
     version = integer(body["messageVersion"])
     messages = (base64.b64decode(text, validate=True) for text in body["messages"])
     previous = body["previous"]
     return JournalEntry(
         batch_id=integer(body["batchId"]),
-        messages=tuple(CommitMessage.deserialize(data, version) for data in messages),
+        messages=tuple(_checked(CommitMessage.deserialize(data, version), path) for data in messages),
         stage_uuids=tuple(map(str, body["stageUuids"])),
         abandoned=tuple(map(str, body["abandoned"])),
         query_id=optional_text(body["queryId"]),

@@ -6,15 +6,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from paimon_stream.errors import PaimonStreamError
+from paimon_stream.errors import FormatError, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
+from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 
-__all__ = ["data_files", "remove_files", "written_files"]
+__all__ = ["check_messages", "data_files", "remove_files", "written_files"]
 
 _LOG = logging.getLogger(__name__)
+
+
+def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
+    """Checks that the table can have every partition, bucket and file that the messages name. They may come
+    from another engine or from a file, and each name becomes a path. `location` is for the error.
+
+    Raises `FormatError`.
+    """
+    partitions: set[bytes] = set()
+    for message in messages:
+        try:
+            if message.partition not in partitions:
+                layout.bucket_folder(message.partition, 0)
+                partitions.add(message.partition)
+            if not is_bucket(message.bucket, message.total_buckets):
+                raise FormatError(f"There is no bucket {message.bucket} of {message.total_buckets}.")
+            for name in message.file_names():
+                checked_name(name, location, "It")
+        except FormatError as wrong:
+            raise FormatError(
+                f"{location}: a commit message does not fit the table, so nothing of it was published or "
+                f"deleted: {wrong} Its writer or the bytes are wrong: write its files again.",
+                table=location,
+                partition=message.partition.hex(),
+                bucket=message.bucket,
+            ) from None
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

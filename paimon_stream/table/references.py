@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import read_file
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.json_text import MOST_JSON
@@ -148,27 +147,7 @@ def journalled_names(storage: Storage) -> Iterator[str]:
 def _noted(entry: JournalEntry) -> Iterator[str]:
     yield from (path.rpartition("/")[2] for path in entry.abandoned)
     for message in entry.messages:
-        yield from _of_message(message)
-
-
-def _of_message(message: CommitMessage) -> Iterator[str]:
-    for files in (
-        message.new_files,
-        message.deleted_files,
-        message.changelog_files,
-        message.compact_before,
-        message.compact_after,
-        message.compact_changelog_files,
-    ):
-        for file in files:
-            yield from (file.file_name, *file.extra_files)
-    for indexes in (
-        message.new_index_files,
-        message.deleted_index_files,
-        message.compact_new_index_files,
-        message.compact_deleted_index_files,
-    ):
-        yield from (index.file_name for index in indexes)
+        yield from message.file_names()
 
 
 def names_in_use(table: Table, storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
