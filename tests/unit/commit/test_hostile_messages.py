@@ -96,7 +96,8 @@ def test_a_bucket_that_the_table_cannot_have_is_refused(
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_a_partition_that_is_no_row_of_the_table_is_refused(disk: Disk, entrance: str) -> None:
-    broken = (b"", b"\0", bytes(12), struct.pack(">i", 2) + bytes(24), struct.pack(">i", 1) + struct.pack("<qii", 0, 5, 1000))
+    outside = struct.pack(">i", 1) + struct.pack("<qii", 0, 5, 1000)
+    broken = (b"", b"\0", bytes(12), struct.pack(">i", 2) + bytes(24), outside)
     messages = [replace(good(disk), partition=one, new_files=(data_file("f1"),)) for one in broken]
     refuse(disk, entrance, messages, "a commit message does not fit the table")
 
