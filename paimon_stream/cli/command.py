@@ -220,6 +220,7 @@ def changed_answer(
     )
 
 
-def report_json(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a maintenance function's report."""
-    return dict(jsonable(report))
+def report_json(report: Mapping[str, Any], **listed: Any) -> dict[str, Any]:
+    """The JSON of a maintenance function's report. `listed` are the facts that the columns of a listing give,
+    under the names of the report."""
+    return dict(jsonable({**report, **listed}))

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
+from paimon_stream.cli.columns import Column, Listing, json_by_first
 from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.progress import progress
@@ -27,7 +27,7 @@ class _Kind(NamedTuple):
 _KINDS: Final[tuple[Column[_Kind], ...]] = (
     Column("kind", lambda one: one.kind),
     Column("files", lambda one: one.files, number=True),
-    Column("size", lambda one: one.size, text=lambda one: size(one.size), number=True),
+    Column("sizes", lambda one: one.size, "size", text=lambda one: size(one.size), number=True),
 )
 
 
@@ -66,7 +66,8 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     if report.skipped:
         failed.append(f"Not looked into, links and folders of others: {', '.join(report.skipped)}.")
     parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
-    return changed_answer(report_json(report.to_json()), parts, done=yes, something=report.count > 0)
+    document = report_json(report.to_json(), **json_by_first(_KINDS, kinds))
+    return changed_answer(document, parts, done=yes, something=report.count > 0)
 
 
 @table_command(example="repair-hints --yes /data/warehouse/shop.db/orders", params=(YES,))

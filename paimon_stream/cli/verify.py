@@ -6,11 +6,12 @@ from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing
+from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, report_json, table_command
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
+from paimon_stream.cli.text import listed, ranges
 from paimon_stream.cli.wording import in_commands
 from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
@@ -24,6 +25,10 @@ _COLUMNS: Final[tuple[Column[Finding], ...]] = (
     Column("path", lambda one: one.path, "file"),
     Column("message", lambda one: one.message, "what", text=lambda one: in_commands(one.message), prose=True),
     Column("cure", lambda one: one.cure, "what to do", text=lambda one: in_commands(one.cure), prose=True),
+    Column(
+        "snapshots", lambda one: one.snapshots, text=lambda one: ranges(one.snapshots) or None, extra=True
+    ),
+    Column("tags", lambda one: one.tags, text=lambda one: listed(one.tags) or None, extra=True),
 )
 
 
@@ -51,7 +56,7 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
     more = [f"{number:,} more of {code}." for code, number in report.omitted.items()]
     bad = not report.healthy or (strict and any(one.severity == "warning" for one in report.findings))
     return Answer(
-        document=report_json(report.to_json()),
+        document=report_json(report.to_json(), findings=[json_of(_COLUMNS, one) for one in report.findings]),
         parts=[Listing(_COLUMNS, report.findings, "Nothing is wrong."), *more, f"Looked at: {looked_at}."],
         code=FINDINGS if bad else OK,
     )

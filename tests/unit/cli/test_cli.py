@@ -355,6 +355,29 @@ def test_verify_finds_what_is_broken_instead_of_failing(table: Path) -> None:
     assert any(one["path"] == "snapshot/snapshot-2" for one in json.loads(result.stdout)["findings"])
 
 
+def test_the_json_of_verify_has_the_columns_of_its_listing_and_is_that_of_the_report(table: Path) -> None:
+    loaded = PaimonTable.load(str(table))
+    for file in loaded.files():
+        Path(file.path).unlink()
+    document = json.loads(run("verify", table, "--json").stdout)
+    assert document["findings"][0]["snapshots"]
+    report = json.loads(json.dumps(loaded.verify().to_json()))
+    assert (list(document), document["findings"]) == (list(report), report["findings"])
+    shown = run("verify", table, "--columns", "file,snapshots,tags").stdout.splitlines()[0]
+    assert shown.split() == ["file", "snapshots", "tags"]
+
+
+def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_report(table: Path) -> None:
+    litter = table / "manifest" / "manifest-litter"
+    litter.write_text("litter")
+    os.utime(litter, (0, 0))
+    document = json.loads(run("orphans", table, "--json").stdout)
+    assert (document["files"]["manifest"], document["sizes"]["manifest"]) == (1, 6)
+    report = json.loads(json.dumps(PaimonTable.load(str(table)).remove_orphan_files().to_json()))
+    assert document | {"cutoff_millis": 0} == report | {"cutoff_millis": 0}
+    assert list(document) == list(report)
+
+
 @contextmanager
 def without_rights() -> Iterator[None]:
     """Root may read and write everything, so root becomes nobody meanwhile."""
