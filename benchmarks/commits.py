@@ -369,8 +369,8 @@ def rows_of(
     """Makes one row of the result, and prints it."""
     for name, values in measured.items():
         ratio = next(iter(values.values())) / max(next(iter(measured["ours"].values())), 1e-9)
-        told = "  ".join(f"{key} {value:8.2f}" for key, value in values.items())
-        print(f"{what:34} {name:9} {told}  {ratio:6.2f} x ours")
+        figures = "  ".join(f"{key} {value:8.2f}" for key, value in values.items())
+        print(f"{what:34} {name:9} {figures}  {ratio:6.2f} x ours")
     return {"name": what, "unit": "ms", "systems": measured, "goal": goal, "met": met, "note": note}
 
 

@@ -179,7 +179,7 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """Every goal, and whether it is met."""
     lines: list[list[str]] = []
 
-    def tell(what: str, goal: str, found: str, verdict: bool | None) -> None:
+    def add(what: str, goal: str, found: str, verdict: bool | None) -> None:
         again = any(line[:2] == [what, goal] for line in lines)
         lines.append([f"{what}, another run" if again else what, goal, found, met(verdict)])
 
@@ -188,13 +188,13 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
             for goal in load["goals"]:
                 if goal["system"] == "ours" and goal["value"] is not None:
                     where = f"{name}, Spark {spark_of(run)}, {size_of(load)}"
-                    tell(where, goal["text"], f"{goal['value']:.2f}", goal["met"])
+                    add(where, goal["text"], f"{goal['value']:.2f}", goal["met"])
     for one in rows:
         for row in one["rows"]:
             verdict = judged(row)
             if verdict is not None:
                 found = ", ".join(number(value) for value in judged_values(row))
-                tell(row["name"], row["goal"], f"{found} {row['unit']}", verdict)
+                add(row["name"], row["goal"], f"{found} {row['unit']}", verdict)
     if not lines:
         return ""
     return "## Goals\n\n" + table(["what", "goal", "found", ""], lines)
@@ -237,19 +237,19 @@ def size_of(load: dict[str, Any]) -> str:
 def streams_part(runs: list[dict[str, Any]]) -> list[str]:
     """The tables of all runs of streams. Runs on the same Spark version are under one heading."""
     parts: list[str] = []
-    told: set[tuple[str, str]] = set()
+    named: set[tuple[str, str]] = set()
     for run in runs:
         spark = spark_of(run)
-        if spark not in {one for one, _ in told}:
+        if spark not in {one for one, _ in named}:
             parts.append(f"## Streams on Spark {spark}\n")
-        told.add((spark, ""))
+        named.add((spark, ""))
         for name, load in run["loads"].items():
             if name == "cold":
                 parts.append(cold_part(load))
                 continue
             heading = f"### {name}: {load['title']}, {size_of(load)} rows"
-            again = ", another run" if (spark, heading) in told else ""
-            told.add((spark, heading))
+            again = ", another run" if (spark, heading) in named else ""
+            named.add((spark, heading))
             parts += [f"{heading}{again}\n", cost_table(load), files_table(load)]
             missing = load["missing"].items()
             parts += [f"Not in this table: {title(system)} ({why}).\n" for system, why in missing]

@@ -43,7 +43,7 @@ KILLS = (
     Kill("PUBLISHED", 10, "snapshot published, not acknowledged"),
     Kill("FINISHED", 13, "sink returned, Spark has not noted it"),
 )
-_TOLD = {"c": "inserts", "u": "updates", "d": "deletes"}
+_OPERATIONS = {"c": "inserts", "u": "updates", "d": "deletes"}
 
 
 def expected(changes: pa.Table) -> Summary:
@@ -73,8 +73,8 @@ def run_demo(room: Room) -> int:
     files = write_daily_changes(changes, room.source)
     batches = -(-files // FILES_PER_BATCH)
     counts = Counter(changes[OPERATION].to_pylist())
-    told = ", ".join(f"{counts[op]:,} {name}" for op, name in _TOLD.items())
-    print(f"{flights.num_rows:,} flights of January 2013 make {changes.num_rows:,} changes: {told};")
+    counted = ", ".join(f"{counts[op]:,} {name}" for op, name in _OPERATIONS.items())
+    print(f"{flights.num_rows:,} flights of January 2013 make {changes.num_rows:,} changes: {counted};")
     print(f"{files} daily files, {FILES_PER_BATCH} per micro-batch.")
     table = PaimonTable.create(str(room.table), **TABLE)
     runs = stream_through_kills(room, batches, KILLS, "cdc_stream.py")

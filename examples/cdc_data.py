@@ -82,14 +82,14 @@ def changes_of(flights: pa.Table) -> pa.Table:
     delayed = pc.and_(left, pc.greater(pc.fill_null(flights["dep_delay"], 0), 30))
     arrived = pc.if_else(diverted, "diverted", "arrived")
     everyone = pa.array(np.ones(len(due), bool))
-    told = [
+    parts = [
         _change(flights, everyone, "c", "scheduled", due - _DAY, ()),
         _change(flights, delayed, "u", "delayed", due - 30 * _MINUTE, ("dep_delay",)),
         _change(flights, left, "u", "departed", due + waited, ("tailnum", "dep_delay")),
         _change(flights, left, "u", arrived, due + waited + flown, _KNOWN),
         _change(flights, pc.invert(left), "d", "cancelled", due - 5 * _MINUTE, ()),
     ]
-    changes = pa.concat_tables(told)
+    changes = pa.concat_tables(parts)
     at = changes["changed_at"].cast(pa.int64()).to_numpy()
     late = (changes["flight"].to_numpy() * 7 + at // _MINUTE) % _LATE == 0
     received = pa.array(at + late * _DAY, pa.int64())

@@ -12,7 +12,7 @@ import json
 import sys
 
 from cdc_data import OPERATION, SPARK_SCHEMA
-from flights_stream import killed_at, local_spark, tell_report
+from flights_stream import emit_report, killed_at, local_spark
 
 from paimon_stream import PaimonSink
 
@@ -26,7 +26,7 @@ def main() -> None:
     sink = PaimonSink(
         task["table"],
         options={"paimon-stream.operation-column": OPERATION},
-        on_commit=tell_report,
+        on_commit=emit_report,
         **killed_at(spark, task["kill"]),
     )
     changes = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)

@@ -183,9 +183,9 @@ def independent_readers(room: Room, table: Path, script: str = "flights_check.py
         if not Path(interpreter).exists():
             print(f"{reader} is not installed: make demo installs it")
             continue
-        *told, code = python(room, script, reader, str(table), interpreter=interpreter)
+        *events, code = python(room, script, reader, str(table), interpreter=interpreter)
         if code == 0:
-            found.append(Summary(**told[-1]))
+            found.append(Summary(**events[-1]))
         elif reader == "java" and code == NOT_HERE and os.environ.get("PAIMON_REQUIRE_ORACLE") != "1":
             print("Java Paimon is not installed (no jar, or no Java): it does not check this table")
         else:
@@ -213,21 +213,21 @@ def compare_with_naive(room: Room) -> bool:
         shutil.copy2(path, few)
     rows = sum(pq.read_metadata(path).num_rows for path in few.iterdir())
     checkpoints = room.checkpoint.parent
-    *told, code = python(room, "flights_naive.py", str(few), str(room.folder), str(checkpoints))
+    *events, code = python(room, "flights_naive.py", str(few), str(room.folder), str(checkpoints))
     if code != 0:
         raise DemoFailed("The comparison with a naive sink failed.")
-    ours = independent_readers(room, Path(told[-1]["ours"]))
+    ours = independent_readers(room, Path(events[-1]["ours"]))
     print(
         f"\nThe same crash with two sinks: {DAYS_FOR_NAIVE} daily files, one per batch; then the newest entry"
         f"\nof Spark's commit log is removed, as if the driver had died before writing it, and the query is"
-        f"\nstarted again: Spark runs batch {told[-1]['replayed']} a second time."
+        f"\nstarted again: Spark runs batch {events[-1]['replayed']} a second time."
         f"\n  source                                        {rows:>6,} rows"
-        f"\n  df.write.mode('append') in foreachBatch       {told[-1]['naive']:>6,} rows"
-        f" ({told[-1]['naive'] - rows:+,}: the batch was written twice)"
+        f"\n  df.write.mode('append') in foreachBatch       {events[-1]['naive']:>6,} rows"
+        f" ({events[-1]['naive'] - rows:+,}: the batch was written twice)"
     )
     for one in ours:
         print(f"  PaimonSink, read by {one.reader:<26}{one.rows:>6,} rows ({one.rows - rows:+,})")
-    return told[-1]["naive"] > rows and all(one.rows == rows for one in ours)
+    return events[-1]["naive"] > rows and all(one.rows == rows for one in ours)
 
 
 def run_and_report(room: Room, run: Callable[[Room], int]) -> int:

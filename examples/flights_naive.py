@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 from flights_data import TABLE
-from flights_stream import daily_files, local_spark, tell
+from flights_stream import daily_files, emit, local_spark
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, PaimonTable
@@ -59,7 +59,7 @@ def main() -> None:
         start(daily_files(spark, source, per_batch=1), checkpoint, target)
         batch = forget_last_batch(checkpoint)
         start(daily_files(spark, source, per_batch=1), checkpoint, target)
-    tell(replayed=batch, naive=pyarrow.dataset.dataset(str(naive)).count_rows(), ours=str(ours))
+    emit(replayed=batch, naive=pyarrow.dataset.dataset(str(naive)).count_rows(), ours=str(ours))
     spark.stop()
 
 

@@ -49,14 +49,14 @@ def daily_files(spark: SparkSession, source: str, per_batch: int = FILES_PER_BAT
     return reader.parquet(source)
 
 
-def tell(**event: Any) -> None:
+def emit(**event: Any) -> None:
     """Writes one line to the process that started this one."""
     print(json.dumps(event), flush=True)
 
 
-def tell_report(report: CommitReport) -> None:
+def emit_report(report: CommitReport) -> None:
     """Reports a batch that took effect, now or in an earlier run."""
-    tell(
+    emit(
         batch=report.identifier,
         outcome=report.outcome,
         rows=report.rows,
@@ -76,7 +76,7 @@ class KillAt:
     def reached(self, phase: Phase, identifier: int) -> None:
         """Called by the sink at each phase of each batch."""
         if phase is self.phase and identifier == self.batch:
-            tell(killed=identifier, phase=phase.name)
+            emit(killed=identifier, phase=phase.name)
             os.kill(self.jvm, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -94,7 +94,7 @@ def main() -> None:
     """Streams all available files and ends, or is killed before that."""
     task = json.loads(sys.argv[1])
     spark = local_spark("flights")
-    sink = PaimonSink(task["table"], on_commit=tell_report, **killed_at(spark, task["kill"]))
+    sink = PaimonSink(task["table"], on_commit=emit_report, **killed_at(spark, task["kill"]))
     query = sink.start(
         daily_files(spark, task["source"]),
         checkpoint=task["checkpoint"],

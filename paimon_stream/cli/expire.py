@@ -50,7 +50,7 @@ def expire(
     table's options apply. Tags, consumers and active streams keep what they need. Without --yes it only shows
     what would expire."""
     cutoff = None if older_than is None else _moment(older_than)
-    with progress() as tell:
+    with progress() as reporter:
         report = session.table.expire_snapshots(
             retain_max,
             retain_min,
@@ -58,7 +58,7 @@ def expire(
             max_deletes,
             dry_run=not yes,
             protect_streams=protect_streams,
-            progress=tell,
+            progress=reporter,
         )
     ids = report.snapshots
     if not ids:

@@ -51,9 +51,9 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream. With --yes
     they are deleted, without it they are only shown. Choose an age above the time that your longest batch
     takes, because nothing refers to its files before it is committed."""
-    with progress() as tell:
+    with progress() as reporter:
         report = session.table.remove_orphan_files(
-            older_than, dry_run=not yes, max_paths=max_paths, progress=tell
+            older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
         )
     kinds = [_Kind(kind, number, report.sizes[kind]) for kind, number in report.files.items() if number]
     verb = "were deleted" if yes else "would be deleted"
@@ -93,8 +93,8 @@ def repair_hints(session: Session, yes: bool) -> Answer:
 def compact_manifests(session: Session, yes: bool) -> Answer:
     """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row changes, and
     streams continue meanwhile. Without --yes it only shows how many manifests would be merged."""
-    with progress() as tell:
-        report = session.table.compact_manifests(dry_run=not yes, progress=tell)
+    with progress() as reporter:
+        report = session.table.compact_manifests(dry_run=not yes, progress=reporter)
     if not report.merged:
         said = f"There is nothing to merge: {count(report.manifests_before, 'manifest')}."
     else:

@@ -50,8 +50,8 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
     """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has the
     recorded size, and checks the counts, the statistics and buckets of sampled rows, the identifiers and the
     hints. Changes nothing. Ends with exit code 1 if it finds an error."""
-    with progress() as tell:
-        report = verify_table(session.raw, sample=sample, progress=tell)
+    with progress() as reporter:
+        report = verify_table(session.raw, sample=sample, progress=reporter)
     looked_at = ", ".join(f"{what} {number:,}" for what, number in report.checked.items())
     more = [f"{number:,} more of {code}." for code, number in report.omitted.items()]
     bad = not report.healthy or (strict and any(one.severity == "warning" for one in report.findings))

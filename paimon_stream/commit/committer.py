@@ -264,8 +264,8 @@ class Committer:
                 if self._sequences is not None:
                     if request.kind is not CommitKind.OVERWRITE:
                         self._sequences.check(request.numbering, changes, base.snapshot)
-                    told = self._sequences.properties(changes, base)
-                    request = replace(request, properties={**request.properties, **told})
+                    recorded = self._sequences.properties(changes, base)
+                    request = replace(request, properties={**request.properties, **recorded})
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
                 staged = self._stager.stage(base, changes, request, attempts.names, attempts.merged)

@@ -60,7 +60,7 @@ class Sequences:
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
-        self._tells_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
+        self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
 
     # -- numbers ------------------------------------------------------------------------------------
 
@@ -80,13 +80,13 @@ class Sequences:
         """The properties with the largest sequence number, for the snapshot of these changes on this base.
         Empty if finding the number would mean reading the whole table."""
         knows = self._cache.knows_highest(base.snapshot)
-        if not knows and not self._tells_java:
+        if not knows and not self._for_java:
             return {}
         highest = max(self._cache.highest_at(base.snapshot), highest_of(changes.entries))
         if highest < 0:
             return {}
-        told = {MAX_SEQUENCE: str(highest)}
-        return {**told, _GENERATED: str(highest)} if self._tells_java else told
+        recorded = {MAX_SEQUENCE: str(highest)}
+        return {**recorded, _GENERATED: str(highest)} if self._for_java else recorded
 
     # -- conflicts ----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["MAX_SEQUENCE", "TableCache", "highest_of", "told_number"]
+__all__ = ["MAX_SEQUENCE", "TableCache", "highest_of", "recorded_number"]
 
 MAX_SEQUENCE: Final = "paimon-stream.max-sequence"
 """The snapshot property that stores the largest sequence number of the table."""
@@ -111,14 +111,14 @@ class TableCache:
         since = self._since(latest)
         if since is None or latest is None:
             return False
-        told = told_number(latest)
+        recorded = recorded_number(latest)
         replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
         if replaced:
             self._buckets.forget()
             self._files = {}
         highest = self._highest
         if highest is not None:
-            adds = () if told is not None else since
+            adds = () if recorded is not None else since
             highest = max([highest, *(number for one in adds for number in self.added(one).values())])
         files = {partition: known.copy() for partition, known in self._files.items()}
         entries = self._entries(since, {*files, *self._buckets.partitions})
@@ -130,7 +130,7 @@ class TableCache:
         except BucketCountChanged:
             self._buckets.forget()  # the next query for that partition reads it anew and reports this
         self._files = files
-        self._highest = highest if told is None or highest is None else told
+        self._highest = highest if recorded is None or highest is None else recorded
         return True
 
     def _since(self, latest: Snapshot | None) -> tuple[Snapshot, ...] | None:
@@ -219,7 +219,7 @@ class TableCache:
 
     def knows_highest(self, latest: Snapshot | None) -> bool:
         """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
-        if latest is None or told_number(latest) is not None:
+        if latest is None or recorded_number(latest) is not None:
             return True
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
 
@@ -252,7 +252,7 @@ class TableCache:
         table if there is no such snapshot."""
         above: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest.id):
-            known = told_number(snapshot)
+            known = recorded_number(snapshot)
             if known is None:
                 above.append(snapshot)
                 known = -1 if snapshot.id == 1 else None
@@ -269,7 +269,7 @@ class TableCache:
         return highest_of(entries)
 
 
-def told_number(snapshot: Snapshot) -> int | None:
+def recorded_number(snapshot: Snapshot) -> int | None:
     """The largest sequence number in a snapshot's own properties; None if it is not stored."""
     text = snapshot.properties.get(MAX_SEQUENCE, "")
     return int(text) if text.isascii() and text.isdigit() else None

@@ -135,7 +135,7 @@ class AfterCommit:
             return
         self.last_report = report
         self.expired += len(report.snapshots)
-        self._tell(report)
+        self._notify(report)
         if report.snapshots:
             _LOG.info(
                 "%s: expired snapshots %d to %d, %d files, in %.0f ms.",
@@ -151,13 +151,13 @@ class AfterCommit:
             self._told = True
             _LOG.warning(text, *values)
 
-    def _tell(self, report: ExpireReport | None) -> None:
+    def _notify(self, report: ExpireReport | None) -> None:
         if self.on_expiry is not None:
             self.on_expiry(report)
 
     def _failed(self, table: Table, why: Exception) -> None:
         self.failures += 1
-        self._tell(None)
+        self._notify(None)
         _LOG.warning(
             "%s: expiry after a commit failed (%s: %s). The commit stands; the next one tries again.",
             table.location,

@@ -72,16 +72,16 @@ def compact_manifests(
     published, which does no harm.
     """
     used, running = storage or table.storage, runtime or system()
-    tell = progress or silent
+    reporter = progress or silent
     snapshots = SnapshotStore(used, running)
     latest = snapshots.latest()
     if latest is None:
         return _report(used.location, None, dry_run, (), ())
     limits = MergeLimits(target_size=table.options.value(MANIFEST_TARGET_SIZE), full_size=1, min_count=1)
-    tell("manifests", 0, None)
+    reporter("manifests", 0, None)
     if dry_run:
         merged = _merged(table, used, running, latest, limits)
-        tell("manifests", len(merged.before), len(merged.before))
+        reporter("manifests", len(merged.before), len(merged.before))
         return _report(used.location, None, True, merged.before, merged.after)
     source = _CarriedOver()
     outcome = Committer(table, used, running).commit(
@@ -97,7 +97,7 @@ def compact_manifests(
         )
     )
     before = source.manifests
-    tell("manifests", len(before), len(before))
+    reporter("manifests", len(before), len(before))
     if not isinstance(outcome, Published):
         return _report(used.location, None, False, before, before)
     published = outcome.snapshot

@@ -74,7 +74,7 @@ def verify(
     """
     used, running = storage or table.storage, runtime or system()
     found = Findings()
-    tell = progress or silent
+    reporter = progress or silent
     Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
     ids = [root.snapshot.id for root in roots if not root.is_tag]
@@ -85,7 +85,7 @@ def verify(
     check_consumers(used, ids, found)
     check_journals(used, table, roots, found)
     inventory = Inventory(used)
-    found.checked["files"] = inventory.take(table.layout, tell)
+    found.checked["files"] = inventory.take(table.layout, reporter)
     shelf = Shelf(
         table=table,
         storage=used,
@@ -95,9 +95,9 @@ def verify(
         rng=running.rng,
         sample=sample,
     )
-    state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, tell)
+    state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, reporter)
     if state is not None and sample:
-        check_sample(table, used, shelf, state, found, tell)
+        check_sample(table, used, shelf, state, found, reporter)
     return found.report(used.location)
 
 
@@ -125,10 +125,10 @@ class _HistoryCheck:
     storage: Storage
     shelf: Shelf
     found: Findings
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
     tagged: frozenset[str] = frozenset()  # nonces
 
-    def check(self, roots: Sequence[Root], tell: Progress) -> Longs | None:
+    def check(self, roots: Sequence[Root], reporter: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
         self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
         state: _State | None = None
@@ -149,7 +149,7 @@ class _HistoryCheck:
             if not root.is_tag:
                 newest = None if state is None else state.live
                 before = root.snapshot.id
-            tell("snapshots", done + 1, len(roots))
+            reporter("snapshots", done + 1, len(roots))
         self._check_newest(roots)
         return newest
 
@@ -324,8 +324,8 @@ class _HistoryCheck:
             ("duplicate-add", after.twice, 2),
             ("delete-without-add", after.dangling, 1),
         ):
-            fresh = [int(one) for one in ids if int(one) not in self.told]
-            self.told.update(fresh)
+            fresh = [int(one) for one in ids if int(one) not in self.reported]
+            self.reported.update(fresh)
             names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
             for name in names[:_SHOWN]:
                 if code == "duplicate-add":

@@ -88,10 +88,10 @@ class SchemaStore:
         path = self._full(schema_path(schema_id))
         try:
             schema = decode_schema(self._read(schema_id), path)
-        except (CorruptMetadata, UnsupportedFeature) as told:
-            if "path" in told.context:
+        except (CorruptMetadata, UnsupportedFeature) as error:
+            if "path" in error.context:
                 raise
-            raise type(told)(f"{path}: {told.message}", **told.context, path=path) from None
+            raise type(error)(f"{path}: {error.message}", **error.context, path=path) from None
         if schema.id != schema_id:
             raise CorruptMetadata(
                 f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.",

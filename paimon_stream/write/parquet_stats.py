@@ -78,11 +78,11 @@ class ParquetStats:
 
     def _column(self, chunks: Sequence[Any], i: int, type_: DataType) -> ColumnStats:
         """One column over all row groups. It has bounds only if every row group with a value has them."""
-        told = [chunk.statistics for chunk in chunks]
-        if not all(one is not None and one.has_null_count for one in told):
+        statistics = [chunk.statistics for chunk in chunks]
+        if not all(one is not None and one.has_null_count for one in statistics):
             return NO_STATS
-        nulls = sum(one.null_count for one in told)
-        valued = [one for one in told if one.num_values]
+        nulls = sum(one.null_count for one in statistics)
+        valued = [one for one in statistics if one.num_values]
         observed = self._bounds.get(i, [])
         from_footer = [] if i in self._always else [one for one in valued if one.has_min_max]
         bounds = [(_value(one.min_raw, type_), _value(one.max_raw, type_)) for one in from_footer]

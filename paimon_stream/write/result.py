@@ -64,8 +64,8 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
             body = counts + _ROW_BYTES.pack(result.row_bytes) + CommitMessage.serialize_all(result.messages)
             kind = _RESULT
         case TaskFailure(error=error):
-            told = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
-            body = json.dumps(told, default=str).encode()
+            fields = {"error": type(error).__name__, "message": error.pattern, "context": error.context}
+            body = json.dumps(fields, default=str).encode()
             kind = _FAILURE
     return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, result.attempt_number) + body
 
@@ -111,5 +111,5 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
     )
 
 
-def _decode_error(told: dict[str, Any]) -> PaimonStreamError:
-    return by_name(str(told["error"]))(str(told["message"]), **told["context"])
+def _decode_error(fields: dict[str, Any]) -> PaimonStreamError:
+    return by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])

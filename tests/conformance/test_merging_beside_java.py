@@ -140,9 +140,9 @@ def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(
     write(java, path, [("-D", {"k": 1, "v": 1})], 2)
     with pytest.raises(Exception, match="can not accept delete"):
         java.read(path)
-    with pytest.raises(InvalidData, match="ignore-delete") as told:
+    with pytest.raises(InvalidData, match="ignore-delete") as raised:
         PaimonTable.load(str(path)).to_arrow()
-    assert told.value.context["table"] == str(path)
+    assert raised.value.context["table"] == str(path)
 
 
 def test_old_schemas_are_merged_with_new_ones(tmp_path: Path, java: Any) -> None:

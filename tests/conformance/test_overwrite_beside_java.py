@@ -102,7 +102,7 @@ class Pair:
 
 
 class KeyedPair(Pair):
-    """One table with a primary key, twice. Our snapshots tell the largest sequence number."""
+    """One table with a primary key, twice. Our snapshots record the largest sequence number."""
 
     OURS = ("properties",)
 
@@ -237,8 +237,8 @@ def test_truncating_and_dropping_partitions_are_as_javas(java: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["overwritten", "overwritten_whole"])
 def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str, tmp_path: Path) -> None:
-    told = json.loads((GOLDEN / name / "expected.json").read_text())
-    created = told["created"]
+    expected = json.loads((GOLDEN / name / "expected.json").read_text())
+    created = expected["created"]
     path = tmp_path / "db.db" / "t"
     table = PaimonTable.create(
         str(path),
@@ -248,7 +248,7 @@ def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str
     )
     names = [column for column, _ in created["schema"]]
     commit = TableCommit(load_table(LocalStorage(str(path))), "golden")
-    for step in told["steps"]:
+    for step in expected["steps"]:
         given = [dict(zip(names, row, strict=True)) for row in step["rows"]]
         messages = write_rows(load_table(LocalStorage(str(path))), given) if given else ()
         if step["op"] == "write":
@@ -259,11 +259,13 @@ def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str
             None if dynamic else step["partition"], messages, step["identifier"], dynamic=dynamic or None
         )
     found = table.to_arrow(columns=names).to_pylist()
-    assert sorted(map(str, found)) == sorted(str(dict(zip(names, row, strict=True))) for row in told["rows"])
+    assert sorted(map(str, found)) == sorted(
+        str(dict(zip(names, row, strict=True))) for row in expected["rows"]
+    )
     keys = ("id", "commitUser", "commitIdentifier", "commitKind", "deltaRecordCount", "totalRecordCount")
     made = [json.loads((path / f"snapshot/snapshot-{one.id}").read_text()) for one in table.snapshots()]
     assert [{key: one[key] for key in keys} for one in made] == [
-        {key: one[key] for key in keys} for one in told["snapshots"]
+        {key: one[key] for key in keys} for one in expected["snapshots"]
     ]
 
 

@@ -89,7 +89,7 @@ def our_merge(current: TableSchema, columns: TableSchema) -> TableSchema | None:
 
 def loses(old: DataType, new: DataType) -> bool:
     """Whether Java's way from one type to the other can lose or change a value, or cannot be gone when it
-    reads; told apart by families and digits, not by our own rule."""
+    reads; distinguished by families and digits, not by our own rule."""
     whole = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INT: 10, TypeRoot.BIGINT: 19}
     mantissa = {TypeRoot.FLOAT: 7, TypeRoot.DOUBLE: 15}
     if new.root is TypeRoot.DECIMAL:
@@ -135,7 +135,7 @@ def some_fields(rng: random.Random, depth: int) -> tuple[DataField, ...]:
             id=position,
             name=name,
             type=some_type(rng, depth),
-            description=rng.choice((None, None, "told")),
+            description=rng.choice((None, None, "a note")),
         )
         for position, name in enumerate(names)
     )

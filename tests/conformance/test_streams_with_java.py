@@ -267,9 +267,9 @@ def test_java_finds_the_batches_of_a_stream_by_its_commit_user(streams: Any, jav
 )
 def test_a_stream_appends_to_a_table_that_java_made(streams: Any, java: Any, golden: Any, name: str) -> None:
     """Its own rows again, so that every partition and bucket of it is met."""
-    table, told = golden(name)
+    table, expected = golden(name)
     job = streams(table)
-    schema = [tuple(column) for column in told["schema"]]
+    schema = [tuple(column) for column in expected["schema"]]
     before = java.read(table)
     places = {(str(partition), bucket) for partition, bucket, _ in java.read_buckets(table)}
     latest = java.snapshots(table)[-1]["id"]

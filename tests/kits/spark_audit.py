@@ -41,8 +41,8 @@ def java_ids(java: Any, job: Job) -> list[int]:
 def doctor(job: Job, options: Mapping[str, str] | None = None) -> str:
     """The doctor's verdict on what a restart of the query will do."""
     storage = LocalStorage(str(job.table))
-    (told,) = examine(storage, checkpoint=str(job.checkpoint), options=options)
-    return told.verdict
+    (diagnosis,) = examine(storage, checkpoint=str(job.checkpoint), options=options)
+    return diagnosis.verdict
 
 
 def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryException:
@@ -52,7 +52,7 @@ def failing(job: Job, function: Any = None, **arguments: Any) -> StreamingQueryE
     return caught.value
 
 
-def assert_tells(
+def assert_reports(
     error: StreamingQueryException,
     kind: type[errors.PaimonStreamError],
     *parts: object,

@@ -37,9 +37,9 @@ def read_all(schema: bytes, snapshot: bytes) -> None:
     ):
         try:
             ask()
-        except (FormatError, UnsupportedFeature) as told:
-            assert f"{storage.location}/{path}" in str(told)  # noqa: PT017
-            assert told.context["path"] == f"{storage.location}/{path}"  # noqa: PT017
+        except (FormatError, UnsupportedFeature) as error:
+            assert f"{storage.location}/{path}" in str(error)  # noqa: PT017
+            assert error.context["path"] == f"{storage.location}/{path}"  # noqa: PT017
 
 
 @QUICK

@@ -146,5 +146,5 @@ def test_damaged_manifests_raise_our_errors_only(
     for decode in (decode_manifest, decode_manifest_list):
         try:
             decode(bytes(broken), "x")
-        except (FormatError, UnsupportedFeature) as told:
-            assert str(told).startswith("x ")  # noqa: PT017
+        except (FormatError, UnsupportedFeature) as error:
+            assert str(error).startswith("x ")  # noqa: PT017

@@ -147,9 +147,9 @@ def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(value: str, 
         return
     with pytest.raises(
         ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}"
-    ) as told:
+    ) as raised:
         router.assign(batch)
-    assert told.value.context == {"table": "/w/t", "column": "s", "count": 3}
+    assert raised.value.context == {"table": "/w/t", "column": "s", "count": 3}
 
 
 @pytest.mark.parametrize("buckets", [0, -2])

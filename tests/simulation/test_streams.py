@@ -54,8 +54,8 @@ class Writer:
     """One stream, and what is true of it.
 
     `kept` are the batches that Spark noted as done and that must be in the table, `lost` those that something
-    took away, `owes` the errors of which one must be raised for them, `told` whether one was. `answer` is the
-    option that an operator sets for the next start, and for that one only.
+    took away, `owes` the errors of which one must be raised for them, `reported` whether one was. `answer` is
+    the option that an operator sets for the next start, and for that one only.
     """
 
     world: World
@@ -63,7 +63,7 @@ class Writer:
     kept: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
     owes: set[type[BaseException]] = field(default_factory=set)
-    told: bool = False
+    reported: bool = False
     answer: str | None = None
     busy: bool = False
     judged: bool = False
@@ -76,7 +76,7 @@ class Writer:
         self.owes |= set(kinds)
 
     def settled(self) -> None:
-        self.owes, self.lost, self.told, self.answer = set(), set(), False, None
+        self.owes, self.lost, self.reported, self.answer = set(), set(), False, None
 
 
 @dataclass
@@ -267,7 +267,7 @@ class World:
             stream.start(writer, self.storage(dies_in=3, within=60))
         batch, writer.judged = stream.next_batch, False
         lost, drops = set(writer.lost), self.drops
-        owed = bool(writer.owes) and not writer.told and self.can_tell(writer)
+        owed = bool(writer.owes) and not writer.reported and self.can_know(writer)
         try:
             stream.batch()
         except (PaimonStreamError, Killed) as failed:
@@ -286,17 +286,17 @@ class World:
             writer.lost -= lost
             if not writer.lost and self.drops == drops:
                 writer.settled()
-            writer.told |= self.events != events  # it may have taken what happened for an expiry
+            writer.reported |= self.events != events  # it may have taken what happened for an expiry
             self.gone -= {name for name in live if name.startswith(f"{stream.user}-{batch}-")}
             writer.kept.add(batch)
         elif self.drops != drops:
-            writer.told = True  # the table went after it had the batch: only this run can still tell
+            writer.reported = True  # the table went after it had the batch: only this run can still tell
         else:
             assert self.events != events, f"batch {batch} of {stream.user} is not in the table"
             writer.lost.add(batch)
             writer.owe(*TABLE_CHANGES)
 
-    def can_tell(self, writer: Writer) -> bool:
+    def can_know(self, writer: Writer) -> bool:
         """Whether any evidence of the stream is left: without a snapshot of its own nobody can tell a loss
         from an expiry."""
         ids = set(self.ids())
@@ -315,7 +315,7 @@ class World:
             case TableRolledBack() | CommitLost() | TableReplaced():
                 assert during or writer.owes, f"nothing happened to its batches: {failed}"
                 writer.owe(type(failed))
-                writer.told, writer.answer = True, "paimon-stream.on-table-change"
+                writer.reported, writer.answer = True, "paimon-stream.on-table-change"
             case HistoryUnknown() if (stream.user, stream.next_batch) in batches_of(live):
                 stream.next_batch += 1  # the operator looks, and moves the source past what is there
                 writer.answer = None
@@ -323,7 +323,7 @@ class World:
                 writer.answer = "paimon-stream.on-unknown-history"
             case CommitUnknown() | Killed() | StorageError():
                 self.excused = True
-                writer.answer = writer.answer if writer.owes and writer.told else None
+                writer.answer = writer.answer if writer.owes and writer.reported else None
             case _:
                 raise failed
 

@@ -36,15 +36,15 @@ def main(root: Path) -> None:
             return str(failed)
         return ""
 
-    def told(location: str, text: str) -> None:
+    def report(location: str, text: str) -> None:
         snapshots = PaimonTable.load(location).snapshots()
         print(json.dumps({"rows": [one.total_record_count for one in snapshots], "error": text}))
 
     replayed = table("replayed")
     sink = PaimonSink(replayed, checkpoint=str(root / "one"))
-    told(replayed, run(sink, "one"))
+    report(replayed, run(sink, "one"))
     forget(root / "one" / "commits")
-    told(replayed, run(sink, "one"))
+    report(replayed, run(sink, "one"))
 
     shared = table("shared")
     first, second = (PaimonSink(shared, checkpoint=str(root / "two")) for _ in range(2))
@@ -53,7 +53,7 @@ def main(root: Path) -> None:
         first(df, batch_id)
         second(df, batch_id)
 
-    told(shared, run(both, "two"))
+    report(shared, run(both, "two"))
 
     location = str(root / "shop.db" / "keyed")
     keyed = PaimonTable.create(
@@ -66,7 +66,7 @@ def main(root: Path) -> None:
         """Three keys of a batch, of which the next one deletes the first."""
         sink(df.selectExpr("id % 3 + id div 5 as id", "if(id % 5 = 4, 'd', 'c') as op"), batch_id)
 
-    told(location, run(changed, "three"))
+    report(location, run(changed, "three"))
     print(json.dumps({"keys": sorted(keyed.to_arrow()["id"].to_pylist())}))
 
 

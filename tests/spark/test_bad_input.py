@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from paimon_stream import CommitReport, PaimonSink, PaimonTable, errors
 from paimon_stream.commit.observer import Phase
-from tests.kits.spark_audit import At, assert_tells, failing, ids_of, java_ids
+from tests.kits.spark_audit import At, assert_reports, failing, ids_of, java_ids
 from tests.kits.spark_jobs import Job
 
 NULL = {"paimon-stream.missing-columns": "null"}
@@ -119,10 +119,10 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     job.create(WIDE)
     job.add_files(2)
     error = failing(job, from_batch(1, change, job.sink(options=NULL)))
-    assert_tells(
+    assert_reports(
         error, errors.IncompatibleSchema, "Batch 1", job.table, column, *parts, "Nothing was written"
     )
-    assert_tells(error, errors.IncompatibleSchema, "Select, rename or cast")
+    assert_reports(error, errors.IncompatibleSchema, "Select, rename or cast")
     assert java_ids(java, job) == ids_of(0)
     assert len(job.data_files()) == 1
 
@@ -133,7 +133,7 @@ def test_all_reasons_are_in_one_message(job: Job) -> None:
     job.add_files(1)
     change = lambda df: df.select(f.lit("x").alias("price"), f.lit(1).alias("colour"))  # noqa: E731
     error = failing(job, from_batch(0, change, job.sink(options=NULL)))
-    assert_tells(error, errors.IncompatibleSchema, "'price'", "'colour'", "lacks column 'id'")
+    assert_reports(error, errors.IncompatibleSchema, "'price'", "'colour'", "lacks column 'id'")
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
@@ -144,7 +144,7 @@ def test_the_case_of_column_names_counts_as_it_does_in_spark(job: Job, java: Any
     job.spark.conf.set("spark.sql.caseSensitive", str(sensitive).lower())
     try:
         if sensitive:
-            assert_tells(failing(job, upper), errors.IncompatibleSchema, "no column 'ID'")
+            assert_reports(failing(job, upper), errors.IncompatibleSchema, "no column 'ID'")
         else:
             job.run(upper)
     finally:
@@ -180,7 +180,7 @@ def test_null_in_a_not_null_column_is_counted(job: Job, java: Any, options: dict
     job.add_files(2)
     holes = lambda df: df.withColumn("id", f.when(f.col("id") % 2 == 0, f.col("id")))  # noqa: E731
     error = failing(job, from_batch(1, holes, job.sink(options=NULL)))
-    assert_tells(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()")
+    assert_reports(error, errors.NullInNotNull, "Batch 1", job.table, "'id'", "NULL in 3 rows.", "coalesce()")
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
     job.run(from_batch(1, lambda df: df.where("id is not null"), job.sink(options=NULL)))
@@ -259,16 +259,16 @@ UNWRITABLE = {
 def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
     job: Job, java: Any, case: str
 ) -> None:
-    columns, keys, options, told = UNWRITABLE[case]
+    columns, keys, options, message = UNWRITABLE[case]
     java.create_table(job.table, columns, primary_keys=keys, options=options)
     java.write(job.table, [{"id": -1}], commit_identifier=1)
     before = {str(path) for path in job.table.rglob("*")}
     job.add_files(1)
-    with pytest.raises(errors.UnsupportedFeature, match=told) as refused:
+    with pytest.raises(errors.UnsupportedFeature, match=message) as refused:
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
     assert str(job.table) in str(refused.value)
     assert not job.checkpoint.exists()
-    assert_tells(failing(job), type(refused.value), "Batch 0", job.table, told)
+    assert_reports(failing(job), type(refused.value), "Batch 0", job.table, message)
     assert {str(path) for path in job.table.rglob("*")} == before
     assert java_ids(java, job) == [-1]
 
@@ -277,7 +277,7 @@ def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
 def test_a_missing_table_is_said_to_be_missing_and_nothing_is_made(job: Job) -> None:
     job.add_files(1)
     error = failing(job)
-    assert_tells(error, errors.NotFound, "Batch 0", job.table, "PaimonTable.create", "schema-0")
+    assert_reports(error, errors.NotFound, "Batch 0", job.table, "PaimonTable.create", "schema-0")
     assert not job.table.parent.exists()
     job.create()
     job.run()
@@ -355,7 +355,7 @@ def test_a_read_only_folder_is_said_to_be_read_only(job: Job, java: Any) -> None
         error = failing(job)
         assert java_ids(java, job) == ids_of(0)
     reason = "the file system is read-only" if os.geteuid() == 0 else "permission denied"
-    assert_tells(error, errors.PermissionDenied, "Batch 1", job.table, reason)
+    assert_reports(error, errors.PermissionDenied, "Batch 1", job.table, reason)
     job.run()
     assert java_ids(java, job) == ids_of(0, 1)
 
@@ -371,7 +371,7 @@ def test_a_file_where_a_folder_is_needed_is_named(job: Job, java: Any) -> None:
     obstacle = job.table / "day=blocked"
     obstacle.write_text("not a folder")
     error = failing(job, from_batch(1, swap, job.sink()))
-    assert_tells(error, errors.AlreadyExists, "Batch 1", obstacle, "is a file, where a folder is needed")
+    assert_reports(error, errors.AlreadyExists, "Batch 1", obstacle, "is a file, where a folder is needed")
     assert java_ids(java, job) == ids_of(0)
     obstacle.unlink()
     job.run(from_batch(1, swap, job.sink()))
@@ -387,7 +387,7 @@ def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job
         job.write_source(1, pa.table({"id": range(6, 12), "day": [noise.randbytes(400_000).hex()] * 6}))
         different = lambda df: df.withColumn("day", f.concat("day", f.col("id").cast("string")))  # noqa: E731
         error = failing(job, from_batch(1, different, job.sink()))
-        assert_tells(error, errors.NoSpace, "Batch 1", job.table, "the disk is full", "Free space")
+        assert_reports(error, errors.NoSpace, "Batch 1", job.table, "the disk is full", "Free space")
         assert java_ids(java, job) == ids_of(0)
         assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
         assert _mount("-o", "remount,size=50m", job.table)
@@ -419,7 +419,7 @@ def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(
                 limit.__exit__(None, None, None)
 
     error = failing(job, write)
-    assert_tells(error, errors.NoSpace, "Batch 1", job.table, "Raise that limit")
+    assert_reports(error, errors.NoSpace, "Batch 1", job.table, "Raise that limit")
     assert java_ids(java, job) == ids_of(0)
     assert [snapshot["id"] for snapshot in java.snapshots(job.table)] == [1]
     job.run()
@@ -485,7 +485,7 @@ def test_broken_metadata_stops_the_stream_until_it_is_restored(job: Job, java: A
     for harm in (cut, garble) if which in MAY_BE_MISSING else (cut, garble, remove):
         harm(path)
         error = failing(job)
-        assert_tells(error, errors.CorruptMetadata, f"atch {batch}", job.table, path.name)
+        assert_reports(error, errors.CorruptMetadata, f"atch {batch}", job.table, path.name)
         assert not [name for name in ("struct.error", "json.decoder", "EOFError") if name in str(error)]
         path.write_bytes(whole)
         assert java_ids(java, job) == ids_of(0, 1), harm
@@ -503,7 +503,7 @@ def test_a_missing_first_schema_of_an_altered_table_is_named(job: Job, java: Any
     first = job.table / "schema" / "schema-0"
     whole = first.read_bytes()
     observer = At(Phase.BATCH_STARTED, 1, first.unlink)
-    assert_tells(failing(job, job.sink(observer=observer)), errors.CorruptMetadata, "Batch 1", first)
+    assert_reports(failing(job, job.sink(observer=observer)), errors.CorruptMetadata, "Batch 1", first)
     first.write_bytes(whole)
     job.run()
     assert java_ids(java, job) == ids_of(0, 1)
@@ -547,12 +547,12 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
     java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
     java.expire_snapshots(job.table, retain_max=1)
     garble(journal(job, "1"))
-    assert_tells(
+    assert_reports(
         failing(job), errors.CorruptMetadata, "atch 1", "Move it away, and the file 'writer' beside it"
     )
     journal(job, "1").unlink()
     journal(job, "writer").unlink()
-    assert_tells(failing(job), errors.HistoryUnknown, "batch 1")
+    assert_reports(failing(job), errors.HistoryUnknown, "batch 1")
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 
@@ -572,7 +572,7 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job
 
     error = failing(job, job.sink(before_commit=second_only))
     cause = "ValueError: quota of the day"
-    assert_tells(error, errors.CommitVetoed, "batch 1", job.table, "Nothing was published", caused_by=cause)
+    assert_reports(error, errors.CommitVetoed, "batch 1", job.table, "Nothing was published", caused_by=cause)
     assert java_ids(java, job) == ids_of(0)
     assert job.data_files() == {file["fileName"] for file in java.files(job.table)}
     job.run(job.sink(before_commit=second_only))
@@ -616,7 +616,7 @@ def test_an_interrupt_anywhere_in_a_batch_ends_the_query_and_a_restart_finishes_
         raise stop
 
     error = failing(job, job.sink(observer=At(phase, 1, interrupt)))
-    assert_tells(error, errors.WriteInterrupted, "Batch 1", job.table, stop.__name__, "restart")
+    assert_reports(error, errors.WriteInterrupted, "Batch 1", job.table, stop.__name__, "restart")
     assert java_ids(java, job) == (ids_of(0, 1) if phase is Phase.PUBLISHED else ids_of(0))
     job.run()
     assert java_ids(java, job) == ids_of(0, 1)

@@ -100,10 +100,10 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
             in_thread(threading.Thread, df, str(tmp_path / "ck")),
         ]
 
-    query, ((plain, inheritable, told),) = run(spark_session, source, str(tmp_path / "ck"), body)
+    query, ((plain, inheritable, with_checkpoint),) = run(spark_session, source, str(tmp_path / "ck"), body)
     assert plain.query_id is None
     assert inheritable.query_id == str(query.id)
-    assert (told.query_id, told.run_id) == (str(query.id), str(query.runId))
+    assert (with_checkpoint.query_id, with_checkpoint.run_id) == (str(query.id), str(query.runId))
     with pytest.raises(IdentityUnknown, match=r"InheritableThread.*commit_user"):
         commit_user(plain, None, None, None)
 

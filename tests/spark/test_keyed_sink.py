@@ -251,19 +251,19 @@ def test_null_in_a_key_and_unknown_operations_are_named_and_counted(job: Job) ->
 def test_an_operation_column_must_make_sense(job: Job) -> None:
     keyed(job)
     changes(job, (1, "a"), operations="c")
-    for options, kind, told in (
+    for options, kind, message in (
         ({"paimon-stream.operation-column": "day"}, errors.InvalidOption, "rowkind.field"),
         ({"paimon-stream.operation-column": "nope"}, errors.IncompatibleSchema, "no such column"),
         ({"paimon-stream.operation-mapping": "c=+I"}, errors.InvalidOption, "nothing to map"),
         ({}, errors.IncompatibleSchema, "'op'.*or paimon-stream.operation-column if the column says"),
     ):
-        with pytest.raises(kind, match=told):
+        with pytest.raises(kind, match=message):
             job.sink(options=options).start(job.stream(), checkpoint=str(job.checkpoint))
 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize(
-    ("options", "kind", "told"),
+    ("options", "kind", "message"),
     [
         ({"bucket": "-1"}, errors.UnsupportedFeature, "dynamic buckets"),
         ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
@@ -280,20 +280,20 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
     ids=lambda given: next(iter(given.values())) if isinstance(given, dict) else "",
 )
 def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
-    job: Job, options: dict[str, str], kind: type[Exception], told: str
+    job: Job, options: dict[str, str], kind: type[Exception], message: str
 ) -> None:
     keyed(job, **options)
     changes(job, (1, "a"))
     before = {str(path) for path in job.table.rglob("*")}
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
-    seen_by_user(job.run_failing(), kind, told)  # type: ignore[arg-type]
+    seen_by_user(job.run_failing(), kind, message)  # type: ignore[arg-type]
     assert {str(path) for path in job.table.rglob("*")} == before
 
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize(
-    ("option", "value", "told", "kept"),
+    ("option", "value", "message", "kept"),
     [
         ("deletion-vectors.enabled", "true", "invisible", "b"),
         ("merge-engine", "first-row", "invisible", "a"),
@@ -302,23 +302,23 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     ],
 )
 def test_what_only_a_compaction_shows_is_written_where_there_is_one_and_said_once(
-    job: Job, java: Any, caplog: pytest.LogCaptureFixture, option: str, value: str, told: str, kept: str
+    job: Job, java: Any, caplog: pytest.LogCaptureFixture, option: str, value: str, message: str, kept: str
 ) -> None:
     keyed(job, **{option: value, "write-only": "true"})
     changes(job, (1, "a"))
     changes(job, (1, "b"))
     with caplog.at_level(logging.WARNING, "paimon_stream"):
         job.run()
-    said = [one.getMessage() for one in caplog.records if told in one.getMessage()]
+    said = [one.getMessage() for one in caplog.records if message in one.getMessage()]
     assert len(said) == 1 and f"{option} = {value}" in said[0] and "write-only" in said[0]
-    if told == "changelog":
+    if message == "changelog":
         assert java.read_changes(job.table, 1) == []
         assert merged(job, java) == [(1, kept)]
     else:
         assert java.read(job.table) == []
     java.compact(job.table, full=True)
     assert tuples(java.read(job.table)) == [(1, kept)]
-    if told == "changelog":
+    if message == "changelog":
         assert java.read_changes(job.table, 1) == [("+I", {"id": 1, "day": kept})]
 
 

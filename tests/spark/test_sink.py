@@ -1,4 +1,4 @@
-"""The sink in real queries: what a batch becomes, and what its user is told."""
+"""The sink in real queries: what a batch becomes, and what its user learns."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     marks = dict(snapshots[2].properties)
     assert len(marks.pop("paimon-stream.offsets-hash")) == 64
     assert BatchSummary.of(marks).write_millis is not None
-    for told in ("write-millis", "bytes"):
-        del marks[f"paimon-stream.{told}"]
+    for key in ("write-millis", "bytes"):
+        del marks[f"paimon-stream.{key}"]
     assert marks == {
         "paimon-stream.files": "1",
         "paimon-stream.rows": "6",

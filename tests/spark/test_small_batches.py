@@ -1,7 +1,7 @@
 """Small batches: written by the driver, and in every other respect as the tasks write them.
 
 A batch of two partitions that tasks write becomes two files, one that the driver writes becomes one: by that
-the tests tell who wrote it.
+the tests find out who wrote it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def files_of_batches(job: Job) -> list[int]:
     return [report.files for report in job.reports]
 
 
-def told(job: Job, java: Any) -> tuple[list[Any], dict[Any, int]]:
+def read_back(job: Job, java: Any) -> tuple[list[Any], dict[Any, int]]:
     """What Java finds in the table, and how many rows the files of each bucket hold."""
     buckets: dict[Any, int] = {}
     for file in java.files(job.table):
@@ -70,7 +70,7 @@ def test_the_driver_writes_what_the_tasks_would(job: Job, java: Any, kind: str) 
         one.create(columns, **(KEYED if keyed else PLAIN))
         one.run(one.sink(options=choice | options), frame=frame if keyed else frame.drop("op"))
         assert [report.rows for report in one.reports] == ([7] * 3 if keyed else [20, 30, 10])
-        found.append(told(one, java))
+        found.append(read_back(one, java))
     assert found[0] == found[1]
 
 

@@ -1,6 +1,6 @@
 """Every verdict on a replay, met in real queries; after each, Java Paimon reads the table.
 
-What must never be found is a row that is lost or there twice without somebody having been told.
+What must never be found is a row that is lost or there twice without an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paimon_stream.commit.observer import Phase
 from tests.kits.spark_audit import (
     At,
     SecondDriver,
-    assert_tells,
+    assert_reports,
     doctor,
     expire_ours,
     failing,
@@ -93,7 +93,7 @@ def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(job: Job, java: A
     second = SecondDriver(job)
     observer = At(phase, 1, lambda: second.replay(1))
     error = failing(job, job.sink(observer=observer))
-    assert_tells(error, errors.SharedCheckpoint, job.table, "batch 1", "second-run", "snapshot 2")
+    assert_reports(error, errors.SharedCheckpoint, job.table, "batch 1", "second-run", "snapshot 2")
     assert java_ids(java, job) == ids_of(0, 1)
     job.add_files(1)
     job.run()
@@ -115,7 +115,7 @@ def test_two_drivers_that_begin_together_write_the_first_batch_once(
         job.run(sink)  # it finds the batch committed by another run, as after a restart
         assert outcomes(job) == ["already committed"]
     else:
-        assert_tells(failing(job, sink), errors.SharedCheckpoint, job.table, "batch 0")
+        assert_reports(failing(job, sink), errors.SharedCheckpoint, job.table, "batch 0")
     assert java_ids(java, job) == ids_of(0)
     job.run()
     assert java_ids(java, job) == ids_of(0)
@@ -144,7 +144,7 @@ def test_a_copied_checkpoint_may_not_write_what_its_original_wrote(job: Job, jav
     job.add_files(1)
     job.run()
     error = failing(job, checkpoint=copy)
-    assert_tells(error, errors.CheckpointRewound, job.table, "batch 1", "on-checkpoint-reset")
+    assert_reports(error, errors.CheckpointRewound, job.table, "batch 1", "on-checkpoint-reset")
     assert java_ids(java, job) == ids_of(0, 1)
 
 
@@ -171,7 +171,7 @@ def test_a_wiped_checkpoint_stops_until_an_operator_decides(job: Job, java: Any,
     shutil.rmtree(job.checkpoint)
     for _ in range(2):  # on every restart
         error = failing(job, job.sink(commit_user=user))
-        assert_tells(error, errors.CheckpointReset, job.table, "batch 0", first, "on-checkpoint-reset")
+        assert_reports(error, errors.CheckpointReset, job.table, "batch 0", first, "on-checkpoint-reset")
         assert java_ids(java, job) == ids_of(0, 1)
     job.run(job.sink(commit_user=user, options=continuing("on-checkpoint-reset")))
     assert java_ids(java, job) == ids_of(0, 0, 1, 1), "as decided: the source is written again"
@@ -190,7 +190,7 @@ def test_a_wiped_checkpoint_is_noticed_even_if_all_its_snapshots_expired(job: Jo
     job.run()
     expire_ours(java, job)
     shutil.rmtree(job.checkpoint)
-    assert_tells(failing(job), errors.CheckpointReset, job.table)
+    assert_reports(failing(job), errors.CheckpointReset, job.table)
     assert java_ids(java, job) == [-1, *ids_of(0)]
 
 
@@ -205,7 +205,7 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
     first = 3 - back
     assert doctor(job) == "CheckpointRewound"
     error = failing(job)
-    assert_tells(error, errors.CheckpointRewound, job.table, f"batch {first}", "on-checkpoint-reset")
+    assert_reports(error, errors.CheckpointRewound, job.table, f"batch {first}", "on-checkpoint-reset")
     assert java_ids(java, job) == ids_of(0, 1, 2)
     assert doctor(job, continuing("on-checkpoint-reset")) == "fresh"
     job.run(job.sink(options=continuing("on-checkpoint-reset")))
@@ -252,7 +252,7 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     job.forget_last_batch()
     assert doctor(job) == "HistoryUnknown"
     error = failing(job)
-    assert_tells(
+    assert_reports(
         error, errors.HistoryUnknown, job.table, "batch 1", "none of its files", "on-unknown-history"
     )
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
@@ -273,7 +273,7 @@ def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, 
     assert doctor(job, off) == "HistoryUnknown"
     error = failing(job, job.sink(options=off))
     batch = "batch 1" if replayed else "batch 2"
-    assert_tells(
+    assert_reports(
         error, errors.HistoryUnknown, job.table, batch, "on-unknown-history", "snapshot.time-retained"
     )
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
@@ -292,7 +292,7 @@ def test_a_table_replaced_while_the_stream_was_down_stops_it(job: Job, java: Any
     replace_table(job)
     job.add_files(1)
     error = failing(job)
-    assert_tells(error, errors.TableReplaced, job.table, "batch 2", "on-table-change")
+    assert_reports(error, errors.TableReplaced, job.table, "batch 2", "on-table-change")
     assert java_ids(java, job) == []
     job.run(job.sink(options=continuing("on-table-change")))
     assert java_ids(java, job) == ids_of(2)
@@ -310,10 +310,10 @@ def test_a_table_replaced_while_the_stream_runs_gets_nothing_of_it(job: Job, jav
     job.create()
     job.add_files(2)
     error = failing(job, job.sink(observer=At(phase, 1, lambda: replace_table(job))))
-    assert_tells(error, errors.TableReplaced, job.table)
+    assert_reports(error, errors.TableReplaced, job.table)
     assert java_ids(java, job) == []
     assert java.snapshots(job.table) == []
-    assert_tells(failing(job), errors.TableReplaced, "batch 1")  # on every restart
+    assert_reports(failing(job), errors.TableReplaced, "batch 1")  # on every restart
     assert java_ids(java, job) == []
     job.run(job.sink(options=continuing("on-table-change")))
     assert java_ids(java, job) == ids_of(1)
@@ -333,7 +333,7 @@ def test_a_table_that_vanishes_while_the_stream_runs_is_said_to_be_missing(job: 
     job.create()
     job.add_files(2)
     error = failing(job, job.sink(observer=At(Phase.BATCH_STARTED, 1, lambda: shutil.rmtree(job.table))))
-    assert_tells(error, errors.NotFound, "Batch 1", job.table)
+    assert_reports(error, errors.NotFound, "Batch 1", job.table)
 
 
 # -- the table was rolled back ------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_a_table_rolled_back_while_the_stream_was_down_stops_it(job: Job, java: 
         kept = [-1, *kept]
     job.add_files(1)
     error = failing(job)
-    assert_tells(error, errors.TableRolledBack, job.table, "batch 2", "on-table-change")
+    assert_reports(error, errors.TableRolledBack, job.table, "batch 2", "on-table-change")
     assert java_ids(java, job) == kept
     job.run(job.sink(options=continuing("on-table-change")))
     assert java_ids(java, job) == sorted([*kept, *ids_of(2)])
@@ -369,7 +369,7 @@ def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) 
     job.run()
     java.rollback_to(job.table, 1)
     job.add_files(1)
-    assert_tells(failing(job), errors.TableRolledBack, job.table, "batch 2")
+    assert_reports(failing(job), errors.TableRolledBack, job.table, "batch 2")
     assert java_ids(java, job) == [-1]
 
 
@@ -395,11 +395,11 @@ def test_a_table_rolled_back_while_the_stream_runs_stops_it(job: Job, java: Any,
     error = failing(job, job.sink(observer=observer))
     if phase is Phase.STAGED:
         # Its snapshot was public for a moment, on top of nothing, and somebody may have built on it.
-        assert_tells(error, errors.CommitUnknown, job.table, "commit 2", caused_by="TableRolledBack: ")
+        assert_reports(error, errors.CommitUnknown, job.table, "commit 2", caused_by="TableRolledBack: ")
     else:
-        assert_tells(error, errors.TableRolledBack, job.table)
+        assert_reports(error, errors.TableRolledBack, job.table)
     assert java_ids(java, job) == ids_of(0)
-    assert_tells(failing(job), errors.TableRolledBack, "batch 2")  # on every restart
+    assert_reports(failing(job), errors.TableRolledBack, "batch 2")  # on every restart
     assert java_ids(java, job) == ids_of(0)
 
 
@@ -419,7 +419,7 @@ def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: An
     job.add_files(2)
     for _ in range(2):
         error = failing(job, both(job.sink(), job.sink()))
-        assert_tells(error, errors.DuplicateWriter, job.table, "name=")
+        assert_reports(error, errors.DuplicateWriter, job.table, "name=")
         assert java_ids(java, job) == ids_of(0), "the first sink wrote its batch, once"
     job.run(both(job.sink(), job.sink(name="second")))
     assert java_ids(java, job) == ids_of(0, 0, 1, 1), "each sink's rows once"
@@ -427,12 +427,12 @@ def test_two_sinks_without_names_are_refused_on_every_restart(job: Job, java: An
 
 @pytest.mark.one_spark
 def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(job: Job, java: Any) -> None:
-    """Whose batch 0 is in the table cannot be told from names that are new."""
+    """Whose batch 0 is in the table cannot be distinguished from a new name."""
     job.create()
     job.add_files(2)
     failing(job, both(job.sink(), job.sink()))
     named = both(job.sink(name="one"), job.sink(name="two"))
-    assert_tells(failing(job, named), errors.HistoryUnknown, job.table, "batch 0", "old name")
+    assert_reports(failing(job, named), errors.HistoryUnknown, job.table, "batch 0", "old name")
     assert java_ids(java, job) == ids_of(0)
     job.run(both(job.sink(), job.sink(name="two")))
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
@@ -498,7 +498,7 @@ def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
     second = first if shared else job.sink(commit_user="etl")
     job.run(first, checkpoint=job.root / "a")
     error = failing(job, second, checkpoint=job.root / "b")
-    assert_tells(error, errors.CheckpointReset, job.table, "'etl'")
+    assert_reports(error, errors.CheckpointReset, job.table, "'etl'")
     assert java_ids(java, job) == ids_of(0, 1)
     job.add_files(1)
     job.run(first, checkpoint=job.root / "a")

@@ -77,10 +77,10 @@ def test_rows_of_every_type_are_read_back_by_spark_and_by_java(job: Job, java: A
     assert [tuple(row) for row in read] == [
         tuple(v.replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in row) for row in ROWS
     ]
-    told = sorted(java.read(job.table), key=lambda row: row["id"])
-    assert [row["id"] for row in told] == [1, 2, 3]
-    assert [row["text"] for row in told] == ["grüße 🎈", None, ""]
-    assert [row["num"] for row in told] == [2**31 - 1, None, -(2**31)]
+    found = sorted(java.read(job.table), key=lambda row: row["id"])
+    assert [row["id"] for row in found] == [1, 2, 3]
+    assert [row["text"] for row in found] == ["grüße 🎈", None, ""]
+    assert [row["num"] for row in found] == [2**31 - 1, None, -(2**31)]
 
 
 def table_of(job: Job) -> Any:

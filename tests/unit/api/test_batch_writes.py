@@ -55,9 +55,9 @@ def test_a_snapshot_of_a_batch_write_tells_its_story() -> None:
     table = made()
     table.append(rows((1, "a"), (2, "b")))
     table.overwrite(rows((3, "a")), {"dt": "a"})
-    told = [BatchSummary.of(one.properties) for one in table.snapshots()]
-    assert [(one.files, one.rows, one.partitions) for one in told] == [(2, 2, 2), (1, 1, 1)]
-    assert all(one.write_millis is not None and one.reused is None for one in told)
+    summaries = [BatchSummary.of(one.properties) for one in table.snapshots()]
+    assert [(one.files, one.rows, one.partitions) for one in summaries] == [(2, 2, 2), (1, 1, 1)]
+    assert all(one.write_millis is not None and one.reused is None for one in summaries)
 
 
 def test_errors_of_overwrites_and_dropped_partitions_name_the_table() -> None:

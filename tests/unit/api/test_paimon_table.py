@@ -279,8 +279,8 @@ def test_loading_a_warehouse_or_a_database_names_its_tables(tmp_path: Path) -> N
     for folder in (tmp_path, tmp_path / "shop.db"):
         with pytest.raises(NotFound) as raised:
             PaimonTable.load(str(folder))
-        told = f"It is a folder of tables: {named} and 2 more. Give the folder of one table."
-        assert told in str(raised.value)
+        hint = f"It is a folder of tables: {named} and 2 more. Give the folder of one table."
+        assert hint in str(raised.value)
         assert "create" not in str(raised.value)
         assert [f"{folder}/{one}" for one in raised.value.context["tables"]] == tables
     with pytest.raises(NotFound, match=r"Create the table with PaimonTable\.create"):

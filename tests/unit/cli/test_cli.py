@@ -55,7 +55,7 @@ def run(command: str, table: Path | str, *arguments: str) -> Result:
     return CliRunner().invoke(cli, [*command.split(), str(table), *arguments])
 
 
-def told(command: str, table: Path | str, *arguments: str) -> dict[str, Any]:
+def answer_of(command: str, table: Path | str, *arguments: str) -> dict[str, Any]:
     """The one JSON document of a command."""
     found: dict[str, Any] = json.loads(run(command, table, *arguments, "--json").stdout)
     return found
@@ -86,7 +86,7 @@ def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_noth
 ) -> None:
     before = contents(table)
     human = run(command, table)
-    document = told(command, table)
+    document = answer_of(command, table)
     assert (human.exit_code, human.stderr) == (0, "")
     assert human.stdout.strip()
     assert not human.stdout.lstrip().startswith("{")
@@ -101,18 +101,18 @@ def test_an_empty_table_is_no_error(tmp_path: Path, command: str) -> None:
     result = run(command, tmp_path / "t")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.strip()
-    assert told(command, tmp_path / "t")["table"] == str(tmp_path / "t")
+    assert answer_of(command, tmp_path / "t")["table"] == str(tmp_path / "t")
 
 
 def test_snapshots_are_listed_newest_first_with_their_facts(table: Path) -> None:
-    found = told("snapshots", table)["snapshots"]
+    found = answer_of("snapshots", table)["snapshots"]
     assert [one["id"] for one in found] == [3, 2, 1]
     newest = found[0]
     assert (newest["kind"], newest["user"], newest["batch"]) == ("APPEND", "golden", 3)
     assert (newest["delta_records"], newest["total_records"]) == (12, 36)
     assert newest["time"] == iso(newest["time_millis"])
-    assert len(told("snapshots", table, "--limit", "2")["snapshots"]) == 2
-    assert told("snapshots", table, "--user", "nobody")["snapshots"] == []
+    assert len(answer_of("snapshots", table, "--limit", "2")["snapshots"]) == 2
+    assert answer_of("snapshots", table, "--user", "nobody")["snapshots"] == []
 
 
 def test_a_damaged_snapshot_is_named_and_the_others_are_listed(table: Path) -> None:
@@ -125,8 +125,8 @@ def test_a_damaged_snapshot_is_named_and_the_others_are_listed(table: Path) -> N
 
 
 def test_files_partitions_and_stats_agree(table: Path) -> None:
-    files, partitions = told("files", table)["files"], told("partitions", table)["partitions"]
-    stats = told("stats", table)
+    files, partitions = answer_of("files", table)["files"], answer_of("partitions", table)["partitions"]
+    stats = answer_of("stats", table)
     assert len(files) == sum(one["files"] for one in partitions) == stats["files"] == 12
     assert sum(one["rows"] for one in files) == stats["rows"] == 36
     assert sum(one["bytes"] for one in files) == stats["bytes"]
@@ -134,19 +134,19 @@ def test_files_partitions_and_stats_agree(table: Path) -> None:
     assert partitions[0]["partition"] == {"dt": "2024-01-01", "hr": 0}
     assert partitions[0]["path"] == "dt=2024-01-01/hr=0"
     assert (stats["snapshots"], stats["tags"]) == ({"count": 3, "earliest": 1, "latest": 3}, 1)
-    assert len(told("files", table, "--snapshot", "1")["files"]) == 3
+    assert len(answer_of("files", table, "--snapshot", "1")["files"]) == 3
     assert "dt=2024-01-01, hr=0" in run("partitions", table).stdout
 
 
 def test_manifests_are_those_of_both_lists(table: Path) -> None:
-    found = told("manifests", table)["manifests"]
+    found = answer_of("manifests", table)["manifests"]
     assert [(one["list"], one["added_files"]) for one in found] == [("base", 3), ("base", 6), ("delta", 3)]
     assert all((table / "manifest" / one["name"]).stat().st_size == one["bytes"] for one in found)
 
 
 def test_schemas_of_any_time_are_shown(golden: Golden) -> None:
     path, _ = golden("evolved")
-    newest, first = told("schema", path), told("schema", path, "--id", "0")
+    newest, first = answer_of("schema", path), answer_of("schema", path, "--id", "0")
     assert (first["id"], newest["id"], newest["ids"][0]) == (0, newest["ids"][-1], 0)
     assert first["columns"] != newest["columns"]
     assert set(first["columns"][0]) == {"id", "name", "type", "nullable", "description"}
@@ -156,11 +156,11 @@ def test_schemas_of_any_time_are_shown(golden: Golden) -> None:
 def test_options_are_those_that_are_set_or_all(tmp_path: Path) -> None:
     location = tmp_path / "t"
     PaimonTable.create(str(location), schema=[("id", "INT")], options={"file.format": "orc", "x": "y"})
-    own = {one["key"]: one for one in told("options", location)["options"]}
+    own = {one["key"]: one for one in answer_of("options", location)["options"]}
     assert set(own) == {"file.format", "x"}
     assert (own["file.format"]["value"], own["file.format"]["default"]) == ("orc", "parquet")
     assert not own["x"]["known"]
-    everything = {one["key"]: one for one in told("options", location, "--all")["options"]}
+    everything = {one["key"]: one for one in answer_of("options", location, "--all")["options"]}
     assert everything["bucket"]["value"] == "-1"
     assert not everything["bucket"]["set"]
 
@@ -176,14 +176,14 @@ def test_rows_of_a_table_with_a_primary_key_are_said_to_be_those_of_its_files(tm
     for value in (1, 2):
         keyed.append(pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([value], pa.int32())}))
     assert "2 in files, before they are merged by key" in run("stats", location).stdout
-    assert told("stats", location)["primary_keys"] == ["id"]
+    assert answer_of("stats", location)["primary_keys"] == ["id"]
 
 
 def test_an_overwrite_says_how_many_rows_it_wrote_and_by_how_many_the_table_changed(tmp_path: Path) -> None:
     table = PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")])
     for write in (table.append, table.overwrite):
         write(pa.table({"id": pa.array([1, 2, 3], pa.int32())}))
-    newest, oldest = told("snapshots", tmp_path / "t")["snapshots"]
+    newest, oldest = answer_of("snapshots", tmp_path / "t")["snapshots"]
     assert [(one["rows"], one["delta_records"]) for one in (oldest, newest)] == [(3, 3), (3, 0)]
     lines = run("snapshots", tmp_path / "t", "--columns", "kind,rows,change").stdout.splitlines()
     assert [line.split() for line in lines if "3" in line] == [
@@ -200,12 +200,12 @@ def test_query_lists_who_writes_here(table: Path) -> None:
     commit = PaimonTable.load(str(location)).new_commit("etl")
     for batch in (0, 1, 4, 7):
         commit.commit(batch, [], watermark=5, properties=marks)
-    assert told("query", location)["writers"][0]["last_rows"] is None
+    assert answer_of("query", location)["writers"][0]["last_rows"] is None
     summary = BatchSummary(files=2, rows=1234, bytes=4096, partitions=1, buckets=1, write_millis=2500)
     commit.commit(8, [], properties={**marks, **summary.properties()})
     shown = run("query", location).stdout
     assert all(text in shown for text in ("1,234", "4.0 KiB", "2.5 s"))
-    (one,) = told("query", location)["writers"]
+    (one,) = answer_of("query", location)["writers"]
     names = ("files", "rows", "bytes", "partitions", "buckets", "write_millis")
     assert [one[f"last_{name}"] for name in names] == [2, 1234, 4096, 1, 1, 2500]
     assert (one["user"], one["query_id"], one["checkpoint"], one["runs"]) == ("etl", "q1", "/ck", 1)
@@ -215,10 +215,10 @@ def test_query_lists_who_writes_here(table: Path) -> None:
 
 
 def test_files_of_some_partitions_are_listed(table: Path) -> None:
-    everything = told("files", table)["files"]
-    some = told("files", table, "--partition", "dt=2024-01-01,hr=0")["files"]
+    everything = answer_of("files", table)["files"]
+    some = answer_of("files", table, "--partition", "dt=2024-01-01,hr=0")["files"]
     assert some == [one for one in everything if one["partition"] == {"dt": "2024-01-01", "hr": 0}]
-    day = told("files", table, "--partition", "dt=2024-01-01")["files"]
+    day = answer_of("files", table, "--partition", "dt=2024-01-01")["files"]
     assert 0 < len(some) < len(day) < len(everything)
     assert run("files", table, "--partition", "2024-01-01").exit_code == 2
     assert run("files", table, "--partition", "nope=1").exit_code == code_of(errors.IncompatibleSchema("no"))
@@ -234,7 +234,7 @@ def test_what_changes_something_is_shown_first_and_done_with_yes(table: Path, co
     dry = run(command, table, *arguments)
     assert (dry.exit_code, dry.stderr) == (5, ""), dry.stdout
     assert "--yes" in dry.stdout
-    document = told(command, table, *arguments)
+    document = answer_of(command, table, *arguments)
     assert document["dry_run"] is True
     assert contents(table) == before
     done = run(command, table, *arguments, "--yes", "--json")
@@ -258,25 +258,25 @@ def test_what_has_nothing_to_do_ends_well_without_yes(tmp_path: Path) -> None:
 def test_tags_are_made_listed_and_used(table: Path) -> None:
     assert run("tag create", table, "month end", "--snapshot", "2").exit_code == 0
     assert run("tag create", table, "for-a-while", "--time-retained", "90 d").exit_code == 0
-    listed = {one["name"]: one["snapshot"]["id"] for one in told("tag list", table)["tags"]}
+    listed = {one["name"]: one["snapshot"]["id"] for one in answer_of("tag list", table)["tags"]}
     assert listed == {"kept": 1, "month end": 2, "for-a-while": 3}
     assert run("tag create", table, "kept").exit_code == 4
     assert run("rollback", table, "kept", "--yes").exit_code == 0
-    assert told("stats", table)["snapshots"]["latest"] == 1
+    assert answer_of("stats", table)["snapshots"]["latest"] == 1
 
 
 def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
     assert "3 manifests" in run("compact-manifests", table).stdout
-    document = told("compact-manifests", table, "--yes")
+    document = answer_of("compact-manifests", table, "--yes")
     assert (document["manifests_before"], document["manifests_after"]) == (3, 1)
-    assert told("snapshots", table)["snapshots"][0]["id"] == document["snapshot_id"] == 4
+    assert answer_of("snapshots", table)["snapshots"][0]["id"] == document["snapshot_id"] == 4
     assert "nothing to merge" in run("compact-manifests", table).stdout
 
 
 def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> None:
     checkpoint = table.parent / "checkpoint"
     checkpoint.mkdir()
-    empty = told("doctor", table, "--checkpoint", str(checkpoint))
+    empty = answer_of("doctor", table, "--checkpoint", str(checkpoint))
     assert (empty["safe"], empty["streams"][0]["verdict"]) == (False, "fresh")
     (checkpoint / "metadata").write_text('{"id":"q"}')
     assert run("doctor", table, "--checkpoint", str(checkpoint)).exit_code == 0
@@ -285,10 +285,10 @@ def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> N
     (stream,) = json.loads(again.stdout)["streams"]
     assert stream["verdict"] == "CheckpointReset"
     assert "What to do" in run("doctor", table, "--checkpoint", str(checkpoint), "--user", "golden").stdout
-    file = told("files", table)["files"][0]["path"]
+    file = answer_of("files", table)["files"][0]["path"]
     Path(file).unlink()
     assert run("verify", table).exit_code == 1
-    assert not told("verify", table)["healthy"]
+    assert not answer_of("verify", table)["healthy"]
 
 
 def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
@@ -296,7 +296,7 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     result = run("doctor", table)
     assert result.exit_code == 1
     assert "none was judged" in result.stdout
-    assert told("doctor", table) == {"table": str(table), "safe": False, "streams": []}
+    assert answer_of("doctor", table) == {"table": str(table), "safe": False, "streams": []}
     assert contents(table) == before
 
 
@@ -615,24 +615,24 @@ def test_a_name_cannot_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
     shown = run("query", location).stdout
     assert "\x1b" not in shown
     assert "[red]" in shown
-    assert told("query", location)["writers"][0]["user"] == "me\x1b[2J[red]\nforged"
+    assert answer_of("query", location)["writers"][0]["user"] == "me\x1b[2J[red]\nforged"
 
 
 def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with progress() as tell:
-        tell("files", 1, 2)
-        tell("files", 2, 2)
+    with progress() as reporter:
+        reporter("files", 1, 2)
+        reporter("files", 2, 2)
     assert capsys.readouterr() == ("", "")
 
 
 def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=120, _environ={"TERM": "xterm"})
-    with progress(console) as tell:
+    with progress(console) as reporter:
         for done in range(0, 1001, 250):
-            tell("[red]manifests", done, 2000)
+            reporter("[red]manifests", done, 2000)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "[red]manifests" in shown, "names are no markup"
     assert "1000/2000" in shown

@@ -40,11 +40,11 @@ def commit(
 
 
 def as_java(bench: Bench, number: int, message: CommitMessage) -> None:
-    """Commits as an engine that tells nothing of numbers."""
+    """Commits as an engine that records no numbers."""
     commit(bench, bench.committer(), number, message, user="java")
     path = f"snapshot/snapshot-{bench.latest().id}"
     data = bench.storage.read(path)
-    bench.storage.write(path, data.replace(f'"{MAX_SEQUENCE}"'.encode(), b'"told-nobody"'))
+    bench.storage.write(path, data.replace(f'"{MAX_SEQUENCE}"'.encode(), b'"not-recorded"'))
     assert MAX_SEQUENCE not in bench.latest().properties
 
 
@@ -193,7 +193,7 @@ def test_an_overwrite_does_not_mind_what_others_added() -> None:
 # -- depth ----------------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_nobody_compacts_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_that_nobody_compacts_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     for options, warned in (({}, 1), ({"write-only": "true"}, 0), ({"num-sorted-run.stop-trigger": "99"}, 0)):
         bench = keyed(**options)
         committer = bench.committer()

@@ -1,4 +1,4 @@
-"""What each file format can do is told before anything is written."""
+"""What each file format can do is reported before anything is written."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_orc_with_local_time_zone_needs_the_option() -> None:
 
 def test_options_without_effect_are_named_once() -> None:
     given = {"parquet.page.size": "1 mb", "parquet.bloom.filter.enabled#a": "true", "orc.stripe.size": "1 mb"}
-    with pytest.warns(UserWarning, match=r"parquet\.bloom\.filter\.enabled#a\.$") as told:
+    with pytest.warns(UserWarning, match=r"parquet\.bloom\.filter\.enabled#a\.$") as warned:
         warn_of_ignored(given, FileFormat.PARQUET)
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_ignored(given, FileFormat.ORC)

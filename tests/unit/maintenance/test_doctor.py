@@ -79,7 +79,7 @@ class Query:
             metadata.write_text(json.dumps({"id": self.query_id}))
 
     def next_batch(self) -> Batch:
-        """Plans the next batch, unless one is planned and not done; returns what the sink is told."""
+        """Plans the next batch, unless one is planned and not done; returns what the sink gets."""
         planned, done = self.log("offsets"), self.log("commits")
         number = 0 if not planned else planned[-1] + (planned[-1:] == done[-1:])
         offsets = self.checkpoint / "offsets" / str(number)
@@ -156,7 +156,7 @@ class Query:
     # -- asked and judged -------------------------------------------------------------------------
 
     def ask(self) -> Diagnosis:
-        (told,) = examine(
+        (diagnosis,) = examine(
             self.bench.storage,
             checkpoint=str(self.checkpoint),
             user=self.user,
@@ -165,7 +165,7 @@ class Query:
             options=self.options,
             runtime=self.bench.runtime,
         )
-        return told
+        return diagnosis
 
     def judged(self) -> str:
         self.begin()
@@ -422,39 +422,43 @@ def test_the_doctor_says_what_the_sink_then_judges_and_changes_nothing(
     scene(query)
     before = contents(query.bench.storage)
     files, metadata = sorted(query.root.rglob("*")), query.checkpoint / "metadata"
-    told = query.ask()
+    diagnosis = query.ask()
     assert contents(query.bench.storage) == before
     assert sorted(query.root.rglob("*")) == files
-    assert told.verdict == query.judged() == SCENES[scene], told
-    lets_in = told.verdict in VERDICTS.values()
-    assert told.safe == (lets_in and not told.notes and metadata in files)
-    assert told.explanation
-    assert (told.cure is None) == (lets_in and metadata in files)
+    assert diagnosis.verdict == query.judged() == SCENES[scene], diagnosis
+    lets_in = diagnosis.verdict in VERDICTS.values()
+    assert diagnosis.safe == (lets_in and not diagnosis.notes and metadata in files)
+    assert diagnosis.explanation
+    assert (diagnosis.cure is None) == (lets_in and metadata in files)
 
 
 def test_what_is_known_of_the_stream_is_told(query: Query) -> None:
     query.run(2)
     query.foreign()
-    told = query.ask()
-    assert (told.user, told.query_id, told.checkpoint) == ("paimon-stream_q1", "q1", str(query.checkpoint))
-    assert (told.batch, told.replayed) == (2, False)
-    assert (told.last_batch, told.last_snapshot) == (1, 2)
-    assert told.last_millis == query.bench.snapshots.get(2).time_millis
+    diagnosis = query.ask()
+    assert (diagnosis.user, diagnosis.query_id, diagnosis.checkpoint) == (
+        "paimon-stream_q1",
+        "q1",
+        str(query.checkpoint),
+    )
+    assert (diagnosis.batch, diagnosis.replayed) == (2, False)
+    assert (diagnosis.last_batch, diagnosis.last_snapshot) == (1, 2)
+    assert diagnosis.last_millis == query.bench.snapshots.get(2).time_millis
 
 
 def test_a_refusal_says_which_option_decides_and_what_to_do(query: Query) -> None:
     rewound_by_one(query)
-    told = query.ask()
-    assert told.option == "paimon-stream.on-checkpoint-reset"
-    assert "checkpoint" in (told.cure or "")
-    assert "holds batch 2" in told.explanation or "other source offsets" in told.explanation
+    diagnosis = query.ask()
+    assert diagnosis.option == "paimon-stream.on-checkpoint-reset"
+    assert "checkpoint" in (diagnosis.cure or "")
+    assert "holds batch 2" in diagnosis.explanation or "other source offsets" in diagnosis.explanation
 
 
 def test_what_an_option_lets_pass_is_noted_and_is_not_called_safe(query: Query) -> None:
     let_a_wiped_checkpoint_continue(query)
-    told = query.ask()
-    assert not told.safe
-    assert told.notes[0].startswith("CheckpointReset is passed over")
+    diagnosis = query.ask()
+    assert not diagnosis.safe
+    assert diagnosis.notes[0].startswith("CheckpointReset is passed over")
 
 
 def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_own(query: Query) -> None:
@@ -471,21 +475,21 @@ def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_ow
 def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will(query: Query) -> None:
     query.run(2)
     shutil.rmtree(query.checkpoint)
-    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
-    assert (told.verdict, told.safe, told.batch) == ("CheckpointReset", False, 0)
-    assert "There is no checkpoint at" in told.explanation
-    assert (told.last_batch, told.last_snapshot, told.last_query_id) == (1, 2, "q1")
+    (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("CheckpointReset", False, 0)
+    assert "There is no checkpoint at" in diagnosis.explanation
+    assert (diagnosis.last_batch, diagnosis.last_snapshot, diagnosis.last_query_id) == (1, 2, "q1")
 
 
 def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe(query: Query) -> None:
     query.run(1)
     shutil.rmtree(query.checkpoint)
     query.checkpoint.write_text("a file")
-    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
-    assert (told.verdict, told.safe, told.batch) == ("unknown", False, None)
-    assert (told.last_batch, told.last_snapshot) == (0, 1)
-    (told,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
-    assert (told.verdict, told.checkpoint) == ("unknown", "s3://bucket/ck")
+    (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("unknown", False, None)
+    assert (diagnosis.last_batch, diagnosis.last_snapshot) == (0, 1)
+    (diagnosis,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
+    assert (diagnosis.verdict, diagnosis.checkpoint) == ("unknown", "s3://bucket/ck")
 
 
 def shifted(query: Query, **changes: object) -> None:
@@ -495,18 +499,18 @@ def shifted(query: Query, **changes: object) -> None:
     storage.write("schema/schema-1", json.dumps({**schema, "id": 1, **changes}).encode())
 
 
-def told_of(query: Query, checkpoint: Path | str) -> Diagnosis:
-    (told,) = examine(query.bench.storage, checkpoint=str(checkpoint), runtime=query.bench.runtime)
-    return told
+def diagnosis_of(query: Query, checkpoint: Path | str) -> Diagnosis:
+    (diagnosis,) = examine(query.bench.storage, checkpoint=str(checkpoint), runtime=query.bench.runtime)
+    return diagnosis
 
 
 def test_a_folder_that_is_not_there_is_no_checkpoint_and_the_known_one_is_named(query: Query) -> None:
     query.run(2)
-    told = told_of(query, query.root / "typo")
-    assert not told.safe
-    assert f"There is no checkpoint at {query.root / 'typo'}" in told.explanation
-    assert [one.checkpoint for one in told.known] == [str(query.checkpoint)]
-    assert (told.known[0].last_batch, told.known[0].last_snapshot) == (1, 2)
+    diagnosis = diagnosis_of(query, query.root / "typo")
+    assert not diagnosis.safe
+    assert f"There is no checkpoint at {query.root / 'typo'}" in diagnosis.explanation
+    assert [one.checkpoint for one in diagnosis.known] == [str(query.checkpoint)]
+    assert (diagnosis.known[0].last_batch, diagnosis.known[0].last_snapshot) == (1, 2)
 
 
 def test_an_empty_folder_and_one_of_something_else_are_no_checkpoints(query: Query) -> None:
@@ -514,26 +518,26 @@ def test_an_empty_folder_and_one_of_something_else_are_no_checkpoints(query: Que
     (query.root / "empty").mkdir()
     (query.root / "other").mkdir()
     (query.root / "other" / "notes.txt").write_text("x")
-    assert "is empty" in told_of(query, query.root / "empty").explanation
-    assert "no checkpoint: it has no file metadata" in told_of(query, query.root / "other").explanation
-    assert not told_of(query, query.root / "empty").safe
-    assert not told_of(query, query.root / "other").safe
+    assert "is empty" in diagnosis_of(query, query.root / "empty").explanation
+    assert "no checkpoint: it has no file metadata" in diagnosis_of(query, query.root / "other").explanation
+    assert not diagnosis_of(query, query.root / "empty").safe
+    assert not diagnosis_of(query, query.root / "other").safe
 
 
 def test_a_file_is_no_checkpoint(query: Query) -> None:
     query.run(1)
-    told = told_of(query, query.checkpoint / "metadata")
-    assert (told.verdict, told.safe) == ("unknown", False)
-    assert "is a file, not a folder" in told.explanation
+    diagnosis = diagnosis_of(query, query.checkpoint / "metadata")
+    assert (diagnosis.verdict, diagnosis.safe) == ("unknown", False)
+    assert "is a file, not a folder" in diagnosis.explanation
 
 
 @pytest.mark.parametrize("damaged", ["metadata", "offsets/1", "commits/1"])
 def test_a_file_that_a_power_cut_left_empty_is_named(query: Query, damaged: str) -> None:
     query.run(2)
     (query.checkpoint / damaged).write_bytes(b"")
-    told = told_of(query, query.checkpoint)
-    assert (told.verdict, told.safe) == ("unknown", False)
-    assert f"{query.checkpoint}/{damaged} is missing, empty or damaged" in told.explanation
+    diagnosis = diagnosis_of(query, query.checkpoint)
+    assert (diagnosis.verdict, diagnosis.safe) == ("unknown", False)
+    assert f"{query.checkpoint}/{damaged} is missing, empty or damaged" in diagnosis.explanation
 
 
 def test_the_cure_of_a_damaged_commit_file_lets_the_sink_skip_the_batch(query: Query) -> None:
@@ -569,18 +573,18 @@ def test_offsets_without_which_spark_cannot_start_are_named(
     offsets.unlink()
     if content is not None:
         offsets.write_bytes(content)
-    told = query.ask()
-    assert (told.verdict, told.safe) == ("unknown", False)
-    assert f"{offsets} is missing, empty or damaged" in told.explanation
-    assert told.cure is not None and ("where batch 2 begins" in told.cure) == (batch == 1)
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("unknown", False)
+    assert f"{offsets} is missing, empty or damaged" in diagnosis.explanation
+    assert diagnosis.cure is not None and ("where batch 2 begins" in diagnosis.cure) == (batch == 1)
 
 
 def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
     query.run(2)
     (query.checkpoint / "metadata").unlink()
-    told = told_of(query, query.checkpoint)
-    assert (told.verdict, told.safe, told.batch) == ("CheckpointReset", False, 2)
-    assert "lacks its file metadata" in told.explanation
+    diagnosis = diagnosis_of(query, query.checkpoint)
+    assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("CheckpointReset", False, 2)
+    assert "lacks its file metadata" in diagnosis.explanation
 
 
 @pytest.mark.parametrize("expired", [False, True])
@@ -592,13 +596,13 @@ def test_the_checkpoint_of_a_stream_into_another_table_is_told_and_never_let_in(
     other.run(3)
     if expired:
         query.expire_ours()
-    told = told_of(query, other.checkpoint)
-    assert not told.safe
-    assert told.verdict == ("HistoryUnknown" if expired else "fresh")
-    assert "query q9, which has done its batches up to 2 and has left no trace" in told.explanation
-    assert [one.checkpoint for one in told.known] == [str(query.checkpoint)]
-    assert told.option is None
-    assert "Do not let it continue" in (told.cure or "")
+    diagnosis = diagnosis_of(query, other.checkpoint)
+    assert not diagnosis.safe
+    assert diagnosis.verdict == ("HistoryUnknown" if expired else "fresh")
+    assert "query q9, which has done its batches up to 2 and has left no trace" in diagnosis.explanation
+    assert [one.checkpoint for one in diagnosis.known] == [str(query.checkpoint)]
+    assert diagnosis.option is None
+    assert "Do not let it continue" in (diagnosis.cure or "")
 
 
 def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known_one(query: Query) -> None:
@@ -606,29 +610,29 @@ def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known
     query.run(2)
     other = Query(query.root / "other", query_id="q9", bench=query.bench, user="etl")
     other.begin()
-    told = other.ask()
-    assert (told.verdict, told.safe) == ("CheckpointReset", False)
-    assert (told.cure or "").startswith(
+    diagnosis = other.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("CheckpointReset", False)
+    assert (diagnosis.cure or "").startswith(
         f"The table knows the checkpoint of this stream as {query.checkpoint}"
     )
 
 
 def test_after_a_wiped_checkpoint_the_last_batch_of_the_stream_is_named(query: Query) -> None:
     wiped_checkpoint(query)
-    told = query.ask()
-    assert (told.last_batch, told.last_snapshot, told.last_query_id) == (1, 2, "q1")
+    diagnosis = query.ask()
+    assert (diagnosis.last_batch, diagnosis.last_snapshot, diagnosis.last_query_id) == (1, 2, "q1")
     query.begin()
-    told = query.ask()
-    assert (told.verdict, told.query_id, told.last_query_id) == ("CheckpointReset", "q2", "q1")
-    assert (told.last_batch, told.last_snapshot) == (1, 2)
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.query_id, diagnosis.last_query_id) == ("CheckpointReset", "q2", "q1")
+    assert (diagnosis.last_batch, diagnosis.last_snapshot) == (1, 2)
 
 
 def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(query: Query) -> None:
     wiped_checkpoint(query)
     query.options["paimon-stream.on-checkpoint-reset"] = "continue"
     query.run(1)
-    (told,) = examine(query.bench.storage, runtime=query.bench.runtime)
-    assert (told.query_id, told.safe) == ("q2", True)
+    (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (diagnosis.query_id, diagnosis.safe) == ("q2", True)
 
 
 def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> None:
@@ -636,10 +640,10 @@ def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> No
     query.run(2)
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]])
-    told = told_of(query, query.checkpoint)
-    assert (told.verdict, told.safe) == ("IncompatibleSchema", False)
-    assert "has changed since batch 1, from 0 to 1" in told.explanation
-    assert "the table has no column 'id'" in told.explanation
+    diagnosis = diagnosis_of(query, query.checkpoint)
+    assert (diagnosis.verdict, diagnosis.safe) == ("IncompatibleSchema", False)
+    assert "has changed since batch 1, from 0 to 1" in diagnosis.explanation
+    assert "the table has no column 'id'" in diagnosis.explanation
 
 
 def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -> None:
@@ -649,9 +653,9 @@ def test_a_renamed_column_that_the_sink_would_add_again_is_noted(query: Query) -
     query.options["paimon-stream.missing-columns"] = "null"
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "name": "key"}, fields[1]], highestFieldId=1)
-    told = query.ask()
-    assert (told.verdict, told.safe) == ("fresh", False)
-    assert "adds these columns again if the query still has them: id" in told.notes[0]
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", False)
+    assert "adds these columns again if the query still has them: id" in diagnosis.notes[0]
 
 
 def test_a_wider_column_and_an_option_are_no_obstacle(query: Query) -> None:
@@ -659,15 +663,15 @@ def test_a_wider_column_and_an_option_are_no_obstacle(query: Query) -> None:
     query.run(2)
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
     shifted(query, fields=[{**fields[0], "type": "DECIMAL(20, 0)"}, fields[1]], comment="new")
-    assert told_of(query, query.checkpoint).safe
+    assert diagnosis_of(query, query.checkpoint).safe
 
 
 def test_another_number_of_buckets_is_noted(query: Query) -> None:
     query.run(1)
     shifted(query, options={"bucket": "4", "bucket-key": "id"})
-    told = told_of(query, query.checkpoint)
-    assert not told.safe
-    assert "bucket was -1 and is now 4" in told.notes[0]
+    diagnosis = diagnosis_of(query, query.checkpoint)
+    assert not diagnosis.safe
+    assert "bucket was -1 and is now 4" in diagnosis.notes[0]
 
 
 def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(
@@ -675,15 +679,15 @@ def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not
 ) -> None:
     expired(query)
     shifted(query, timeMillis=4_000_000_000_000)
-    told = told_of(query, query.checkpoint)
-    assert (told.verdict, told.safe) == ("fresh", False)
-    assert "Whether the columns of the query still fit is not known" in told.notes[0]
+    diagnosis = diagnosis_of(query, query.checkpoint)
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", False)
+    assert "Whether the columns of the query still fit is not known" in diagnosis.notes[0]
 
 
 def test_a_mode_that_the_table_does_not_allow_is_told(query: Query) -> None:
     query.run(1)
-    (told,) = examine(query.bench.storage, checkpoint=str(query.checkpoint), mode="update")
-    assert (told.verdict, told.safe) == ("UnsupportedFeature", False)
+    (diagnosis,) = examine(query.bench.storage, checkpoint=str(query.checkpoint), mode="update")
+    assert (diagnosis.verdict, diagnosis.safe) == ("UnsupportedFeature", False)
 
 
 def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
@@ -692,9 +696,9 @@ def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:
     second = replace(query, name="second", runs=10, options=let_in)
     second.forget("commits")
     second.run(1)
-    told = examine(query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime)
-    assert [one.user for one in told] == ["paimon-stream_q1", "paimon-stream_q1_second"]
-    assert {one.verdict for one in told} == {"fresh"}
+    diagnosis = examine(query.bench.storage, checkpoint=str(query.checkpoint), runtime=query.bench.runtime)
+    assert [one.user for one in diagnosis] == ["paimon-stream_q1", "paimon-stream_q1_second"]
+    assert {one.verdict for one in diagnosis} == {"fresh"}
 
 
 def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_the_names(query: Query) -> None:
@@ -702,8 +706,8 @@ def test_a_new_sink_beside_one_that_wrote_the_batch_is_judged_in_the_order_of_th
 
     def verdicts(*names: str) -> list[str]:
         ck = str(query.checkpoint)
-        told = examine(query.bench.storage, checkpoint=ck, names=names, runtime=query.bench.runtime)
-        return [one.verdict for one in told]
+        diagnosis = examine(query.bench.storage, checkpoint=ck, names=names, runtime=query.bench.runtime)
+        return [one.verdict for one in diagnosis]
 
     assert verdicts("", "second") == ["already committed", "fresh"]
     assert verdicts("second", "") == ["HistoryUnknown", "already committed"]

@@ -205,23 +205,23 @@ def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
 
 def test_a_batch_without_a_snapshot_expires_as_well() -> None:
     bench = grown(15)
-    told: list[ExpireReport | None] = []
-    after = AfterCommit(runtime=bench.runtime, on_expiry=told.append)
+    reports: list[ExpireReport | None] = []
+    after = AfterCommit(runtime=bench.runtime, on_expiry=reports.append)
     after.after_nothing(bench.table)
-    assert told == []
+    assert reports == []
     bench.clock.advance(HOUR)
     after(bench.table, bench.latest())
     commit = TableCommit(bench.table, "you", runtime=bench.runtime)
     for number in range(3):
         commit.commit(number, [bench.message(f"y{number}")])
     after.after_nothing(bench.table)
-    assert [None if one is None else one.snapshots for one in told] == [(1, 2, 3, 4, 5), (6, 7, 8)]
+    assert [None if one is None else one.snapshots for one in reports] == [(1, 2, 3, 4, 5), (6, 7, 8)]
     assert (after.expired, after.failures) == (8, 0)
     for number in range(3, 6):
         commit.commit(number, [bench.message(f"y{number}")])
     broken = FaultyStorage(bench.storage, [Fault(at=1, verb="delete")])
     after.after_nothing(replace(bench.table, storage=broken))
-    assert (after.failures, told[-1]) == (1, None)
+    assert (after.failures, reports[-1]) == (1, None)
     after.after_nothing(with_options(bench, write__only="true").table)
     assert after.expired == 8
 

@@ -86,11 +86,11 @@ def test_nothing_is_written() -> None:
 
 def test_the_table_has_it_and_tells_how_far_it_is(golden: Callable[[str], tuple[Path, Any]]) -> None:
     path, _ = golden("append_partitioned")
-    told: list[tuple[str, int, int | None]] = []
-    report = PaimonTable.load(str(path)).verify(sample=2, progress=lambda *one: told.append(one))
+    calls: list[tuple[str, int, int | None]] = []
+    report = PaimonTable.load(str(path)).verify(sample=2, progress=lambda *one: calls.append(one))
     assert report.healthy and report.to_json()["healthy"] is True
     assert report.checked["sampled files"] == 2
-    assert {what for what, _, _ in told} == {"folders", "snapshots", "sample"}
+    assert {what for what, _, _ in calls} == {"folders", "snapshots", "sample"}
 
 
 # -- damage ---------------------------------------------------------------------------------------

@@ -246,10 +246,10 @@ def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -
 def test_a_table_tells_the_story_of_its_batches() -> None:
     bench = Bench(partitioned=True)
     messages = (bench.message("a", rows=3, dt="x"), bench.message("b", rows=4, dt="y", bucket=1))
-    told = BatchSummary.of_messages(messages, write_millis=12.6, reused=False)
-    assert told == BatchSummary(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
-    assert BatchSummary.of(told.properties()) == told
-    assert told.properties()["paimon-stream.write-millis"] == "13"
+    summary = BatchSummary.of_messages(messages, write_millis=12.6, reused=False)
+    assert summary == BatchSummary(files=2, rows=7, bytes=8, partitions=2, buckets=2, write_millis=13)
+    assert BatchSummary.of(summary.properties()) == summary
+    assert summary.properties()["paimon-stream.write-millis"] == "13"
     assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
     assert (
         BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"]

@@ -266,9 +266,9 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
 def test_options_that_cannot_be_merged_by_are_refused_by_name(
     options: dict[str, str], error: type[Exception], says: str
 ) -> None:
-    with pytest.raises(error, match=says) as told:
+    with pytest.raises(error, match=says) as raised:
         spec_of({"merge-engine": "aggregation", **options})
-    assert "memory://t" in str(told.value)
+    assert "memory://t" in str(raised.value)
 
 
 def test_what_is_needed_to_merge_a_column_is_read_with_it() -> None:

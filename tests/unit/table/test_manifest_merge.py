@@ -29,7 +29,7 @@ LIMITS = MergeLimits(target_size=100, full_size=1000, min_count=3)
 
 
 class Manifests:
-    """Manifests in memory. A manifest is as many bytes as it is told, or ten for each entry."""
+    """Manifests in memory. A manifest is as many bytes as given, or ten for each entry."""
 
     def __init__(self) -> None:
         self.content: dict[str, list[ManifestEntry]] = {}

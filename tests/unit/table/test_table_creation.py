@@ -277,15 +277,15 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"options": {"bucket": "-1"}}, "dynamic buckets"),
         ({"options": {"bucket": "-2"}}, "postpone"),
         ({"options": {}, "partition_keys": ["dt"]}, "cross-partition"),
     ],
 )
-def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], told: str) -> None:
-    with pytest.raises(UnsupportedFeature, match=rf"has a primary key \(id\).*{told}.*such as options="):
+def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=rf"has a primary key \(id\).*{message}.*such as options="):
         checked(primary_keys=["id"], **more)
     checked(primary_keys=["id"], options={"bucket": "1"})
 

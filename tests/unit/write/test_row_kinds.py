@@ -72,7 +72,7 @@ def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "told"),
+    ("asked", "error", "message"),
     [
         ({"operation_column": "nope"}, IncompatibleSchema, "the rows have no such column"),
         ({"operation_column": "v"}, InvalidOption, "rowkind.field"),
@@ -82,10 +82,10 @@ def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -
     ],
 )
 def test_an_operation_column_that_makes_no_sense_changes_nothing(
-    asked: dict[str, str], error: type[PaimonStreamError], told: str
+    asked: dict[str, str], error: type[PaimonStreamError], message: str
 ) -> None:
     table = made()
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         table.append(rows((1, "a", "c")), missing_columns="null", **asked)
     assert not _everything(table)
 
@@ -114,15 +114,15 @@ def test_unknown_operations_and_none_are_named_and_counted(stored: bool) -> None
     name = "kind" if stored else "op"
     table = made(**options)
     given = rows((1, "a", "+I"), (2, "b", "x"), (3, "c", None), (4, "d", "x"), name=name)
-    with pytest.raises(BadRowKind) as told:
+    with pytest.raises(BadRowKind) as raised:
         table.append(given, operation_column=None if stored else "op", missing_columns="null")
-    assert str(told.value).startswith(
+    assert str(raised.value).startswith(
         f"Column {name!r} says what each row for {table.location} does, but in 3 rows"
     )
-    assert "; it is 'x', NULL. " in str(told.value)
-    assert "paimon-stream.operation-mapping" in str(told.value)
-    assert ("rowkind.field" in str(told.value)) is stored
-    assert told.value.context["count"] == 3
+    assert "; it is 'x', NULL. " in str(raised.value)
+    assert "paimon-stream.operation-mapping" in str(raised.value)
+    assert ("rowkind.field" in str(raised.value)) is stored
+    assert raised.value.context["count"] == 3
     assert not _everything(table)
 
 
@@ -149,7 +149,7 @@ def test_deletes_and_old_values_are_left_out_where_the_table_says_so(
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "told"),
+    ("options", "kind", "message"),
     [
         ({"merge-engine": "partial-update"}, "-D", "partial-update cannot take back"),
         ({"merge-engine": "partial-update"}, "-U", "partial-update cannot take back"),
@@ -161,10 +161,10 @@ def test_deletes_and_old_values_are_left_out_where_the_table_says_so(
     ids=repr,
 )
 def test_deletes_that_no_reader_could_merge_are_refused_when_they_are_written(
-    options: Mapping[str, str], kind: str, told: str
+    options: Mapping[str, str], kind: str, message: str
 ) -> None:
     table = made(**options)
-    with pytest.raises(BadRowKind, match=told) as raised:
+    with pytest.raises(BadRowKind, match=message) as raised:
         table.append(rows((1, "a", "+I"), (2, "a", kind)), operation_column="op", missing_columns="null")
     assert raised.value.context["count"] == 1
     assert not _everything(table)
@@ -277,9 +277,9 @@ def test_nulls_in_a_key_are_counted_and_nothing_is_written(key: str) -> None:
     table = made("kind", "id")
     given: Sequence[Any] = [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
     broken = [(None, *row[1:]) if key == "id" else (*row[:2], None) for row in given[:2]]
-    with pytest.raises(NullInNotNull) as told:
+    with pytest.raises(NullInNotNull) as raised:
         table.append(rows(*broken, *given, name="kind"))
-    assert f"Column {key!r}" in str(told.value) and "is NULL in 2 rows." in str(told.value)
+    assert f"Column {key!r}" in str(raised.value) and "is NULL in 2 rows." in str(raised.value)
     assert not _everything(table)
 
 
