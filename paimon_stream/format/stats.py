@@ -254,14 +254,14 @@ def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[Colu
 def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes) -> bool:
     """Whether a manifest with these partition statistics can have entries of this partition.
 
-    True if the statistics do not tell. Raises `FormatError` for bytes that are not rows.
+    True if the statistics do not decide it. Raises `FormatError` for bytes that are not rows.
     """
     bounds = partition_bounds(types, stats)
     return bounds is None or all(map(may_hold, types, bounds, deserialize(types, partition)))
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
-    """Whether a column with these statistics can have this value; True if the statistics do not tell."""
+    """Whether a column with these statistics can have this value; True if they do not decide it."""
     if value is None:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:

@@ -265,8 +265,8 @@ class _Cleaner:
         yield from self.storage.list_files(folder, ".")
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files that do not belong where they are, whoever made them, including the temporary files of
-        killed writers."""
+        """Old files of any origin that do not belong where they are, including the temporary files of killed
+        writers."""
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
                 for stat in self._old(self._list(f"{branch}{kind}")):

@@ -143,8 +143,8 @@ _ELSEWHERE: Final = {
 
 
 def check_committable(table: Table) -> None:
-    """Raises for a table to which messages, whoever prepared them, cannot be committed as its definition
-    requires: `UnsupportedFeature` for its kind, an option or a partition column."""
+    """Raises for a table to which messages of any origin cannot be committed as its definition requires:
+    `UnsupportedFeature` for its kind, an option or a partition column."""
     _check_type(table)
     for option in _MADE_BY_COMMITS:
         if table.options.value(option):

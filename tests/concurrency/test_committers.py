@@ -21,7 +21,7 @@ STEPS = 5
 
 
 class Actor:
-    """One commit in its own thread. It stops at each phase until it is told to go on."""
+    """One commit in its own thread. It stops at each phase until the test lets it go on."""
 
     def __init__(self, bench: Bench, request: CommitRequest) -> None:
         self.phases: list[Phase] = []

@@ -140,7 +140,7 @@ def test_in_many_orders_the_table_is_what_one_after_the_other_leaves(pair: Seque
 
 
 def settle(what: Any, user: str, actor: Actor, live: set[str], published: Sequence[Any]) -> None:
-    """Who conflicts is told so, and only who does."""
+    """A commit that conflicts gets an error, and no other commit does."""
     own = [one.commit_kind.value for one in published if one.commit_user == user]
     if actor.error is not None:
         assert isinstance(actor.error, DeletedFiles) and what is deletes and own == []

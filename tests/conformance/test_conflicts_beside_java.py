@@ -31,7 +31,7 @@ from paimon_stream.table.table import load_table
 
 @dataclass(frozen=True)
 class Act:
-    """One commit, whoever makes it: prepared messages, blind, as a replay, or in the place of a partition."""
+    """One commit of prepared messages, ours or Java's: blind, as a replay, or as a partition's overwrite."""
 
     messages: list[bytes]
     user: str

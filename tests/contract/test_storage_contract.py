@@ -113,7 +113,7 @@ def test_of_many_threads_exactly_one_creates_each_file(storage: Storage) -> None
 
 
 def test_increments_by_create_lose_none(storage: Storage) -> None:
-    """Compare-and-set as a committer does it: whoever creates the next number has counted."""
+    """Compare-and-set as a committer does it: a thread counts by creating the next number."""
     each = 10
 
     def count(number: int) -> None:

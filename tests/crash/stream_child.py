@@ -1,4 +1,4 @@
-"""A streaming job in a process of its own, which stops dead where it is told to.
+"""A streaming job in a process of its own, which dies at a given point.
 
     python stream_child.py <source> <table> <checkpoint> <where> [<batch> [<schema> [<mode>]]]
 

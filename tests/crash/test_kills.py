@@ -61,7 +61,7 @@ class Job:
         )
 
     def run(self, where: str, batch: int = -1) -> None:
-        """Runs the job; it must die where it was told to, or end well."""
+        """Runs the job. It must die at the given point, or end well."""
         child = self.start(where, batch)
         output, _ = child.communicate(timeout=240)
         wanted = 0 if where == "never" else -signal.SIGKILL
@@ -126,7 +126,7 @@ def test_killed_in_every_window_each_row_is_there_once(
 
 
 def wait_until_stopped(child: subprocess.Popen[str]) -> None:
-    """Until the child has stopped itself; the kernel tells, nothing is timed."""
+    """Waits until the child has stopped itself, as the kernel reports it. Nothing is timed."""
     while True:
         pid, status = os.waitpid(child.pid, os.WUNTRACED)
         assert pid == child.pid

@@ -83,7 +83,7 @@ def test_results_of_an_aggregation_are_those_of_all_batches_whenever_it_was_kill
         add_numbers(job, number)
 
     def check(batches: int, *others: int) -> None:
-        """The table has the results of so many batches, and those rows of others."""
+        """The table has the results of this number of batches, and these rows of other writers."""
         rows = [len(range(i, ROWS_PER_FILE, 7)) for i in range(7)]
         total = sum(10**number for number in range(batches))
         wanted = {i: (batches * count, total * count) for i, count in enumerate(rows)}

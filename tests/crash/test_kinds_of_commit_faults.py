@@ -1,6 +1,6 @@
-"""As `test_commit_faults.py`, for what is not a plain append: compactions beside and alone, changelogs,
-index files, deletes, a source of changes. Every storage operation fails in turn; the table is whole then,
-and whoever comes back finds at least what was written, once."""
+"""As `test_commit_faults.py`, for commits that are not plain appends: compactions, alone or with an append,
+changelogs, index files, deletes, a source of changes. Every storage operation fails in turn. The table is
+whole afterwards, and a restart finds at least what was written, once."""
 
 from __future__ import annotations
 

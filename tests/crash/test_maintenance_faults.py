@@ -328,7 +328,7 @@ def test_a_tag_created_at_any_operation_of_an_expiry_is_whole_or_refused(snapsho
 
 
 @pytest.mark.parametrize("snapshot", [2, 5, 6])
-def test_a_tag_is_whole_or_refused_at_whichever_of_its_operations_its_snapshot_expires(snapshot: int) -> None:
+def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expires(snapshot: int) -> None:
     at, met, outcomes = 0, True, set()
     while met:
         at += 1
@@ -417,7 +417,7 @@ def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_ref
 
 
 def test_a_commit_that_reads_a_snapshot_as_it_expires_says_so_or_succeeds() -> None:
-    """Readers of the past may find it gone, and are told; never half of it."""
+    """Readers of old snapshots find a snapshot whole, or get an error that it is gone."""
     case = Case.make()
     bench = case.bench
     old = bench.snapshots.get(1)

@@ -71,7 +71,7 @@ def test_the_official_sink_doubles_a_replayed_batch(tmp_path: Path, source: Path
     command = (HERE / "official_child.py", official_jar(), source, tmp_path / "wh", tmp_path / "ck")
     assert "rows=30 sum=435" in run(*command)
     forget_the_last_batch(tmp_path / "ck")
-    assert "rows=40 sum=680" in run(*command), "it has learnt: tell the README"
+    assert "rows=40 sum=680" in run(*command), "the official sink no longer doubles rows: change the README"
 
 
 def test_ours_does_not(tmp_path: Path, source: Path) -> None:

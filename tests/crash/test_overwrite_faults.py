@@ -114,7 +114,7 @@ CASES = [
 def attempts(
     make: Callable[[], Any], fault: Mapping[str, Any], least: int = 10
 ) -> Iterator[tuple[Any, FaultyStorage]]:
-    """A fresh table for each operation, failing that one; ends with a run that passes untouched."""
+    """A fresh table for each operation, which then fails. Ends with a run in which nothing failed."""
     at, fired = 0, True
     while fired:
         at += 1

@@ -50,7 +50,7 @@ class Stream:
         return [{name: row[name] for name in names} for row in source_rows(number)]
 
     def expected(self, batches: int) -> list[dict[str, Any]]:
-        """The rows of the table after so many batches, in the order of `ordered`."""
+        """The rows of the table after this number of batches, in the order of `ordered`."""
         if self.primary_keys:
             return totals(batches)
         return ordered(row for number in range(batches) for row in self.batch(number))

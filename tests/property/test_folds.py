@@ -75,7 +75,7 @@ Keys = list[list[tuple[str, Any]]]
 
 
 def random_keys(random: Random, function: str, value: Callable[[Random], Any], keys: int, hot: int) -> Keys:
-    """What is done to a column, and with what value, for each of so many keys; one has `hot` rows more."""
+    """The row kinds and values of a column, for this number of keys. One key has `hot` rows more."""
     choices = ["add", "add", "add"]
     if random.random() < 0.7:
         choices += ["older", "older", "set", "nothing"]

@@ -1,4 +1,4 @@
-"""Rows of manifest entries are what a generic reader has, whichever fields, schema and bytes."""
+"""Rows of manifest entries are what a generic reader has, for all fields, schemas and bytes."""
 
 from __future__ import annotations
 

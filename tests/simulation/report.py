@@ -1,4 +1,4 @@
-"""Runs one schedule, and tells what became of it in words."""
+"""Runs one schedule, and describes its outcome in words."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Long runs of seeded actors on one table that two streams write: an expirer, tags and rollbacks to them that
 are killed, a writer of another engine that creates an expired snapshot again and points LATEST to it,
-or copies its snapshot over ours, and whoever drops the table and creates it again. The streams are restarted
-and killed.
+or copies its snapshot over ours, and a user who drops the table and creates it again. The streams are
+restarted and killed.
 
 What must hold: a batch that Spark noted as done is in the table once, or its stream stops and says why; a
-stream stops only where something happened to its batches. Defects that broke this once are planted here, and
-found. A failing seed is in the test's name.
+stream stops only if something happened to its batches. Defects that once broke this are planted here, and
+the test finds them. A failing seed is in the test's name.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class World:
             writer.lost, writer.kept = writer.kept, set()
 
     def take_away(self, before: set[str], *kinds: type[BaseException]) -> None:
-        """Something took batches away: whoever wrote them must hear of it."""
+        """Something removed batches. The stream that wrote them must get an error."""
         self.events += 1
         live = set(self.live())
         self.gone |= before - live
@@ -290,15 +290,15 @@ class World:
             self.gone -= {name for name in live if name.startswith(f"{stream.user}-{batch}-")}
             writer.kept.add(batch)
         elif self.drops != drops:
-            writer.reported = True  # the table went after it had the batch: only this run can still tell
+            writer.reported = True  # the table was dropped after the batch; only this run knows it
         else:
             assert self.events != events, f"batch {batch} of {stream.user} is not in the table"
             writer.lost.add(batch)
             writer.owe(*TABLE_CHANGES)
 
     def can_know(self, writer: Writer) -> bool:
-        """Whether any evidence of the stream is left: without a snapshot of its own nobody can tell a loss
-        from an expiry."""
+        """Whether any evidence of the stream is left: without a snapshot of its own, a loss
+        looks like an expiry."""
         ids = set(self.ids())
         at = max(ids, default=0)
         while at in ids:
@@ -328,7 +328,7 @@ class World:
                 raise failed
 
     def storage(self, *, dies_in: int, within: int) -> FaultyStorage:
-        """The storage of a process that dies, once in so many, at some operation."""
+        """The storage of a process that dies at some operation, in one of several runs."""
         if not self.chance(dies_in):
             return FaultyStorage(self.bench.storage)
         moment, at = self.source.choice(list(Moment)), self.source.randrange(1, within)

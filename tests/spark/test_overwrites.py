@@ -31,7 +31,7 @@ def result(job: Job) -> list[tuple[str, int, int]]:
 
 
 def after(files: int) -> list[tuple[str, int, int]]:
-    """What the counts are after so many source files."""
+    """The counts after this number of source files."""
     return [("d0", 3 * files, 6 * files - 2), ("d1", 3 * files, 6 * files - 1)]
 
 

@@ -29,7 +29,7 @@ KEYED: dict[str, Any] = {
 
 
 def batches(job: Job, *sizes: int) -> DataFrame:
-    """Files of so many rows, and a stream of them in which each batch has two partitions."""
+    """Files of this number of rows, and a stream of them in which each batch has two partitions."""
     job.schema = "id bigint, day string, at int, op string"
     for number, size in enumerate(sizes):
         ids = range(size)

@@ -1,4 +1,4 @@
-"""Rows of 1 MB in a JVM of 1 GB: the job goes on, whoever writes them and whatever came before."""
+"""Rows of 1 MB in a JVM of 1 GB: the job goes on, in the driver and in tasks, after batches of any kind."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Cases:
         options: Mapping[str, str] | None = None,
         create: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Runs a stream of batches of so many rows each; those with more than a few are wide."""
+        """Runs a stream of batches of these numbers of rows. Only larger batches have wide rows."""
         folder, reports = self.root / f"{name}-source", list[CommitReport]()
         folder.mkdir()
         for number, size in enumerate(sizes):

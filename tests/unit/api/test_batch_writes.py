@@ -112,7 +112,7 @@ def test_without_rows_there_is_no_snapshot() -> None:
 @pytest.mark.parametrize("keys", [(), ("id",)], ids=["append table", "keyed table"])
 @pytest.mark.parametrize("form", ["table", "batch", "reader"])
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"id": pa.int64()}, "'v'"),
         ({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}, "'w'"),
@@ -122,7 +122,7 @@ def test_without_rows_there_is_no_snapshot() -> None:
     ids=repr,
 )
 def test_rows_are_checked_even_if_there_are_none(
-    keys: tuple[str, ...], form: str, columns: dict[str, pa.DataType], told: str
+    keys: tuple[str, ...], form: str, columns: dict[str, pa.DataType], message: str
 ) -> None:
     location = f"memory://batch-writes-{next(NUMBERS)}/shop.db/orders"
     options = {"bucket": "1"} if keys else {}
@@ -135,7 +135,7 @@ def test_rows_are_checked_even_if_there_are_none(
         return forms[form](pa.schema(schema).empty_table())
 
     for write in (table.append, table.overwrite):
-        with pytest.raises(IncompatibleSchema, match=told):
+        with pytest.raises(IncompatibleSchema, match=message):
             write(nothing(columns))
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": "kept"}]
     assert table.append(nothing({"id": pa.int64(), "v": pa.null()})).snapshot_id is None

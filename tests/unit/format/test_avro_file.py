@@ -70,7 +70,7 @@ def test_a_file_cut_at_any_byte_is_corrupt_and_names_its_path(compression: str) 
     whole_header = encode_file(SCHEMA, compressor(compression, 1).codec, [])
     for size in range(len(data)):
         if size == len(whole_header):
-            continue  # a file without blocks; the sizes in manifest lists tell
+            continue  # a file without blocks; the sizes in manifest lists reveal it
         with pytest.raises(CorruptMetadata) as caught:
             read_file(data[:size], "/t/manifest/m-0")
         assert caught.value.context["path"] == "/t/manifest/m-0"

@@ -58,7 +58,7 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
     assert made.watermark == base.watermark == 2
 
 
-def test_it_makes_nobody_a_writer_whoever_merged_the_manifests() -> None:
+def test_a_merge_of_manifests_by_any_engine_makes_nobody_a_writer() -> None:
     bench = grown()
     wrote = writers_of(bench.table)
     compact(bench)

@@ -24,7 +24,7 @@ APPEND, GROUPED, KEYED = table_of({}), table_of(), table_of(keys=["id"])
 
 
 def batch(*, tasks: int, buckets: int = 2, size: int = 100 * KB, files: int = 1) -> list[CommitMessage]:
-    """Of so many tasks, each with files of so many bytes for each bucket."""
+    """Messages of this number of tasks, each with one file of these bytes for each bucket."""
     return [
         CommitMessage(
             partition=b"",
@@ -108,7 +108,7 @@ def test_a_batch_write_with_keys_is_sorted_by_spark_for_it_may_be_of_any_size() 
 
 
 def after(rows: int, table: Table, *, size: int = MB, row_bytes: int = 100) -> WritePlan:
-    """After one batch of so many rows, in a file of so many bytes."""
+    """After one batch of this number of rows, in one file of these bytes."""
     plan = WritePlan()
     file = replace(data_file("one", rows), file_size=size)
     message = CommitMessage(partition=b"", bucket=0, total_buckets=1, new_files=(file,))

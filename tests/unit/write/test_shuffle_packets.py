@@ -50,7 +50,7 @@ def rows(count: int, seed: int = 0) -> pa.RecordBatch:
 
 
 def of_shuffle_key(packed: Sequence[pa.RecordBatch], key: int, size: int) -> Iterator[pa.RecordBatch]:
-    """What Spark brings to one task: the records of one shuffle key by their numbers, so many at once."""
+    """What Spark brings to one task: the records of one shuffle key, this number of them at once."""
     table = pa.Table.from_batches(packed)
     mine = table.filter(pc.equal(table.column("shuffle_key"), key)).sort_by("number")
     whole = mine.combine_chunks().to_batches()
@@ -86,7 +86,7 @@ def test_no_rows_make_no_packets() -> None:
     assert list(unpack([])) == []
 
 
-def test_rows_with_wrong_keys_come_to_whoever_writes_them_as_they_are() -> None:
+def test_rows_with_wrong_keys_reach_the_writing_task_unchanged() -> None:
     spec, good = spec_of(), rows(50)
     bad = good.set_column(0, "id", pa.array([None, *range(49)], pa.int64()))
     packed = list(pack(spec, [good, bad], shuffle_keys=KEYS, task=0))

@@ -1,4 +1,4 @@
-"""What a task tells the driver arrives as it was, and never as a pickle."""
+"""What a task reports arrives unchanged at the driver, and never as a pickle."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_a_choice_of_dictionaries_goes_for_the_next_few_files_and_is_then_made_a
     many = pa.table({"n": np.arange(20_000)})
     choices = Dictionaries()
     assert choices.choose(few.slice(0, 100)) == ["n"]
-    assert choices.choose(many) == [], "a handful of rows tells nothing of other files"
+    assert choices.choose(many) == [], "a few rows do not decide for other files"
     assert [choices.choose(few) for _ in range(16)] == [[]] * 15 + [["n"]]
 
 
