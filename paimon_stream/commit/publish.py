@@ -204,6 +204,8 @@ class Publisher:
         following = self._snapshots.find(K + 1)
         if following is not None:
             if self._traces.in_base_of(following, staged):
+                if doubted and not self._traces.is_whole(staged.snapshot):
+                    self._remove_repeated(staged)
                 return Landed()
             return self._void(staged, proven=True)
         # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found missing, then K
@@ -212,8 +214,14 @@ class Publisher:
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
         if latest is not None and latest.id > K and self._traces.all_live(latest, staged):
+            self._remove_repeated(staged)
             return Landed()
         return None
+
+    def _remove_repeated(self, staged: Staged) -> None:
+        """Removes the snapshot's file where the snapshot has expired: a put that was repeated, because the
+        answer to the first one got lost, created it again."""
+        self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
         self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
@@ -299,6 +307,14 @@ class Traces:
             return False
         base = Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
         return self._live(base, {file.partition for file in staged.added}).issuperset(staged.added)
+
+    def is_whole(self, snapshot: Snapshot) -> bool:
+        """Whether the snapshot's lists exist. An expiry removes them. Raises `StorageError`."""
+        try:
+            self._manifests.base_and_delta(snapshot)
+        except (NotFound, CorruptMetadata):
+            return False
+        return True
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
         changes = staged.changes.index

@@ -242,27 +242,31 @@ def expiry_is_due(
     return oldest is not None and oldest.time_millis < retention.cutoff_millis
 
 
-def changelog_outlives(options: Options) -> bool:
-    """Whether the table keeps changelog longer than snapshots. Expiry would have to copy snapshots to
-    `changelog/` then, which this release does not do (R8.2)."""
-    return any(
-        options.is_set(longer) and options.value(longer) > options.value(shorter)
-        for longer, shorter in (
-            (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
-            (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
-            (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
-        )
+def changelog_outlives(options: Options) -> tuple[str, str] | None:
+    """The options by which the table keeps changelog longer than snapshots, that of the changelog first; None
+    if it does not. Expiry would have to copy snapshots to `changelog/` then, which this release does not do
+    (R8.2)."""
+    pairs = (
+        (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
+        (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),
+        (CHANGELOG_TIME_RETAINED, SNAPSHOT_TIME_RETAINED),
     )
+    for longer, shorter in pairs:
+        if options.is_set(longer) and options.value(longer) > options.value(shorter):
+            return longer.key, shorter.key
+    return None
 
 
 def _refuse_long_changelog(table: Table) -> None:
-    if changelog_outlives(table.options):
+    outlives = changelog_outlives(table.options)
+    if outlives is not None:
+        longer, shorter = outlives
         raise UnsupportedFeature(
-            f"{table.location} keeps its changelog longer than its snapshots (changelog.num-retained.*, "
-            "changelog.time-retained), which this release cannot do. Nothing was deleted. Let Paimon expire "
-            "this table, or remove those options.",
+            f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
+            f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "
+            f"it, or set {longer!r} no higher than {shorter!r}.",
             table=table.location,
-            option=CHANGELOG_TIME_RETAINED.key,
+            option=longer,
         )
 
 

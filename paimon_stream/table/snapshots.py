@@ -147,6 +147,8 @@ class SnapshotStore:
         hint = self._hint(LATEST_HINT)
         for _ in range(_LATEST_ATTEMPTS):
             ids = self.ids()
+            if hint is not None and not ids:
+                self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
             if newest is not None or not ids:  # else it has expired or was rolled back since the listing
                 self._newest, self._believed = newest, 0
@@ -160,6 +162,21 @@ class SnapshotStore:
             "storage's listing and its files disagree. Check whether something keeps deleting snapshots.",
             path=self._full(snapshot_path(ids[-1])),
         )
+
+    def _require_no_hint(self) -> None:
+        """LATEST is written after its snapshot and removed before it, so a table without snapshots has none.
+        Raises `CorruptMetadata`: a commit would begin the table again, without its rows."""
+        hint = self._hint(LATEST_HINT)
+        if hint is not None:
+            path = self._full(snapshot_path(hint))
+            raise CorruptMetadata(
+                f"{self._full(LATEST_HINT)} names snapshot {hint}, but the table has no snapshot: something "
+                f"deleted {path}, and the table's rows cannot be read. Nothing was written. Restore that "
+                "file from a backup, or roll the table back to a tag. If the table is to begin again without "
+                "rows, remove the hint with 'paimon-stream repair-hints --yes'.",
+                path=path,
+                snapshot=hint,
+            )
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
         """Warns once if LATEST names an old snapshot, because other engines trust it."""

@@ -25,6 +25,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, encode_snapshot
+from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult
@@ -668,3 +669,22 @@ def test_errors_name_table_user_and_batch() -> None:
     with pytest.raises(CommitUnknown) as open_end:
         bench.committer(unknown).commit(bench.request(8, [bench.message("mine-8")]))
     assert (open_end.value.context["user"], open_end.value.context["batch"]) == ("me", 8)
+
+
+def test_a_table_whose_only_snapshot_was_deleted_is_not_begun_again_without_its_rows() -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("first")]))
+    content = bench.storage.read("snapshot/snapshot-1")
+    bench.storage.delete("snapshot/snapshot-1")
+    request = bench.request(1, [bench.message("second")], seen=None)
+    with pytest.raises(CorruptMetadata, match=r"LATEST names snapshot 1, but the table has no snapshot"):
+        bench.committer().commit(request)
+    assert bench.snapshots.ids() == []
+    bench.storage.write("snapshot/snapshot-1", content)
+    bench.committer().commit(bench.request(1, [bench.message("second")]))
+    bench.audit(["first", "second"])
+    for path in ("snapshot/snapshot-1", "snapshot/snapshot-2"):
+        bench.storage.delete(path)
+    repair_hints(bench.table, runtime=bench.runtime)
+    bench.committer().commit(bench.request(2, [bench.message("third")]))
+    bench.audit(["third"])

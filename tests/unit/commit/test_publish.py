@@ -19,10 +19,12 @@ from paimon_stream.errors import (
     HistoryUnknown,
     TableReplaced,
     TableRolledBack,
+    Unavailable,
 )
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.table.table import create_table, load_table
 from tests.kits.commits import FIELDS, Bench
@@ -561,25 +563,30 @@ def test_a_put_without_an_answer_that_somebody_else_preceded_is_made_again() -> 
     bench.audit(["mine", "other-0"])
 
 
-def test_a_put_without_an_answer_that_expired_and_was_put_again_is_found_by_its_files() -> None:
+@pytest.mark.parametrize("expired", [2, 4])
+def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snapshot_behind(
+    expired: int,
+) -> None:
     bench = Bench()
     others(bench, 1)
 
-    class Lossy(FaultyStorage):
-        """Loses the first answer, and by the next try the table has gone on and expired."""
+    class Late(FaultyStorage):
+        """The answer of the put gets lost. Meanwhile others commit, and the snapshot expires."""
 
-        def put_if_absent(self, path: str, data: bytes) -> object:  # type: ignore[override]
+        def put_if_absent(self, path: str, data: bytes) -> PutResult:
             try:
                 return super().put_if_absent(path, data)
-            finally:
-                if path == "snapshot/snapshot-2" and len(bench.snapshots.ids()) == 2:
-                    others(bench, 4, start=1)
-                    bench.expire(4)
+            except Unavailable:
+                others(bench, 4, start=1)
+                bench.expire(expired)
+                raise
 
-    storage = Lossy(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER)])
+    storage = Late(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER)])
     outcome = bench.committer(storage).commit(bench.request(0, [bench.message("mine")]))
     assert isinstance(outcome, Published)
-    assert bench.live_names().count("mine") == 1
+    assert outcome.snapshot.id == 2
+    assert bench.snapshots.ids() == list(range(expired + 1, 7))
+    bench.audit(["mine", *(f"other-{number}" for number in range(5))])
 
 
 # -- somebody else did it ------------------------------------------------------------------------------

@@ -163,10 +163,15 @@ def test_a_caller_may_expire_what_streams_hold() -> None:
     assert len(expire(bench, 1, protect_streams=False).snapshots) == 8
 
 
-def test_a_table_whose_changelog_outlives_its_snapshots_is_left_to_paimon() -> None:
-    bench = with_options(grown(9), changelog_time__retained="2 h")
-    with pytest.raises(UnsupportedFeature, match="changelog"):
+@pytest.mark.parametrize(
+    ("option", "value"), [("changelog.time-retained", "2 h"), ("changelog.num-retained.min", "20")]
+)
+def test_a_table_whose_changelog_outlives_its_snapshots_is_left_to_paimon(option: str, value: str) -> None:
+    bench = with_options(grown(9), **{option.replace(".", "_").replace("-", "__"): value})
+    below = option.replace("changelog", "snapshot")
+    with pytest.raises(UnsupportedFeature, match=f"'{option}' is above '{below}'") as caught:
         expire(bench, 1)
+    assert caught.value.context["option"] == option
     assert len(bench.snapshots.ids()) == 9
 
 
