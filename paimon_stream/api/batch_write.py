@@ -34,7 +34,7 @@ from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.unsupported_options import warn_of_work_left
-from paimon_stream.stream.writable import check_writable, warn_of_compaction
+from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_late_deletes
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
 from paimon_stream.write.key_task import write_keyed_task
@@ -56,6 +56,7 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     check_writable(table)
     warn_of_work_left(table)
     warn_of_compaction(table)
+    warn_of_late_deletes(table)
     for rewritten in count():
         numbering = _numbers(table)
         table, messages, summary = _write(table, rows, {}, numbering)
@@ -81,6 +82,7 @@ def overwrite_rows(
     check_writable(table)
     warn_of_work_left(table)
     warn_of_compaction(table)
+    warn_of_late_deletes(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)

@@ -31,7 +31,7 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
         case "listagg":
             return joined(column, actions, rule.delimiter, distinct=rule.distinct)
         case "collect":
-            return collected(column, actions, distinct=rule.distinct)
+            return collected(column, actions, distinct=rule.distinct, older_first=rule.ignore_retract)
         case "merge_map":
             return maps_merged(column, actions)
         case "key":

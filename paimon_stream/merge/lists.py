@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
-from paimon_stream.merge.row_actions import OUT_OF_ORDER, RETRACT, RowActions
+from paimon_stream.merge.row_actions import OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
 
 __all__ = ["collected", "equals", "joined", "maps_merged"]
 
@@ -91,8 +91,7 @@ class _Elements:
         return _Elements(self.at[wanted], self.owner[wanted], self.place[wanted])
 
 
-def _elements(column: pa.Array, actions: RowActions, wanted: Flags) -> _Elements:
-    places = np.flatnonzero(wanted)
+def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
     rows = actions.runs.order[places]
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.diff(bounds)[rows]
@@ -103,12 +102,18 @@ def _elements(column: pa.Array, actions: RowActions, wanted: Flags) -> _Elements
     return _Elements(at, actions.runs.key_of[place], place)
 
 
-def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Array:
-    """All elements of a key's lists, one list after the other. With `distinct`, each element occurs once."""
+def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_first: bool) -> pa.Array:
+    """All elements of a key's lists, one list after the other. With `distinct`, each element occurs once.
+
+    With `older_first`, the list of an older row is put before the others. That is what Java does if the
+    column ignores retractions.
+    """
     actions = actions.since_set
     wanted = actions.valid(column)
-    found = _elements(column, actions, wanted)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
+    if distinct and pa.types.is_nested(column.type.value_type):
+        return _lists(column, _one_by_one(column, actions, older_first=older_first), some)
+    found = _elements(column, actions, _in_order(actions, wanted) if older_first else np.flatnonzero(wanted))
     if not distinct and not actions.retracts.any():
         return _lists(column, found, some)
     numbers = equals(column.values)
@@ -124,6 +129,51 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool) -> pa.Ar
     stays = ~adding
     stays[adding] = _left_once(found.select(adding), numbers, actions)
     return _lists(column, found.select(stays), some)
+
+
+def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> _Elements:
+    """The distinct elements of lists of nested values.
+
+    As in Java, only the elements that come second are compared with the others. So equal elements of a list
+    that a SET has left, or of an older list that is put first, all stay.
+    """
+    found = _elements(column, actions, np.flatnonzero(actions.valid(column)))
+    numbers = equals(column.values)
+    bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))
+    held: dict[int, list[int]] = {}
+    for place, (key, code) in enumerate(
+        zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)
+    ):
+        new, old = found.at[bounds[place] : bounds[place + 1]].tolist(), held.get(key, [])
+        if code == SET:
+            held[key] = new
+        elif code == RETRACT:
+            gone = [numbers[at] for at in new]
+            held[key] = [at for at in old if not _removed(gone, numbers[at])]
+        elif code == OUT_OF_ORDER and older_first:
+            held[key] = _joined_once(new, old, numbers)
+        elif code != SKIP:
+            held[key] = _joined_once(old, new, numbers)
+    at = [one for key in sorted(held) for one in held[key]]
+    owner = np.repeat(np.array(sorted(held), np.int64), [len(held[key]) for key in sorted(held)])
+    return _Elements(np.array(at, np.int64), owner, np.zeros(len(at), np.int64))
+
+
+def _removed(gone: list[int], number: int) -> bool:
+    if number not in gone:
+        return False
+    gone.remove(number)
+    return True
+
+
+def _joined_once(first: list[int], then: list[int], numbers: Ints) -> list[int]:
+    there = {numbers[at] for at in first}
+    made = first.copy()
+    for at in then:
+        if numbers[at] not in there:
+            there.add(numbers[at])
+            made.append(at)
+    return made
 
 
 def _left(found: _Elements, numbers: Ints, actions: RowActions) -> Flags:
@@ -166,7 +216,7 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     actions = actions.since_set
     wanted = actions.valid(column)
     some = np.logical_or.reduceat(wanted & ~actions.retracts, actions.runs.starts)
-    found = _elements(column, actions, wanted)
+    found = _elements(column, actions, np.flatnonzero(wanted))
     if not len(found.at):
         return _lists(column, found, some)
     order, starts = _same(equals(column.keys)[found.at], found.owner)

@@ -16,8 +16,9 @@ from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, WRITE_ONLY
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
+from paimon_stream.write.row_kinds import KindRules
 
-__all__ = ["check_writable", "warn_of_compaction", "warn_of_earlier_batches"]
+__all__ = ["check_writable", "warn_of_compaction", "warn_of_earlier_batches", "warn_of_late_deletes"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +56,23 @@ def warn_of_compaction(table: Table) -> None:
             option,
             value,
             why,
+        )
+
+
+def warn_of_late_deletes(table: Table) -> None:
+    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a
+    run."""
+    if not table.schema.primary_keys:
+        return
+    merge = MergeSpec.of(table.schema, table.options, table=table.location)
+    columns = KindRules.of(table.schema, table.options, merge).late_deletes
+    if columns:
+        _LOG.warning(
+            "%s: a -D removes a row, but one that comes late, with a lower sequence than the row has, could "
+            "not be merged by any reader, because the functions of %s take no value back. Set "
+            "fields.<column>.ignore-retract to true for them, unless deletes always come in order.",
+            table.location,
+            ", ".join(columns),
         )
 
 

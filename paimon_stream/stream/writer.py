@@ -43,7 +43,12 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse
 from paimon_stream.stream.prepared import commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
-from paimon_stream.stream.writable import check_writable, warn_of_compaction, warn_of_earlier_batches
+from paimon_stream.stream.writable import (
+    check_writable,
+    warn_of_compaction,
+    warn_of_earlier_batches,
+    warn_of_late_deletes,
+)
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
 from paimon_stream.table.manifests import ManifestStore
@@ -136,6 +141,7 @@ class StreamWriter:
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
         warn_of_compaction(self.table)
+        warn_of_late_deletes(self.table)
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)

@@ -149,6 +149,7 @@ class _GroupRule:
     row before the column is merged only if one of its ordering columns comes before the column in the table.
     """
 
+    column: str
     why: str
     ordering: tuple[str, ...]
     removers: tuple[tuple[str, ...], ...]
@@ -201,6 +202,12 @@ class KindRules:
             refusal=refusal,
             groups=_group_rules(schema, merge),
         )
+
+    @property
+    def late_deletes(self) -> tuple[str, ...]:
+        """The columns by which a -D that is accepted, and then turns out to be older than its row, cannot be
+        merged."""
+        return tuple(one.column for one in self.groups if one.removers)
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
         """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
@@ -268,6 +275,7 @@ def _group_rules(schema: TableSchema, merge: MergeSpec) -> tuple[_GroupRule, ...
     removing = [group.ordering for group in merge.groups if group.deletes]
     return tuple(
         _GroupRule(
+            column=name,
             why=_why_not(name, rule),
             ordering=merge.groups[rule.group].ordering,
             removers=tuple(

@@ -356,7 +356,8 @@ class _Fold:
         raise AssertionError(self.function)
 
     def add_older(self, held: Any, new: Any) -> Any:
-        return self.add(held, new) if self.function == "collect" else self.add(new, held)
+        appends = self.function == "collect" and not self.ignores
+        return self.add(held, new) if appends else self.add(new, held)
 
     def retract(self, held: Any, new: Any) -> Any:
         if self.ignores:

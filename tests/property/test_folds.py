@@ -163,3 +163,29 @@ def test_a_sum_with_negative_decimals_that_does_not_fit_the_type_is_an_error() -
     column, actions = as_actions(Random(0), "DECIMAL(4, 0)", keys)
     with pytest.raises(NumericOverflow, match="is 10072"):
         folded("db.t", "v", column, ColumnRule(function="sum"), actions)
+
+
+@pytest.mark.parametrize(
+    ("ignores", "rows", "expected"),
+    [
+        (False, [("set", [1, 1]), ("add", [1, 2, 2])], [1, 1, 2]),
+        (False, [("set", [1, 1, 3]), ("add", [2]), ("back", [1, 5]), ("add", [1])], [1, 3, 2]),
+        (False, [("add", [1, 1]), ("older", [2, 2, 1]), ("back", None)], [1, 2]),
+        (True, [("add", [1, 2]), ("older", [3, 3, 2]), ("back", [1]), ("add", [4])], [3, 3, 2, 1, 4]),
+        (True, [("add", None), ("back", [1])], None),
+    ],
+    ids=repr,
+)
+def test_distinct_lists_of_nested_values_keep_the_elements_that_java_keeps(
+    ignores: bool, rows: list[tuple[str, list[int] | None]], expected: list[int] | None
+) -> None:
+    def nested(values: list[int] | None) -> list[dict[str, int]] | None:
+        return None if values is None else [{"x": value} for value in values]
+
+    key = [(what, nested(values)) for what, values in rows]
+    other = [("add", nested([7, 7, 8]))]
+    column, actions = as_actions(Random(1), "ARRAY<ROW<x INT>>", [key, other])
+    rule = ColumnRule(function="collect", distinct=True, ignore_retract=ignores)
+    made = folded("db.t", "v", column, rule, actions)
+    made.validate(full=True)
+    assert made.to_pylist() == [nested(expected), nested([7, 8])]

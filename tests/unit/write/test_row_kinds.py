@@ -259,6 +259,17 @@ def test_deletes_that_the_rules_of_a_sequence_group_allow_are_merged(
     assert [row["m"] for row in table.to_arrow().to_pylist()] == ([] if left is None else [left])
 
 
+def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grouped("gm", REMOVING).append(change("gm", "+I", 1, 7), operation_column="op")
+    assert "comes late" in caplog.text and "functions of m take" in caplog.text
+    caplog.clear()
+    for options in (BY_G, {**REMOVING, "fields.m.ignore-retract": "true"}):
+        grouped("gm", options).append(change("gm", "+I", 1, 7), operation_column="op")
+    assert not caplog.text
+
+
 def test_a_sequence_field_that_ignores_retracts_keeps_its_value() -> None:
     options = {
         "bucket": "1",
