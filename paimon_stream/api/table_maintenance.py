@@ -82,25 +82,34 @@ class TableMaintenance(LoadedTable):
     def delete_tag(self, name: str) -> TagReport:
         """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed.
 
-        Raises `InvalidOption`, `CorruptMetadata`, `StorageError`.
+        Raises `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`,
+        `StorageError`.
         """
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
-    def rollback_to(self, target: int | str, *, dry_run: bool = False) -> RollbackReport:
+    def rollback_to(
+        self, target: int | str, *, dry_run: bool = False, take_over: bool = False
+    ) -> RollbackReport:
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
-        removes later snapshots and tags. Stop the writers first, and every job that expires snapshots: an
-        expiry beside a rollback can delete files of the target. A stream that loses batches stops with
-        `TableRolledBack`.
+        removes later snapshots and tags. Stop the writers first; expiry may run beside it. A stream that
+        loses batches stops with `TableRolledBack`.
 
         Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.
 
-        Raises `NotFound`, `CommitContended` if a writer keeps committing, `CorruptMetadata`, `StorageError`.
+        A rollback that was interrupted is completed by another one to the same target. Until then, nothing
+        expires, and a rollback to another target is refused. `take_over=True` gives the interrupted one up;
+        make sure first that it runs no more.
+
+        Raises `NotFound` for a target that does not exist or is gone, `CommitContended` if another rollback
+        is under way, an expiry of the target does not end or a writer keeps committing, `CorruptMetadata`,
+        `StorageError`.
         """
         if not isinstance(target, str):
             self._given.whole("target", target)
         self._given.flag("dry_run", dry_run)
-        return rollback_to(self._newest(), target, dry_run=dry_run)
+        self._given.flag("take_over", take_over)
+        return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
 
     # -- keeping it healthy -----------------------------------------------------------------------
 

@@ -9,15 +9,14 @@ import pyarrow as pa
 
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.api.table_file import TableFile, table_file
-from paimon_stream.errors import NotFound, naming
+from paimon_stream.errors import naming
 from paimon_stream.format.arrow_types import arrow_schema
-from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.options import PARTITION_DEFAULT_NAME
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import find_snapshot, plan_scan
-from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
@@ -26,8 +25,6 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["TableReading"]
-
-_TAG_PREFIX = "tag-"
 
 
 class TableReading(LoadedTable):
@@ -72,15 +69,9 @@ class TableReading(LoadedTable):
         return tuple(table_file(self.location, table.layout, e) for e in entries if meant.holds(e.partition))
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, with the snapshot that each keeps. Raises `CorruptMetadata`, `StorageError`."""
-        found = {}
-        for stat in self._storage.list_files(TAG_FOLDER, _TAG_PREFIX):
-            try:
-                data = self._storage.read(stat.path, MOST_JSON)
-            except NotFound:
-                continue  # deleted since the listing
-            found[stat.name[len(_TAG_PREFIX) :]] = decode_snapshot(data, f"{self.location}/{stat.path}")
-        return found
+        """The tags by name, with the snapshot that each keeps, without the pin of a rollback. Raises
+        `CorruptMetadata`, `StorageError`."""
+        return read_tags(self._storage)
 
     def schemas(self) -> tuple[TableSchema, ...]:
         """All schemas the table has had, oldest first. Raises `CorruptMetadata`, `StorageError`."""

@@ -105,16 +105,21 @@ tag = click.Group(
             is_flag=True,
             help="Read a number as the name of a tag, not as a snapshot id.",
         ),
+        click.Option(
+            ["--take-over"],
+            is_flag=True,
+            help="Give up an interrupted rollback to another target. Make sure that it runs no more.",
+        ),
         YES,
     ),
 )
-def rollback(session: Session, target: str, is_tag: bool, yes: bool) -> Answer:
+def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: bool) -> Answer:
     """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots and tags.
-    Stop the writers first, and every job that expires snapshots: an expiry beside a rollback can delete files
-    of the target. A stream that loses batches stops with TableRolledBack when it is restarted.
-    Without --yes it only shows what would be removed."""
+    Stop the writers first; expiry may run beside it. A stream that loses batches stops with TableRolledBack
+    when it is restarted. A rollback that was interrupted is completed by the same command; until then nothing
+    expires. Without --yes it only shows what would be removed."""
     to = int(target) if target.isascii() and target.isdigit() and not is_tag else target
-    report = session.table.rollback_to(to, dry_run=not yes)
+    report = session.table.rollback_to(to, dry_run=not yes, take_over=take_over)
     would = "" if yes else "would be "
     parts = [f"Snapshot {report.snapshot} {would or 'is '}the newest."]
     if report.snapshots:

@@ -22,6 +22,7 @@ from paimon_stream.maintenance.expire import (
     expire_snapshots,
     expiry_is_due,
 )
+from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
@@ -57,6 +58,7 @@ class AfterCommit:
     _last: Snapshot | None = None
     _oldest: int | None = None
     _told: bool = False
+    _waiting_for: str | None = None
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
@@ -100,11 +102,24 @@ class AfterCommit:
         earliest = self._earliest(table)
         if not expiry_is_due(table, self._snapshots(table), self.runtime, earliest=earliest, latest=latest):
             return
+        if self._waits_for_rollback(table):
+            return
         worker = threading.Thread(target=self._work, args=(table, last), daemon=True)
         self._worker = worker
         worker.start()
         if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
             worker.join(self.wait_seconds)
+
+    def _waits_for_rollback(self, table: Table) -> bool:
+        """Whether a rollback is under way. Each is reported once; the next batch tries again."""
+        pins = read_pins(table.storage)
+        for pin in pins:
+            if pin.path != self._waiting_for:
+                self._waiting_for = pin.path
+                _LOG.warning(
+                    "%s", under_way(table.storage, [pin], "nothing expires after commits until it ends")
+                )
+        return bool(pins)
 
     def _snapshots(self, table: Table) -> SnapshotStore:
         """One store for all batches. What it knows of the newest snapshot saves listing the snapshots."""

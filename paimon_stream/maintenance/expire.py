@@ -9,6 +9,7 @@ comes back finds them.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion,
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import least_next_snapshot
-from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.expire_run import Begun, Cleaner
+from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.maintenance.report import Report
@@ -46,6 +48,9 @@ from paimon_stream.table.table import Table
 
 __all__ = ["ExpireReport", "Retention", "changelog_outlives", "expire_snapshots", "expiry_is_due"]
 
+_LOG = logging.getLogger(__name__)
+_LOOKS: Final = 5
+
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
 """How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are
 usable."""
@@ -55,7 +60,8 @@ usable."""
 class ExpireReport(Report):
     """What expired. `snapshots` are ids, ascending. `files` counts deleted files by kind, and `left` those
     that could not be deleted and stay as orphans. `earliest` is the oldest remaining snapshot, None in an
-    empty table. In a dry run nothing was deleted. `complete` is false if time ran out before the end."""
+    empty table. In a dry run nothing was deleted. `complete` is false if time ran out before the end, or a
+    rollback began."""
 
     location: str
     snapshots: tuple[int, ...] = ()
@@ -152,10 +158,12 @@ def expire_snapshots(
     further snapshot is started. `progress` is called with the number of snapshots done.
 
     Without `dry_run` it deletes, because the table's own metadata decide what may be deleted. It is safe
-    beside writers, other expirers and creators of tags. The next run finishes a run that was killed.
+    beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run that was
+    killed. A run stops where a rollback begins.
 
-    Raises `InvalidOption`, `UnsupportedFeature` for a table whose changelog outlives its snapshots,
-    `CorruptMetadata` for a snapshot that cannot be read, `StorageError`.
+    Raises `InvalidOption`, `CommitContended` while a rollback is under way, `UnsupportedFeature` for a table
+    whose changelog outlives its snapshots, `CorruptMetadata` for a snapshot that cannot be read,
+    `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
     started = clock.monotonic()
@@ -169,11 +177,14 @@ def expire_snapshots(
         max_deletes=max_deletes,
         table=used.location,
     )
+    if not dry_run:
+        refuse_while_pinned(used, "nothing was expired")
     snapshots = SnapshotStore(used, runtime)
-    latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
-    if latest is None or earliest is None:
+    newest = snapshots.latest()
+    earliest = next(iter(snapshots.ids()), None)  # listed: a snapshot below a wrong hint would lose files
+    if newest is None or earliest is None:
         return ExpireReport(location=used.location, dry_run=dry_run)
-    end = _end(used, snapshots, table.options, retention, earliest, latest)
+    end = _end(used, snapshots, table.options, retention, earliest, newest.id)
     if end > earliest and protect_streams:
         end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
     remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
@@ -187,7 +198,7 @@ def expire_snapshots(
     )
     gone: list[int] = []
     complete = True
-    left_over = earliest
+    left_over: int | None = earliest
     try:
         if not dry_run:
             for oldest, following in cleaner.notes.unfinished(snapshots):
@@ -196,21 +207,27 @@ def expire_snapshots(
             if time_limit is not None and clock.monotonic() - started > time_limit:
                 complete = False
                 break
-            cleaner.begin(oldest, following)
-            gone.append(oldest.id)
+            begun = cleaner.begin(oldest, following, newest)
+            if begun is Begun.STOPPED:
+                complete = False
+                _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
+                break
             left_over = following.id
+            if begun is Begun.TAKEN:
+                continue
+            gone.append(oldest.id)
             cleaner.finish(oldest, following)
             progress("snapshots", len(gone), end - earliest)
     finally:
         if not dry_run:
-            _write_earliest(used, left_over, bool(gone))
+            left_over = _write_earliest(used, snapshots, bool(gone))
     return ExpireReport(
         location=used.location,
         snapshots=tuple(gone),
         files=dict(+Counter(remover.removed)),
         left=remover.left,
         earliest=left_over,
-        latest=latest,
+        latest=newest.id,
         dry_run=dry_run,
         complete=complete,
         millis=(clock.monotonic() - started) * 1000,
@@ -333,7 +350,13 @@ def _pairs(snapshots: SnapshotStore, earliest: int, end: int) -> Iterator[tuple[
         before = found
 
 
-def _write_earliest(storage: Storage, earliest: int, moved: bool) -> None:
-    """Points EARLIEST to the oldest snapshot. A missing hint is always written, as in Java."""
-    if moved or not storage.exists(EARLIEST_HINT):
+def _write_earliest(storage: Storage, snapshots: SnapshotStore, moved: bool) -> int | None:
+    """Points EARLIEST to the oldest snapshot, and returns its id. A missing hint is always written, as in
+    Java. Looks again after it has written, because a rollback may have restored an older snapshot."""
+    earliest = None
+    for _ in range(_LOOKS):
+        before, earliest = earliest, next(iter(snapshots.ids()), None)
+        if earliest is None or earliest == before or not (moved or not storage.exists(EARLIEST_HINT)):
+            break
         storage.write(EARLIEST_HINT, str(earliest).encode())
+    return earliest

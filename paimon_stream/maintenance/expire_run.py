@@ -6,6 +6,11 @@ next snapshot deleted; K's changelog files; the manifests, lists, index files an
 snapshot does not use; the note. No file is deleted that a tag, a branch or a journal refers to. At the end
 EARLIEST is set.
 
+Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
+is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
+has gone. Files are deleted only while K is gone and the next snapshot exists. If K's own file was deleted
+after a rollback to K, K is restored.
+
 So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing
 refers to, and a note: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
 twice is harmless.
@@ -16,20 +21,22 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
-from paimon_stream.maintenance.expiring import ExpiringNotes, note_path
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import (
     branch_snapshots,
     live_entries,
     manifest_names,
     metadata_names,
 )
+from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import INDEX_IN_DATA_DIR
 from paimon_stream.storage.base import FileStat, Storage, parents
@@ -39,10 +46,22 @@ from paimon_stream.table.references import NameSet, journalled_names
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Cleaner"]
+__all__ = ["Begun", "Cleaner"]
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1000
+
+
+class Begun(Enum):
+    """What became of the beginning of a snapshot's expiry."""
+
+    YES = "its file is deleted"
+    TAKEN = "another expirer took it"
+    STOPPED = "the history changed, or a rollback is under way: nothing further may expire"
+
+
+class _HistoryChanged(Exception):
+    """A rollback or another expirer changed the history, so nothing more may be deleted for a snapshot."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,37 +84,77 @@ class Cleaner:
     _branch_files: NameSet | None = None
     _journalled: NameSet | None = None
     _folders: set[str] = field(default_factory=set)
+    _at: tuple[Snapshot, Snapshot] | None = None  # what expires, and what follows
 
     def __post_init__(self) -> None:
         self.notes = ExpiringNotes(self.storage)
 
-    def begin(self, oldest: Snapshot, following: Snapshot) -> None:
+    def begin(self, oldest: Snapshot, following: Snapshot, newest: Snapshot) -> Begun:
         """Removes the file of the snapshot `oldest`; `following` is the next snapshot that exists. From then
-        on nobody can tag `oldest`, so the set of its tags can be read.
+        on nobody can tag `oldest`, so the set of its tags can be read. `newest` is the newest snapshot of the
+        history that the range was computed from.
 
         Raises `StorageError`; then the snapshot exists, or its note does.
         """
-        if not self.remover.dry_run:
-            self.notes.write(oldest, following)
-        self.remover.remove_first("snapshot", snapshot_path(oldest.id))
+        path = snapshot_path(oldest.id)
+        if self.remover.dry_run:
+            self.remover.remove_first("snapshot", path)
+            return Begun.YES
+        if not self.snapshots.exists(oldest.id):
+            return Begun.TAKEN
+        self.notes.write(oldest, following)
+        if read_pins(self.storage) or not self._is_history(oldest, newest):
+            self.notes.drop(oldest.id)
+            return Begun.STOPPED
+        self.remover.remove_first("snapshot", path)
+        if self.snapshots.stands(following) or self.snapshots.stands(newest):
+            return Begun.YES
+        if not self.snapshots.ids():  # a rollback to `oldest` ended in the meantime
+            self.storage.put_if_absent(path, encode_snapshot(oldest))
+        self.notes.drop(oldest.id)
+        return Begun.STOPPED
 
-    def finish(self, oldest: Snapshot, following: Snapshot) -> None:
-        """Removes what only `oldest` needed. Its own file is already gone.
+    def finish(self, oldest: Snapshot, following: Snapshot) -> bool:
+        """Removes what only `oldest` needed. Its own file is already gone. Returns whether all of it was
+        removed; otherwise the history changed, and the next run judges the note.
 
         Raises `StorageError`; the next run then deletes what was not deleted.
         """
-        self._refresh_tags()
-        self._delete_replaced_files(following)
-        if oldest.changelog_manifest_list is not None:
-            self._delete_changelog(oldest.changelog_manifest_list)
-        if self.clean_folders:
-            self._clean_folders()
-        kept = self._names_kept(following)
-        if kept is not None:
-            self._delete_metadata(oldest, kept)
+        self._at = (oldest, following)
+        try:
+            self._refresh_tags()
+            self._delete_replaced_files(following)
+            if oldest.changelog_manifest_list is not None:
+                self._delete_changelog(oldest.changelog_manifest_list)
+            if self.clean_folders:
+                self._clean_folders()
+            kept = self._names_kept(following)
+            if kept is not None:
+                self._delete_metadata(oldest, kept)
+        except _HistoryChanged:
+            return False
+        finally:
+            self._at = None
         for name in (oldest.base_manifest_list, oldest.delta_manifest_list):
             self._lists.pop(name, None)
-        self.remover.remove_uncounted(note_path(oldest.id))
+        if not self.remover.dry_run:
+            self.notes.drop(oldest.id)
+        return True
+
+    def _is_history(self, oldest: Snapshot, newest: Snapshot) -> bool:
+        """Whether no rollback has changed the history since it was read. Rollbacks remove the newest snapshot
+        first. `oldest` may be gone: another expirer took it."""
+        there = self.snapshots.find(oldest.id)
+        return (there is None or there.nonce == oldest.nonce) and self.snapshots.stands(newest)
+
+    def _remove(self, kind: str, paths: Iterable[str]) -> None:
+        """Deletes files, if the history is still the one in which they were found unused."""
+        wanted = list(paths)
+        if wanted and self._at is not None and not self.remover.dry_run:
+            oldest, following = self._at
+            if self.snapshots.exists(oldest.id) or not self.snapshots.stands(following):
+                raise _HistoryChanged
+        self.remover.remove(kind, wanted)
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
@@ -116,7 +175,7 @@ class Cleaner:
             for path in self._paths(entry)
         )
         for paths in _chunked(gone):
-            self.remover.remove("data", paths)
+            self._remove("data", paths)
         if self.clean_folders:
             self._clean_folders()
         self._delete_metadata(dataclasses.replace(tag, changelog_manifest_list=None), kept)
@@ -212,7 +271,7 @@ class Cleaner:
                     entries = self.manifests.read(meta)
                     added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
             for paths in _chunked(self._deleted_paths(metas, added, protected)):
-                self.remover.remove("data", paths)
+                self._remove("data", paths)
         except CorruptMetadata as why:
             _LOG.warning(
                 "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
@@ -253,7 +312,7 @@ class Cleaner:
             except CorruptMetadata:
                 continue
             added = (path for one in entries if one.kind is FileKind.ADD for path in self._paths(one))
-            self.remover.remove("changelog", added)
+            self._remove("changelog", added)
 
     def _clean_folders(self) -> None:
         """Deletes empty bucket folders, then the empty partition folders above them, deepest first."""
@@ -279,12 +338,12 @@ class Cleaner:
                 found = []
             wanted = [one for one in found if one not in gone]
             gone.update(wanted)
-            self.remover.remove("manifest", map(manifest_path, wanted))
+            self._remove("manifest", map(manifest_path, wanted))
             if name not in kept:
-                self.remover.remove("manifest list", [manifest_path(name)])
+                self._remove("manifest list", [manifest_path(name)])
         self._delete_index(oldest, kept)
         if oldest.statistics is not None and oldest.statistics not in kept:
-            self.remover.remove("statistics", [f"statistics/{oldest.statistics}"])
+            self._remove("statistics", [f"statistics/{oldest.statistics}"])
 
     def _delete_index(self, oldest: Snapshot, kept: frozenset[str]) -> None:
         if oldest.index_manifest is None or oldest.index_manifest in kept:
@@ -302,8 +361,8 @@ class Cleaner:
             inside = in_buckets and entry.file.global_index is None
             layout = self.table.layout
             paths.append(layout.data_file(entry.partition, entry.bucket, name) if inside else f"index/{name}")
-        self.remover.remove("index", paths)
-        self.remover.remove("index manifest", [manifest_path(oldest.index_manifest)])
+        self._remove("index", paths)
+        self._remove("index manifest", [manifest_path(oldest.index_manifest)])
 
 
 def _chunked(paths: Iterator[str]) -> Iterator[list[str]]:

@@ -14,6 +14,7 @@ Invariants:
 - A note is acted upon only if the history is still the one in which it was written: the following snapshot
   exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine
   has expired further) the files stay as orphans.
+- While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end.
 - A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as
   orphans.
 """
@@ -38,6 +39,8 @@ __all__ = ["ExpiringNotes", "note_path"]
 _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
 _PREFIX: Final = "expiring-"
+_FINISHED_BY_MILLIS: Final = 3_600_000
+_YOUNG_MILLIS: Final = 300_000
 
 
 class ExpiringNotes:
@@ -63,27 +66,45 @@ class ExpiringNotes:
                 why,
             )
 
-    def any_begun(self, snapshots: SnapshotStore) -> bool:
+    def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
 
         As long as a noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
-        after it has deleted the snapshot's file, so it sees every tag that exists before this call.
+        after it has deleted the snapshot's file, so it sees every tag that exists before this call. A note
+        that a newer release wrote cannot be read or finished here. It counts for an hour, by the storage's
+        clock, whose time is `now_millis`: no expiry of one snapshot takes that long.
         """
-        for snapshot_id in self._ids():
+        for snapshot_id, millis in self._written():
             try:
                 found = self._read(snapshot_id)
-                if found is not None and not _stands(snapshots, found[0]):
+                if found is not None and not snapshots.stands(found[0]):
                     return True
-            except (CorruptMetadata, UnknownVersion):
-                return True  # the note or its snapshot cannot be read, so it is in doubt
+            except UnknownVersion:
+                if now_millis - millis < _FINISHED_BY_MILLIS:
+                    return True
+            except CorruptMetadata:
+                return True  # in doubt; the next expiry removes this note
         return False
+
+    def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
+        """A snapshot with this id or a higher one that may be expiring now: its note is younger than five
+        minutes, by the storage's clock, whose time is `now_millis`. Raises `StorageError`."""
+        young = (one for one, millis in self._written() if now_millis - millis < _YOUNG_MILLIS)
+        return next((one for one in young if one >= snapshot_id), None)
+
+    def drop(self, snapshot_id: int) -> None:
+        """Removes a note that nobody needs. A failure is logged: the next expiry removes it."""
+        try:
+            self._storage.delete(note_path(snapshot_id))
+        except StorageError as why:
+            _LOG.warning("%s: the note of snapshot %d stays: %s", self._storage.location, snapshot_id, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
         """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that
         follows, ascending. Notes that can no longer be acted upon are removed.
 
         Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
-        for snapshot_id in sorted(self._ids()):
+        for snapshot_id in sorted(one for one, _ in self._written()):
             try:
                 found = self._read(snapshot_id)
             except UnknownVersion:
@@ -94,7 +115,7 @@ class ExpiringNotes:
             if found is None:
                 continue  # another run has finished it
             oldest, reference = found
-            if _stands(snapshots, oldest):
+            if snapshots.stands(oldest):
                 continue  # its expiry has not begun, or it was rolled back to: it is expired like any other
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
@@ -104,11 +125,12 @@ class ExpiringNotes:
             else:
                 yield oldest, following
 
-    def _ids(self) -> Iterator[int]:
-        for name in self._storage.list_names(OWN_FOLDER, _PREFIX):
-            found = id_in_name(name, _PREFIX)
+    def _written(self) -> Iterator[tuple[int, int]]:
+        """The ids of all notes, with the epoch milliseconds at which each was written."""
+        for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
+            found = id_in_name(stat.name, _PREFIX)
             if found is not None:
-                yield found
+                yield found, stat.modified_millis
 
     def _read(self, snapshot_id: int) -> tuple[Snapshot, SnapshotRef] | None:
         path = note_path(snapshot_id)
@@ -131,12 +153,6 @@ class ExpiringNotes:
             why,
         )
         self._storage.delete(note_path(snapshot_id))
-
-
-def _stands(snapshots: SnapshotStore, noted: Snapshot) -> bool:
-    """Whether the file of a noted snapshot exists. A rollback can give the snapshot's id to another one."""
-    found = snapshots.find(noted.id)
-    return found is not None and found.nonce == noted.nonce
 
 
 def note_path(snapshot_id: int) -> str:

@@ -15,8 +15,16 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import CHANGELOG_FOLDER, list_roots
+from paimon_stream.table.table import Table
 
-__all__ = ["branch_snapshots", "live_entries", "manifest_names", "metadata_names", "tag_names"]
+__all__ = [
+    "branch_snapshots",
+    "live_entries",
+    "manifest_names",
+    "metadata_names",
+    "refuse_missing",
+    "tag_names",
+]
 
 _TAG: Final = "tag-"
 _NAME_ONLY: Final = {
@@ -83,6 +91,13 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
             for entry in manifests.read(meta):
                 if entry.kind is FileKind.ADD and (not deleted or entry.identity not in deleted):
                     yield entry
+
+
+def refuse_missing(table: Table, storage: Storage, manifests: ManifestStore, snapshot: Snapshot) -> None:
+    """Checks that all files of a snapshot exist. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
+    for entry in live_entries(manifests, snapshot):
+        if entry.file.external_path is None:
+            storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
 
 
 def tag_names(storage: Storage) -> list[str]:

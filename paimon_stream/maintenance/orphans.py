@@ -37,6 +37,7 @@ from paimon_stream.errors import CorruptMetadata, InvalidOption, NoSpace, Paimon
 from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
+from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.report import Report
 from paimon_stream.maintenance.searched_folders import SearchedFolders
@@ -121,11 +122,14 @@ def remove_orphan_files(
 
     Raises `InvalidOption` for a smaller age. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`, with
     nothing deleted, if any snapshot, tag, changelog, branch, list, manifest or journal cannot be read or
-    snapshots are lost; and `CommitContended`. A file that cannot be deleted is counted and logged.
+    snapshots are lost; and `CommitContended`, also while a rollback is under way. A file that cannot be
+    deleted is counted and logged.
     """
     used = storage or table.storage
     running = runtime or system()
     age = _age(older_than, used.location)
+    if not dry_run:
+        refuse_while_pinned(used, "nothing was removed")
     now = running.clock.now_millis()
     if not dry_run:
         by_storage = _storage_clock(used, running)

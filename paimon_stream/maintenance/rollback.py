@@ -6,22 +6,28 @@ anything else and written last. Without it every engine lists the snapshots and 
 trusts a hint whose snapshot has no successor (semantics.md §2.4). The newest snapshot is removed first, so at
 every moment the table is in a state that it had before, and a killed rollback can be repeated.
 
+A pin keeps the target meanwhile (`pins.py`). Before each deletion the rollback looks whether the pin and the
+target still exist. It restores a target that has expired, and stops if its pin is gone.
+
 A stream whose batches are removed notices that at its next batch and stops (`TableRolledBack`), because Spark
 does not replay batches that it recorded as done.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import CommitContended, NotFound
+from paimon_stream.errors import CommitContended
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
+from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.report import Report
+from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target
 from paimon_stream.maintenance.tags import read_tags
-from paimon_stream.runtime import Runtime
+from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, id_in_name, snapshot_path, tag_path
 from paimon_stream.table.snapshots import SnapshotStore
@@ -54,6 +60,7 @@ def rollback_to(
     target: int | str,
     *,
     dry_run: bool = False,
+    take_over: bool = False,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
@@ -61,122 +68,166 @@ def rollback_to(
     restored from the tag. Without `dry_run` it deletes, because the target alone decides what is removed.
 
     Stop the writers first. Streams that wrote removed snapshots stop with `TableRolledBack`, and a writer
-    that commits in the meantime may make the rollback fail with `CommitContended`. Raises `NotFound` for a
-    snapshot or tag that does not exist, `CorruptMetadata`, `StorageError`.
+    that commits in the meantime may make the rollback fail with `CommitContended`. Expiry, orphan removal and
+    the deletion of tags may run beside it.
+
+    A rollback that was interrupted is completed by another one to the same target. One to another target is
+    refused with `CommitContended`, unless `take_over` says that the interrupted one runs no more.
+
+    Raises `NotFound` for a snapshot or tag that does not exist, is expiring, or was deleted meanwhile, and
+    `CommitContended` while another rollback is under way or an expiry does not end; then nothing was changed.
+    Raises `CorruptMetadata`, `StorageError`.
     """
-    used = storage or table.storage
-    snapshots = SnapshotStore(used, runtime)
-    tags = read_tags(used)
-    kept = _target(used, snapshots, tags, target)
-    removed_tags = tuple(sorted(name for name, one in tags.items() if one.id > kept.id))
-    later = tuple(one for one in snapshots.ids() if one > kept.id)
-    changelogs = _changelogs_after(used, kept.id)
-    streams = _streams(snapshots, later)
-    gone = set(later)
-    if not dry_run:
-        used.delete(LATEST_HINT)
-        _bring_back(used, snapshots, kept)
-        gone = _remove_later(used, snapshots, kept)
-        _remove_changelogs(used, changelogs)
-        for name in removed_tags:
-            used.delete(tag_path(name))
-        used.write(LATEST_HINT, str(kept.id).encode())
-        if streams:
-            _LOG.warning(
-                "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next batch "
-                "(TableRolledBack): %s.",
-                used.location,
-                kept.id,
-                ", ".join(f"{user} from batch {batch} on" for user, batch in streams.items()),
-            )
+    used, running = storage or table.storage, runtime or system()
+    snapshots = SnapshotStore(used, running)
+    found = find_target(used, snapshots, target)
+    run = _Rollback(used, snapshots, found)
+    if dry_run:
+        run.preview()
+    else:
+        run.pin = pin_target(table, used, snapshots, found, take_over, running)
+        run.execute()
+    if run.streams and not dry_run:
+        _LOG.warning(
+            "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next batch "
+            "(TableRolledBack): %s.",
+            used.location,
+            found.snapshot.id,
+            ", ".join(f"{user} from batch {batch} on" for user, batch in run.streams.items()),
+        )
     return RollbackReport(
         location=used.location,
-        snapshot=kept.id,
+        snapshot=found.snapshot.id,
         tag=target if isinstance(target, str) else None,
-        snapshots=tuple(sorted(gone)),
-        tags=removed_tags,
-        changelogs=changelogs,
-        streams=streams,
+        snapshots=tuple(sorted(run.gone)),
+        tags=tuple(sorted(run.tags)),
+        changelogs=run.changelogs,
+        streams=run.streams,
         dry_run=dry_run,
     )
 
 
-def _target(
-    storage: Storage, snapshots: SnapshotStore, tags: Mapping[str, Snapshot], target: int | str
-) -> Snapshot:
-    if isinstance(target, str):
-        found = tags.get(target)
-        what = f"tag {target!r}"
-    else:
-        found = snapshots.find(target) or next((one for one in tags.values() if one.id == target), None)
-        what = f"snapshot {target}"
-    if found is None:
-        raise NotFound(
-            f"{storage.location} has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list "
-            "the existing ones.",
-            table=storage.location,
-            target=target,
+@dataclass(slots=True)
+class _Rollback:
+    """One run, and what it removed."""
+
+    storage: Storage
+    snapshots: SnapshotStore
+    target: Target
+    pin: str = ""
+    gone: set[int] = field(default_factory=set)
+    tags: set[str] = field(default_factory=set)
+    changelogs: tuple[int, ...] = ()
+    streams: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> Snapshot:
+        """The target's snapshot."""
+        return self.target.snapshot
+
+    def preview(self) -> None:
+        """Finds what a run would remove."""
+        for snapshot_id in self._later():
+            self._note(snapshot_id, self.snapshots.find(snapshot_id))
+        self.tags.update(self._later_tags())
+        self.changelogs = self._later_changelogs()
+
+    def execute(self) -> None:
+        """Removes everything that is later than the target, then the pin."""
+        self._look()
+        self.storage.delete(LATEST_HINT)
+        self._remove_snapshots()
+        self.changelogs = self._later_changelogs()
+        self._remove_changelogs()
+        while later := self._later_tags():  # a tag may be created until its snapshot is gone
+            for name in later:
+                self._look()
+                self.storage.delete(tag_path(name))
+            self.tags.update(later)
+        self._look()
+        self.storage.write(LATEST_HINT, str(self.kept.id).encode())
+        self._look()
+        ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
+        self.storage.delete(self.pin)
+
+    def _look(self) -> None:
+        """Makes sure that the pin exists, and restores the target's snapshot from it if that has expired.
+        EARLIEST then points to it, so that other expirers start there."""
+        if not self.storage.exists(self.pin):
+            gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
+            raise CommitContended(
+                f"{self.storage.location}: the rollback to snapshot {self.kept.id} stopped, because another "
+                f"one has taken over. {gone} Look at the table before you roll back again.",
+                table=self.storage.location,
+                snapshot=self.kept.id,
+            )
+        there = self.snapshots.find(self.kept.id)
+        if there is not None and there.nonce == self.kept.nonce:
+            return
+        content = encode_snapshot(_without_changelog(self.kept))
+        if there is None:
+            self.storage.put_if_absent(snapshot_path(self.kept.id), content)
+        else:  # a paused writer created it again; it is not part of the table's lineage
+            self.storage.write(snapshot_path(self.kept.id), content)
+        self.storage.write(EARLIEST_HINT, str(self.kept.id).encode())
+
+    def _remove_snapshots(self) -> None:
+        for _ in range(_ROUNDS):
+            later = self._later()
+            if not later:
+                return
+            self.storage.delete(LATEST_HINT)  # a writer may have committed in the meantime
+            for snapshot_id in reversed(later):
+                found = self.snapshots.find(snapshot_id)
+                self._look()
+                self.storage.delete(snapshot_path(snapshot_id))
+                self._note(snapshot_id, found)
+        raise CommitContended(
+            f"{self.storage.location} could not be rolled back to snapshot {self.kept.id}: a writer keeps "
+            "committing. Stop it, and roll back again. Until then nothing expires.",
+            table=self.storage.location,
+            snapshot=self.kept.id,
         )
-    return found
 
+    def _later(self) -> list[int]:
+        return [one for one in self.snapshots.ids() if one > self.kept.id]
 
-def _streams(snapshots: SnapshotStore, ids: tuple[int, ...]) -> dict[str, int]:
-    """The users who published the removed snapshots, each with its smallest identifier. Batch commits are
-    left out."""
-    found: dict[str, int] = {}
-    for snapshot_id in ids:
-        snapshot = snapshots.find(snapshot_id)
+    def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
+        """Records a removed snapshot, and its user with the smallest identifier. Batch commits have none."""
+        self.gone.add(snapshot_id)
         if snapshot is not None and snapshot.commit_identifier != BATCH_IDENTIFIER:
             user, batch = snapshot.commit_user, snapshot.commit_identifier
-            found[user] = min(batch, found.get(user, batch))
-    return found
+            self.streams[user] = min(batch, self.streams.get(user, batch))
+
+    def _later_tags(self) -> list[str]:
+        return [name for name, one in read_tags(self.storage).items() if one.id > self.kept.id]
+
+    def _later_changelogs(self) -> tuple[int, ...]:
+        return tuple(one for one in _changelogs(self.storage) if one > self.kept.id)
+
+    def _remove_changelogs(self) -> None:
+        """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first;
+        it is −1 if none is left."""
+        if not self.changelogs:
+            return
+        left = [one for one in _changelogs(self.storage) if one not in self.changelogs]
+        self.storage.write(f"{_CHANGELOG}/LATEST", str(max(left, default=-1)).encode())
+        for one in reversed(self.changelogs):
+            self._look()
+            self.storage.delete(f"{_CHANGELOG}/{_CHANGELOG}-{one}")
 
 
-def _bring_back(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> None:
-    """Makes sure that the snapshot's file exists before any other is removed. EARLIEST then points to it, so
-    that other expirers start there."""
-    there = snapshots.find(kept.id)
-    if there is not None and there.nonce == kept.nonce:
-        return
-    if there is None:
-        storage.put_if_absent(snapshot_path(kept.id), encode_snapshot(kept))
-    else:  # a paused writer created it again; it is not part of the table's lineage
-        storage.write(snapshot_path(kept.id), encode_snapshot(kept))
-    storage.write(EARLIEST_HINT, str(kept.id).encode())
-
-
-def _remove_later(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> set[int]:
-    gone: set[int] = set()
-    for _ in range(_ROUNDS):
-        later = [one for one in snapshots.ids() if one > kept.id]
-        if not later:
-            return gone
-        storage.delete(LATEST_HINT)  # a writer may have committed in the meantime
-        for snapshot_id in reversed(later):
-            storage.delete(snapshot_path(snapshot_id))
-        gone.update(later)
-    raise CommitContended(
-        f"{storage.location} could not be rolled back to snapshot {kept.id}: a writer keeps committing. "
-        "Stop it, and roll back again.",
-        table=storage.location,
-        snapshot=kept.id,
-    )
-
-
-def _changelogs_after(storage: Storage, snapshot_id: int) -> tuple[int, ...]:
+def _changelogs(storage: Storage) -> list[int]:
     prefix = f"{_CHANGELOG}-"
     found = (id_in_name(stat.name, prefix) for stat in storage.list_files(_CHANGELOG, prefix))
-    return tuple(sorted(one for one in found if one is not None and one > snapshot_id))
+    return sorted(one for one in found if one is not None)
 
 
-def _remove_changelogs(storage: Storage, ids: tuple[int, ...]) -> None:
-    """Removes the long-lived changelogs of removed snapshots. As in Java, their LATEST hint is set first; it
-    is −1 if none is left."""
-    if not ids:
-        return
-    prefix = f"{_CHANGELOG}-"
-    all_ids = [id_in_name(stat.name, prefix) for stat in storage.list_files(_CHANGELOG, prefix)]
-    left = [one for one in all_ids if one is not None and one not in ids]
-    storage.write(f"{_CHANGELOG}/LATEST", str(max(left, default=-1)).encode())
-    for one in reversed(ids):
-        storage.delete(f"{_CHANGELOG}/{prefix}{one}")
+def _without_changelog(snapshot: Snapshot) -> Snapshot:
+    """An expired snapshot as it is restored: no tag keeps its changelog (semantics.md §8)."""
+    return dataclasses.replace(
+        snapshot,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+    )

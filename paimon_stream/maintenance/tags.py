@@ -25,7 +25,8 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import live_entries, tag_names
+from paimon_stream.maintenance.needed import refuse_missing, tag_names
+from paimon_stream.maintenance.pins import PIN_PREFIX, is_pin, read_pins, refuse_while_pinned
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.maintenance.report import Report
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
@@ -91,8 +92,8 @@ def create_tag(
             path=tag_path(name),
             table=used.location,
         )
-    if not _stands(snapshots, snapshot):
-        refused = _why_not_whole(table, used, snapshots, snapshot, kept_by, runtime)
+    if not snapshots.stands(snapshot):
+        refused = _why_not_whole(table, used, snapshots, name, snapshot, kept_by, runtime)
         if refused is not None:
             used.delete(tag_path(name))
             raise refused
@@ -105,23 +106,21 @@ def delete_tag(
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
-    `InvalidOption` for a blank name, `CorruptMetadata` for a tag that cannot be read, `StorageError`.
+    `InvalidOption` for a blank name, `CommitContended` while a rollback is under way, `CorruptMetadata` for a
+    tag that cannot be read, `StorageError`.
     """
     used = storage or table.storage
     _check_name(name, used.location)
     tags = read_tags(used)
     if name not in tags:
         return TagReport(location=used.location, tag=name, found=False)
+    refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
     tag = tags[name]
     snapshots = SnapshotStore(used, runtime)
     used.delete(tag_path(name))
     remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
-    # The creator of a tag checks, once the new tag exists, that the snapshot or another tag of it exists. So
-    # if the snapshots are read first and the tags after that, no tag that is made in the meantime is missed.
-    beside = _snapshots_beside(used, snapshots, tag)
-    stands = _stands(snapshots, tag)
-    tags = read_tags(used)
-    if beside is not None and not stands and all(other.nonce != tag.nonce for other in tags.values()):
+    roots = _roots_beside(used, snapshots, tag)
+    if roots is not None and all(one.nonce != tag.nonce for one in roots):
         cleaner = Cleaner(
             table=table,
             storage=used,
@@ -130,7 +129,7 @@ def delete_tag(
             remover=remover,
             clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
         )
-        _clean(cleaner, tag, [*beside, *_nearest(tags.values(), tag)])
+        _clean(cleaner, tag, _nearest(roots, tag))
     return TagReport(
         location=used.location,
         tag=name,
@@ -148,6 +147,8 @@ def expire_tags(
     now = _local_time(runtime.clock)
     over = []
     for name in tag_names(used):
+        if is_pin(name):
+            continue
         try:
             until = tagged_until(used.read(tag_path(name), MOST_JSON))
         except (NotFound, CorruptMetadata):
@@ -158,9 +159,11 @@ def expire_tags(
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """The tags by name, each with its snapshot. Raises `CorruptMetadata`, `StorageError`."""
+    """The tags by name, each with its snapshot, without pins. Raises `CorruptMetadata`, `StorageError`."""
     found = {}
     for name in tag_names(storage):
+        if is_pin(name):
+            continue
         try:
             data = storage.read(tag_path(name), MOST_JSON)
         except NotFound:
@@ -191,6 +194,14 @@ def _check_name(name: str, location: str) -> None:
     if not name.strip():
         raise InvalidOption(
             f"{location}: the name of a tag is blank. Nothing was changed. Give a name.",
+            option="name",
+            value=name,
+            table=location,
+        )
+    if is_pin(name):
+        raise InvalidOption(
+            f"{location}: {name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those "
+            "of rollbacks. Nothing was changed. Take another name.",
             option="name",
             value=name,
             table=location,
@@ -229,16 +240,11 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
     )
 
 
-def _stands(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
-    """Whether the snapshot's own file exists, and not that of another snapshot with its id."""
-    found = snapshots.find(snapshot.id)
-    return found is not None and found.nonce == snapshot.nonce
-
-
 def _why_not_whole(
     table: Table,
     storage: Storage,
     snapshots: SnapshotStore,
+    name: str,
     snapshot: Snapshot,
     kept_by: set[str],
     runtime: Runtime | None,
@@ -247,7 +253,8 @@ def _why_not_whole(
     may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""
     if not kept_by & _tags_of(storage, snapshot):
         return _no_snapshot(storage, snapshot.id, "expired while it was being tagged")
-    if ExpiringNotes(storage).any_begun(snapshots):
+    now = storage.stat(tag_path(name)).modified_millis  # the new tag was written just now
+    if ExpiringNotes(storage).any_begun(snapshots, now):
         return NotFound(
             f"{storage.location}: an expiry is in progress or was interrupted, and only tags keep snapshot "
             f"{snapshot.id}. Nothing was tagged. Run expire_snapshots, then create the tag again.",
@@ -255,9 +262,7 @@ def _why_not_whole(
             snapshot=snapshot.id,
         )
     try:
-        for entry in live_entries(ManifestStore(storage, table.options, runtime), snapshot):
-            if entry.file.external_path is None:
-                storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+        refuse_missing(table, storage, ManifestStore(storage, table.options, runtime), snapshot)
     except (CorruptMetadata, NotFound):
         return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
     return None
@@ -295,18 +300,35 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
     return [*below[-1:], *[one for one in unlike if one.id == tag.id], *above[:1]]
 
 
-def _snapshots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to a tag's. None if they cannot be determined: expiry removes them faster than
-    they can be read, or there are none."""
+def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+    """The tags, and the snapshots nearest to that of a tag whose file is gone, as they all were at one
+    moment: they are read until two readings are equal. A snapshot that neither existed at that moment nor was
+    kept by a tag cannot come back: rollbacks and the creators of tags look again after they have written.
+
+    None if that moment is not found, or a rollback is under way. Then the tag's files stay as orphans.
+    """
+    before = None
     for _ in range(_LOOKS):
-        ids = snapshots.ids()
-        above = [one for one in ids if one >= tag.id]
-        below = [one for one in ids if one < tag.id]
-        found = [snapshots.find(one) for one in (*below[-1:], *above[:2])]
-        if found and None not in found:
-            return [one for one in found if one is not None]
+        pins = {pin.path: pin.snapshot for pin in read_pins(storage)}
+        tags = {**read_tags(storage), **pins}
+        beside = _snapshots_beside(snapshots, tag)
+        now = None if beside is None else (tags, beside)
+        if now is not None and now == before:
+            if not pins and beside:
+                return [*tags.values(), *beside]
+            break
+        before = now
     _LOG.warning("%s: files of the deleted tag of snapshot %d stay as orphans.", storage.location, tag.id)
     return None
+
+
+def _snapshots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
+    """The snapshots nearest to a tag's. None if one has gone since they were listed."""
+    ids = snapshots.ids()
+    above = [one for one in ids if one >= tag.id]
+    below = [one for one in ids if one < tag.id]
+    found = [snapshots.find(one) for one in (*below[-1:], *above[:2])]
+    return None if None in found else [one for one in found if one is not None]
 
 
 def _clean(cleaner: Cleaner, tag: Snapshot, neighbours: list[Snapshot]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from paimon_stream.maintenance.verify_history import (
     check_identifiers,
     check_journals,
     check_line,
+    check_pins,
     check_schemas,
     read_roots,
 )
@@ -77,12 +78,12 @@ def verify(
     reporter = progress or silent
     Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
-    ids = [root.snapshot.id for root in roots if not root.is_tag]
     schema_ids = check_schemas(used, table, found)
     check_line(roots, found)
+    check_pins(used, found)
     check_identifiers(roots, found)
     check_hints(used, found)
-    check_consumers(used, ids, found)
+    check_consumers(used, [root.snapshot.id for root in roots if not root.is_tag], found)
     check_journals(used, table, roots, found)
     inventory = Inventory(used)
     found.checked["files"] = inventory.take(table.layout, reporter)
@@ -101,16 +102,14 @@ def verify(
     return found.report(used.location)
 
 
-@dataclass(slots=True, kw_only=True)
-class _State:
+class _State(NamedTuple):
     """The live files after a snapshot: its manifests by name, and the identities."""
 
     names: tuple[str, ...]
     live: Longs
 
 
-@dataclass(slots=True, kw_only=True)
-class _Lists:
+class _Lists(NamedTuple):
     """The manifests of a snapshot's lists; None for a list that cannot be read or may have expired."""
 
     base: tuple[ManifestFileMeta, ...] | None
@@ -192,18 +191,9 @@ class _HistoryCheck:
         base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         delta = self._list(root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
         name = snapshot.changelog_manifest_list
-        if name is None:
-            return _Lists(base=base, delta=delta, changelog=())
-        if self._may_lack(root, name):
-            return _Lists(base=base, delta=delta, changelog=None)
-        changelog = self._list(root, name, snapshot.changelog_manifest_list_size)
-        return _Lists(base=base, delta=delta, changelog=changelog)
-
-    def _may_lack(self, root: Root, changelog: str) -> bool:
-        """Whether the root's changelog may have expired: that of a tag, or of a snapshot that a rollback
-        restored from its tag (semantics.md §8)."""
-        restored = root.snapshot.nonce in self.tagged and not self.storage.exists(manifest_path(changelog))
-        return root.is_tag or restored
+        if name is None or root.may_lack(name, self.tagged, self.storage):
+            return _Lists(base, delta, () if name is None else None)
+        return _Lists(base, delta, self._list(root, name, snapshot.changelog_manifest_list_size))
 
     def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         path = manifest_path(name)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,6 +16,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decod
 from paimon_stream.maintenance.consumers import next_snapshot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.lost_history import lost_history
+from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
@@ -25,6 +26,7 @@ from paimon_stream.table.layout import (
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
+    manifest_path,
     read_hint,
     schema_path,
     snapshot_path,
@@ -41,6 +43,7 @@ __all__ = [
     "check_identifiers",
     "check_journals",
     "check_line",
+    "check_pins",
     "check_schemas",
     "read_roots",
 ]
@@ -72,6 +75,24 @@ class Root:
     def name(self) -> str:
         """The name for messages."""
         return f"snapshot {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
+
+    def may_lack(self, changelog: str, tagged: Collection[str], storage: Storage) -> bool:
+        """Whether its changelog list may have expired: it is a tag, or a snapshot that a rollback restored
+        from its tag (semantics.md §8). `tagged` are the nonces of all tags."""
+        return self.is_tag or (self.snapshot.nonce in tagged and not storage.exists(manifest_path(changelog)))
+
+
+def check_pins(storage: Storage, found: Findings) -> None:
+    """Checks that no rollback was interrupted."""
+    try:
+        pins = read_pins(storage)
+    except FormatError:
+        return  # the broken tag is a finding of its own
+    for pin in pins:
+        target = pin.snapshot.id
+        text = f"A rollback to snapshot {target} is under way or was interrupted. Nothing expires meanwhile."
+        cure = f"If it runs no more, roll back to snapshot {target} again: that completes it."
+        found.warning("rollback-unfinished", text, pin.path, cure)
 
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:

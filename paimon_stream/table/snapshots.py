@@ -247,6 +247,12 @@ class SnapshotStore:
         """Whether the snapshot's file exists."""
         return self._storage.exists(snapshot_path(snapshot_id))
 
+    def stands(self, snapshot: Snapshot) -> bool:
+        """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
+        `find` raises."""
+        found = self.find(snapshot.id)
+        return found is not None and found.nonce == snapshot.nonce
+
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
         snapshot, or one that is known to be part of the table."""

@@ -1,0 +1,112 @@
+"""Pins: the tags by which a rollback keeps its target, and by which everything else that deletes knows of it.
+
+A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target. Every engine keeps the files of
+a tag. While a pin exists, the commands of this package that delete (expiry, another rollback, deletion of
+tags, orphan removal) begin nothing new.
+
+Invariants:
+
+- After a rollback has written its pin, it looks again whether its target still exists. A command that deletes
+  the target's files deletes the target first, and looks for tags and pins after that. So either the rollback
+  sees that the target is gone and withdraws its pin, or the other command sees the pin.
+- From then on all files of the target stay as long as the pin does. So the rollback can restore the target's
+  snapshot from it at any time.
+- Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its own.
+- A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its own, and
+  completes it. One to another target is refused, unless it is asked to take over. A rollback whose pin is
+  gone stops.
+- Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as
+  later tags.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import CommitContended, NotFound
+from paimon_stream.format.json_text import MOST_JSON
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import TAG_FOLDER, tag_path
+
+__all__ = [
+    "PIN_PREFIX",
+    "Pin",
+    "is_pin",
+    "pin_path",
+    "put_pin",
+    "read_pins",
+    "refuse_while_pinned",
+    "under_way",
+]
+
+PIN_PREFIX: Final = "paimon-stream-rollback-"
+"""The names of tags that begin so are pins."""
+_LETTERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """The pin of a rollback: its file, the target, and the epoch milliseconds at which it was written, by the
+    clock of the storage."""
+
+    path: str
+    snapshot: Snapshot
+    millis: int
+
+
+def is_pin(tag: str) -> bool:
+    """Whether the name of a tag is that of a pin."""
+    return tag.startswith(PIN_PREFIX)
+
+
+def read_pins(storage: Storage) -> list[Pin]:
+    """All pins, by name. Raises `CorruptMetadata`, `StorageError`."""
+    found = []
+    for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
+        try:
+            data = storage.read(stat.path, MOST_JSON)
+        except NotFound:
+            continue  # that rollback has ended since the listing
+        snapshot = decode_snapshot(data, f"{storage.location}/{stat.path}")
+        found.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
+    return found
+
+
+def pin_path(snapshot: Snapshot, runtime: Runtime) -> str:
+    """A new file for a pin."""
+    return tag_path(f"{PIN_PREFIX}{snapshot.id}-{runtime.ids.uuid()[:_LETTERS]}")
+
+
+def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
+    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises
+    `StorageError`."""
+    storage.write(path, encode_snapshot(snapshot))
+    return storage.stat(path).modified_millis
+
+
+def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitContended:
+    """The error of a command that finds the pin of a rollback. `doing` says what is not done."""
+    pin = next(iter(pins))
+    target, since = pin.snapshot.id, dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
+    return CommitContended(
+        f"{storage.location}: a rollback to snapshot {target} is under way or was interrupted, so {doing}. "
+        f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. "
+        f"Otherwise roll back to snapshot {target} again, which completes it, or to another target with "
+        "take_over (--take-over), which gives it up.",
+        table=storage.location,
+        snapshot=target,
+        path=pin.path,
+        since_millis=pin.millis,
+    )
+
+
+def refuse_while_pinned(storage: Storage, doing: str) -> None:
+    """Raises `CommitContended` if a rollback is under way, and what `read_pins` raises."""
+    pins = read_pins(storage)
+    if pins:
+        raise under_way(storage, pins, doing)

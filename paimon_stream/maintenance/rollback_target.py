@@ -1,0 +1,175 @@
+"""The target of a rollback: finding it, and keeping it by a pin before anything is removed (`pins.py`)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound, PaimonStreamError, StorageError
+from paimon_stream.format.json_text import MOST_JSON
+from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.needed import refuse_missing
+from paimon_stream.maintenance.pins import pin_path, put_pin, read_pins, under_way
+from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import tag_path
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+__all__ = ["Target", "find_target", "pin_target"]
+
+_LOG = logging.getLogger(__name__)
+_WAITS: Final = 20
+_WAIT_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A snapshot to roll back to. `kept_by` is the file of the tag that keeps it, or of the pin of an
+    interrupted rollback (`by_pin`); None if the snapshot's own file exists."""
+
+    snapshot: Snapshot
+    kept_by: str | None = None
+    by_pin: bool = False
+
+
+def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -> Target:
+    """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is found by
+    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
+    """
+    tags = read_tags(storage)
+    if isinstance(target, str):
+        if target in tags:
+            return Target(snapshot=tags[target], kept_by=tag_path(target))
+        what = f"tag {target!r}"
+    else:
+        standing = snapshots.find(target)
+        if standing is not None:
+            return Target(snapshot=standing)
+        for name, one in tags.items():
+            if one.id == target:
+                return Target(snapshot=one, kept_by=tag_path(name))
+        for pin in read_pins(storage):
+            if pin.snapshot.id == target:
+                return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
+        what = f"snapshot {target}"
+    raise NotFound(
+        f"{storage.location} has no {what}. Nothing was changed. PaimonTable.snapshots() and tags() list "
+        "the existing ones.",
+        table=storage.location,
+        target=target,
+    )
+
+
+def pin_target(
+    table: Table,
+    storage: Storage,
+    snapshots: SnapshotStore,
+    target: Target,
+    take_over: bool,
+    runtime: Runtime,
+) -> str:
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target.
+    Returns the pin's file.
+
+    Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
+    of the target or a later snapshot does not end, `CorruptMetadata`, `StorageError`. Then nothing was
+    changed.
+    """
+    wanted = target.snapshot
+    pins = read_pins(storage)
+    foreign = [one for one in pins if one.snapshot.nonce != wanted.nonce]
+    doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
+    if foreign and not take_over:
+        raise under_way(storage, foreign, doing)
+    path = pin_path(wanted, runtime)
+    try:
+        made = put_pin(storage, path, wanted)
+        known = {path, *(one.path for one in pins)}
+        beside = [one for one in read_pins(storage) if one.path not in known]
+        if beside:
+            raise under_way(storage, beside, doing)
+        _wait_for_expiry(storage, wanted.id, made, runtime)
+        _refuse_gone(storage, snapshots, target)
+        if target.by_pin:
+            _refuse_broken(table, ManifestStore(storage, table.options, runtime), storage, wanted)
+    except PaimonStreamError:
+        _withdraw(storage, path)
+        raise
+    for one in pins:
+        storage.delete(one.path)
+    return path
+
+
+def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:
+    """Waits until no expiry is at work on the target or a later snapshot. It begins no further one, because
+    it sees the pin. One that was killed counts for five minutes."""
+    notes = ExpiringNotes(storage)
+    expiring = notes.youngest_from(snapshot_id, now_millis)
+    for _ in range(_WAITS):
+        if expiring is None:
+            return
+        runtime.clock.sleep(_WAIT_SECONDS)
+        expiring = notes.youngest_from(snapshot_id, now_millis)
+    raise CommitContended(
+        f"{storage.location}: snapshot {expiring} is being expired, or its expiry was interrupted within the "
+        f"last five minutes, so the rollback to snapshot {snapshot_id} was not begun. Nothing was changed. "
+        "Try again in a few minutes.",
+        table=storage.location,
+        snapshot=snapshot_id,
+    )
+
+
+def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> None:
+    wanted = target.snapshot
+    if target.kept_by is None:
+        if snapshots.stands(wanted):
+            return
+        what = f"snapshot {wanted.id} has expired or was replaced"
+    else:
+        try:
+            found = decode_snapshot(
+                storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}"
+            )
+            if found == wanted:
+                return
+        except NotFound:
+            pass
+        what = f"{target.kept_by} was deleted or replaced"
+    raise NotFound(
+        f"{storage.location}: {what} meanwhile. Nothing was changed. Take another target.",
+        table=storage.location,
+        snapshot=wanted.id,
+    )
+
+
+def _refuse_broken(table: Table, manifests: ManifestStore, storage: Storage, snapshot: Snapshot) -> None:
+    """Refuses a snapshot that only the pin of an interrupted rollback keeps, if it has lost files: that
+    rollback may have been killed before it had looked again."""
+    try:
+        refuse_missing(table, storage, manifests, snapshot)
+    except (CorruptMetadata, NotFound) as why:
+        raise NotFound(
+            f"{storage.location}: snapshot {snapshot.id} has expired and lost files, so the interrupted "
+            f"rollback to it cannot be completed: {why} Nothing was changed. Roll back to another target "
+            "with take_over (--take-over).",
+            table=storage.location,
+            snapshot=snapshot.id,
+        ) from None
+
+
+def _withdraw(storage: Storage, path: str) -> None:
+    try:
+        storage.delete(path)
+    except StorageError as why:
+        _LOG.warning(
+            "%s: the pin %s of a rollback that was not begun could not be removed: %s. Roll back with "
+            "take_over to remove it.",
+            storage.location,
+            path,
+            why,
+        )
