@@ -61,6 +61,8 @@ def remove_dead_attempts(
     manifests = ManifestStore(storage, table.options, runtime)
     kept: set[str] = set()
     try:
+        if not _stands(SnapshotStore(storage, runtime), published):
+            return 0  # expired, or rolled back: then a paused attempt may publish again
         prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
@@ -80,6 +82,12 @@ def remove_dead_attempts(
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed
+
+
+def _stands(snapshots: SnapshotStore, published: Sequence[Snapshot]) -> bool:
+    """Whether the newest of these snapshots still exists."""
+    there = snapshots.find(published[-1].id)
+    return there is not None and there.nonce == published[-1].nonce
 
 
 def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterator[str]:

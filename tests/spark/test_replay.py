@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark import InheritableThread
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import errors
 from paimon_stream.commit.observer import Phase
@@ -48,6 +49,15 @@ def test_a_batch_that_spark_replays_is_not_written_again(job: Job) -> None:
     assert job.ids() == list(range(18))
 
 
+@pytest.fixture
+def cut_plans(spark_session: SparkSession) -> Iterator[None]:
+    """Spark cuts the texts of its plans, so that they do not show whether a query keeps state."""
+    spark_session.conf.set("spark.sql.maxPlanStringLength", "60")
+    yield
+    spark_session.conf.unset("spark.sql.maxPlanStringLength")
+
+
+@pytest.mark.usefixtures("cut_plans")
 @pytest.mark.parametrize("done", [True, False], ids=["committed", "prepared"])
 def test_a_replayed_batch_of_a_stateful_query_still_feeds_its_state(job: Job, done: bool) -> None:
     job.create([("key", "BIGINT")])

@@ -14,7 +14,7 @@ from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.ledger import Fresh, Reuse, Verdict
 from paimon_stream.stream.writer import Batch
 from tests.kits.commits import Bench
-from tests.kits.streams import At, Stream
+from tests.kits.streams import At, PowerCut, Stream
 
 WRITTEN_AGAIN = {JOURNAL_REUSE.key: "false"}
 NO_JOURNAL = {JOURNAL.key: "false"}
@@ -237,3 +237,20 @@ def test_only_a_slow_put_asks_whether_a_later_run_has_begun(pause: int, asked: i
     stream.start(At(Phase.STAGED, lambda: bench.clock.advance(pause)), storage)
     stream.batch()
     assert sum(one.verb == "stat" and "claim-" in one.path for one in storage.operations) == asked
+
+
+def test_files_of_a_dead_attempt_stay_where_the_batch_was_rolled_back_before_the_clean_up() -> None:
+    """The dead attempt may be a paused one, and it can publish again after the rollback."""
+    bench = Bench()
+    Stream(bench).batch()
+    dead = Stream(bench, next_batch=1, runs=10)
+    dead.start(At(Phase.STAGED, dead.cut))
+    with pytest.raises(PowerCut):
+        dead.batch()
+    stream = Stream(bench, next_batch=1, runs=20, written=1, options=WRITTEN_AGAIN)
+    stream.start(At(Phase.HINTED, lambda: bench.storage.delete("snapshot/snapshot-2")))
+    assert stream.batch().removed_files == 0
+    assert bench.storage.exists("bucket-0/me-1-1")
+    stream.start()
+    with pytest.raises(TableRolledBack):
+        stream.batch()
