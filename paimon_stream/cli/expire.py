@@ -68,6 +68,8 @@ def expire(
         verb, files_verb = ("expired", "deleted") if yes else ("would expire", "that would be deleted")
         said = f"{count(len(ids), 'snapshot')} {verb}, {ids[0]} to {ids[-1]}; files {files_verb}: {files}."
     left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
+    if report.impossible:
+        left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
     return changed_answer(report_json(report.to_json()), [said, *left], done=yes, something=bool(ids))
 
 

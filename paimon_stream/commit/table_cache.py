@@ -211,7 +211,8 @@ class TableCache:
             for meta in base.metas:
                 if wanted.may_be_in(meta.partition_stats):
                     for entry in self._manifests.read_of(meta, wanted):
-                        fresh[entry.partition].replay(entry)
+                        if entry.partition in fresh:  # others may have committed rows of any bytes
+                            fresh[entry.partition].replay(entry)
         self._files |= fresh
         return KnownFiles.of([self._files[partition] for partition in partitions])
 

@@ -59,14 +59,16 @@ usable."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
     """What expired. `snapshots` are ids, ascending. `files` counts deleted files by kind, and `left` those
-    that could not be deleted and stay as orphans. `earliest` is the oldest remaining snapshot, None in an
-    empty table. In a dry run nothing was deleted. `complete` is false if time ran out before the end, or a
-    rollback began."""
+    that could not be deleted and stay as orphans. `impossible` counts the files to delete whose name, bucket
+    or partition the table cannot have; nothing was deleted for them, and `verify` lists them. `earliest` is
+    the oldest remaining snapshot, None in an empty table. In a dry run nothing was deleted. `complete` is
+    false if time ran out before the end, or a rollback began."""
 
     location: str
     snapshots: tuple[int, ...] = ()
     files: Mapping[str, int] = field(default_factory=dict, hash=False)
     left: int = 0
+    impossible: int = 0
     earliest: int | None = None
     latest: int | None = None
     dry_run: bool = False
@@ -226,6 +228,7 @@ def expire_snapshots(
         snapshots=tuple(gone),
         files=dict(+Counter(remover.removed)),
         left=remover.left,
+        impossible=remover.impossible,
         earliest=left_over,
         latest=newest.id,
         dry_run=dry_run,

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
@@ -38,9 +38,8 @@ from paimon_stream.maintenance.needed import (
 )
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.options import INDEX_IN_DATA_DIR
 from paimon_stream.storage.base import FileStat, Storage, parents
-from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path
+from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet, journalled_names
 from paimon_stream.table.snapshots import SnapshotStore
@@ -292,13 +291,22 @@ class Cleaner:
                     yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The file and the files beside it. None for a file outside the table, which is kept."""
+        """The file and the files beside it. None for a file outside the table, which is kept, and for one
+        that the table cannot have."""
         if entry.file.external_path is not None:
             return
-        folder = self.table.layout.bucket_folder(entry.partition, entry.bucket)
+        layout = self.table.layout
+        try:
+            folder = layout.bucket_folder(entry.partition, entry.bucket)
+        except FormatError as why:
+            self.remover.pass_over(why)
+            return
         self._folders.add(folder)
         for name in (entry.file.file_name, *entry.file.extra_files):
-            yield f"{folder}/{name}"
+            try:
+                yield layout.in_folder(folder, name)
+            except CorruptMetadata as why:
+                self.remover.pass_over(why)
 
     def _delete_changelog(self, list_name: str) -> None:
         """Deletes the changelog files of a snapshot."""
@@ -343,12 +351,11 @@ class Cleaner:
                 self._remove("manifest list", [manifest_path(name)])
         self._delete_index(oldest, kept)
         if oldest.statistics is not None and oldest.statistics not in kept:
-            self._remove("statistics", [f"statistics/{oldest.statistics}"])
+            self._remove("statistics", [statistics_path(oldest.statistics)])
 
     def _delete_index(self, oldest: Snapshot, kept: frozenset[str]) -> None:
         if oldest.index_manifest is None or oldest.index_manifest in kept:
             return
-        in_buckets = self.table.options.value(INDEX_IN_DATA_DIR)
         try:
             entries = self.manifests.index_entries(oldest.index_manifest)
         except CorruptMetadata:
@@ -358,9 +365,10 @@ class Cleaner:
             name = entry.file.file_name
             if name in kept or entry.file.external_path is not None:
                 continue
-            inside = in_buckets and entry.file.global_index is None
-            layout = self.table.layout
-            paths.append(layout.data_file(entry.partition, entry.bucket, name) if inside else f"index/{name}")
+            try:
+                paths.append(self.table.layout.index_file(entry.partition, entry.bucket, entry.file))
+            except FormatError as why:
+                self.remover.pass_over(why)
         self._remove("index", paths)
         self._remove("index manifest", [manifest_path(oldest.index_manifest)])
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import InvalidOption, StorageError, Unavailable
+from paimon_stream.errors import InvalidOption, PaimonStreamError, StorageError, Unavailable
 from paimon_stream.storage.base import Storage
 
 __all__ = ["Remover"]
@@ -23,7 +23,8 @@ _TOGETHER: Final = 64
 class Remover:
     """Deletes files of one table. `removed` counts them by kind (`data`, `manifest`, …).
 
-    A file that cannot be deleted stays as an orphan, with a warning. A storage that does not answer
+    A file that cannot be deleted stays as an orphan, with a warning (`left`). `impossible` counts the files
+    that cannot exist in the table. A storage that does not answer
     (`Unavailable`) ends the work, and the next run continues it.
     """
 
@@ -32,6 +33,7 @@ class Remover:
     threads: int = 8
     removed: Counter[str] = field(default_factory=Counter)
     left: int = 0
+    impossible: int = 0
 
     def remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes the files. Missing files are no error. Raises `Unavailable`."""
@@ -46,6 +48,11 @@ class Remover:
         with ThreadPoolExecutor(self.threads) as pool:
             for _ in pool.map(self._delete, wanted):
                 pass
+
+    def pass_over(self, why: PaimonStreamError) -> None:
+        """Counts a file that a name, bucket or partition of its entry proves not to exist in the table."""
+        self.impossible += 1
+        _LOG.warning("%s: passed over a file that cannot exist: %s", self.storage.location, why)
 
     def remove_first(self, kind: str, path: str) -> None:
         """Deletes a file that must be gone before anything else may be deleted. Raises any `StorageError`."""

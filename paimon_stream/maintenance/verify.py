@@ -5,8 +5,8 @@ storage raises. Snapshots that expire or are rolled back during the check are sk
 once, every folder is listed once, and data files are opened only for the sample. Memory: a few dozen bytes
 per manifest entry, none for their texts.
 
-The codes of findings are stable. `verify_files`, `verify_manifests`, `verify_history` and `verify_sample`
-have the checks of their parts.
+The codes of findings are stable. `verify_beside`, `verify_files`, `verify_manifests`, `verify_history` and
+`verify_sample` have the checks of their parts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
+from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
-from paimon_stream.format.index_manifest import decode_index_manifest
-from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.manifest_avro import decode_manifest_list
-from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.maintenance.findings import Findings, VerifyReport
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.replay import Replayed, follow, replay
+from paimon_stream.maintenance.verify_beside import add_broken, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
     Root,
@@ -158,8 +156,8 @@ class _HistoryCheck:
             path = f"schema/schema-{snapshot.schema_id}"
             text = f"The schema {path} is missing."
             self._broken("schema-missing", text, path, "Restore the schema file from a backup.", root)
-        self._check_statistics(root)
-        self._check_index(root)
+        check_statistics(root, self.shelf)
+        check_index(root, self.shelf)
         lists = self._lists(root)
         if lists.changelog is not None:
             self._check_changelog(root, lists.changelog)
@@ -182,9 +180,7 @@ class _HistoryCheck:
     # -- lists ------------------------------------------------------------------------------------
 
     def _broken(self, code: str, text: str, path: str, cure: str, root: Root) -> None:
-        """Adds an error about a file that a snapshot or tag needs. Others that need it add the same error."""
-        self.found.error(code, text, path, cure)
-        self.found.needed(path, root.snapshot.id, root.tag)
+        add_broken(self.found, code, text, path, cure, root)
 
     def _lists(self, root: Root) -> _Lists:
         snapshot = root.snapshot
@@ -246,52 +242,6 @@ class _HistoryCheck:
             text = f"The changelog record count of {root.name} is {said}; its manifests have {counted}."
             self.found.error("changelog-record-count", text, root.path, "Counts cannot be trusted.")
         self._check_live(root, np.sort(np.concatenate([one.ids for one in facts])) if facts else _NONE)
-
-    def _check_statistics(self, root: Root) -> None:
-        name = root.snapshot.statistics
-        if name is None:
-            return
-        path = f"statistics/{name}"
-        cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
-        try:
-            of_schema = schema_of_statistics(self.storage.read(path, MOST_JSON), path)
-        except NotFound:
-            self._broken("statistics-missing", f"The statistics {path} are missing.", path, cure, root)
-            return
-        except CorruptMetadata as wrong:
-            self._broken("statistics-broken", wrong.message, path, cure, root)
-            return
-        self.found.checked["statistics"] += 1
-        if of_schema not in self.shelf.schema_ids:
-            text = f"The statistics {path} are of schema {of_schema}, which is missing."
-            self.found.warning("statistics-schema", text, path, cure)
-            self.found.needed(path, root.snapshot.id, root.tag)
-
-    def _check_index(self, root: Root) -> None:
-        name = root.snapshot.index_manifest
-        if name is None:
-            return
-        path = manifest_path(name)
-        try:
-            entries = decode_index_manifest(self.storage.read(path), path)
-        except NotFound:
-            self._broken("index-manifest-missing", f"{path} does not exist.", path, _RESTORE, root)
-            return
-        except (FormatError, UnsupportedFeature) as wrong:
-            self._broken("index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
-            return
-        for entry in entries:
-            self.found.checked["index files"] += 1
-            if entry.file.external_path is not None:
-                continue
-            index = f"index/{entry.file.file_name}"
-            size = self.shelf.inventory.size_now(index)
-            if size is None:
-                text = f"Index file {index} does not exist."
-                self._broken("index-file-missing", text, index, _RESTORE, root)
-            elif size != entry.file.file_size:
-                text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-                self._broken("index-file-size", text, index, _RESTORE, root)
 
     # -- what the files are -----------------------------------------------------------------------
 

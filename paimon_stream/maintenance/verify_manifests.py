@@ -21,6 +21,7 @@ from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
+from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.verify_files import Inventory, path_hash
@@ -98,6 +99,7 @@ class Shelf:
     pool: list[tuple[int, str]] = field(default_factory=list)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
+    _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
     def get(self, meta: ManifestFileMeta) -> Facts | None:
         """The facts of a manifest. Its problems are reported once."""
@@ -190,7 +192,7 @@ class Shelf:
         """Adds some files of each manifest to the pool from which the sample is drawn."""
         if not self.sample:
             return
-        added = [at for at, sign in enumerate(seen.signs) if sign > 0]
+        added = [at for at, sign in enumerate(seen.signs) if sign > 0 and seen.ids[at] not in seen.unusable]
         if len(added) > self.sample:
             added = [added[self.rng.below(len(added))] for _ in range(self.sample)]
         self.pool += [(seen.ids[at], path) for at in added]
@@ -198,12 +200,26 @@ class Shelf:
             self.pool = [self.pool[self.rng.below(len(self.pool))] for _ in range(len(self.pool) // 2)]
 
     def folder(self, partition: bytes, bucket: int) -> str:
-        """The folder of a bucket."""
+        """The folder of a bucket; for a partition or bucket that the table cannot have, words for it."""
         key = (partition, bucket)
         folder = self._folder_of.get(key)
         if folder is None:
-            folder = self._folder_of[key] = self.table.layout.bucket_folder(partition, bucket)
+            try:
+                folder = self.table.layout.bucket_folder(partition, bucket)
+            except FormatError as wrong:
+                self._wrong_folders[key] = str(wrong)
+                folder = f"bucket {bucket} of partition {partition.hex()}"
+            self._folder_of[key] = folder
         return folder
+
+    def wrong_with(self, row: _Row) -> str | None:
+        """Why the table cannot have the file of an entry; None if it can."""
+        self.folder(row[0], row[2])
+        for name in (row[4], *row[11]):
+            wrong = wrong_with(name)
+            if wrong is not None:
+                return f"{shown_name(name)} cannot be the name of a file: {wrong}."
+        return self._wrong_folders.get((row[0], row[2]))
 
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
         """The sorted paths of the files with these identities that occur `at_least` times in the
@@ -238,6 +254,7 @@ class _Pass:
     ranges: array[int] = field(default_factory=lambda: array("q"))
     totals: Counter[tuple[bytes, int]] = field(default_factory=Counter)
     buckets: set[int] = field(default_factory=set)
+    unusable: set[int] = field(default_factory=set)
     added_rows: int = 0
     deleted_rows: int = 0
 
@@ -253,19 +270,23 @@ class _Pass:
         self.ids.extend(identities)
         self.signs.extend([1 if one else -1 for one in adds])
         self.buckets.update(buckets)
-        if all(adds):
+        wrong = [self.shelf.wrong_with(row) for row in rows]
+        if not any(wrong) and all(adds):
             self.totals.update(zip(partitions, totals, strict=True))
             self.added_rows += sum(counts)
             self._take_added(rows, identities)
             return
-        for row, one in zip(rows, adds, strict=True):
-            self.totals[row[0], row[3]] += 1 if one else -1
-        added = list(compress(rows, adds))
-        rows_added = sum(row[6] for row in added)
+        rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        if added:
-            self._take_added(added, list(compress(identities, adds)))
+        for row, one, identity, why in zip(rows, adds, identities, wrong, strict=True):
+            if why is None:
+                self.totals[row[0], row[3]] += 1 if one else -1
+            else:
+                self._tell_unusable(row, identity, why)
+        usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
+        if any(usable):
+            self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
 
     def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         self._locate(rows, identities)
@@ -305,6 +326,13 @@ class _Pass:
                 self._tell_place(row)
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
                 self._tell_impossible(row)
+
+    def _tell_unusable(self, row: _Row, identity: int, why: str) -> None:
+        """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
+        self.unusable.add(identity)
+        text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
+        cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
+        self.shelf.found.error("entry-unusable", text, self.manifest, cure)
 
     def _tell_place(self, row: _Row) -> None:
         found, bucket, total, name, schema_id = self.shelf.found, row[2], row[3], row[4], row[9]

@@ -225,10 +225,13 @@ class Layout:
         return deserialize(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
-        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions."""
+        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions.
+
+        Raises `FormatError` for bytes that are not such a row.
+        """
+        values = self.partition_values(partition)
         if not self.partition_keys:
             return ""
-        values = self.partition_values(partition)
         return partition_path(
             self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name
         )

@@ -1,0 +1,81 @@
+"""Verification of what a snapshot names beside its manifests: statistics and index files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format.index_manifest import decode_index_manifest
+from paimon_stream.format.json_text import MOST_JSON
+from paimon_stream.format.stats import schema_of_statistics
+from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.verify_history import Root
+from paimon_stream.maintenance.verify_manifests import Shelf
+from paimon_stream.table.layout import manifest_path, statistics_path
+
+__all__ = ["add_broken", "check_index", "check_statistics"]
+
+_RESTORE: Final = (
+    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
+)
+
+
+def add_broken(found: Findings, code: str, text: str, path: str, cure: str, root: Root) -> None:
+    """Adds an error about a file that a snapshot or tag needs. Others that need it add the same error."""
+    found.error(code, text, path, cure)
+    found.needed(path, root.snapshot.id, root.tag)
+
+
+def check_statistics(root: Root, shelf: Shelf) -> None:
+    """Checks that the statistics of a snapshot or tag can be read. Raises `StorageError`."""
+    name, found = root.snapshot.statistics, shelf.found
+    if name is None:
+        return
+    path = statistics_path(name)
+    cure = "Run ANALYZE again with an engine that has it; until then plans are made without statistics."
+    try:
+        of_schema = schema_of_statistics(shelf.storage.read(path, MOST_JSON), path)
+    except NotFound:
+        add_broken(found, "statistics-missing", f"The statistics {path} are missing.", path, cure, root)
+        return
+    except CorruptMetadata as wrong:
+        add_broken(found, "statistics-broken", wrong.message, path, cure, root)
+        return
+    found.checked["statistics"] += 1
+    if of_schema not in shelf.schema_ids:
+        text = f"The statistics {path} are of schema {of_schema}, which is missing."
+        found.warning("statistics-schema", text, path, cure)
+        found.needed(path, root.snapshot.id, root.tag)
+
+
+def check_index(root: Root, shelf: Shelf) -> None:
+    """Checks that the index files of a snapshot or tag exist with their sizes. Raises `StorageError`."""
+    name, found = root.snapshot.index_manifest, shelf.found
+    if name is None:
+        return
+    path = manifest_path(name)
+    try:
+        entries = decode_index_manifest(shelf.storage.read(path), path)
+    except NotFound:
+        add_broken(found, "index-manifest-missing", f"{path} does not exist.", path, _RESTORE, root)
+        return
+    except (FormatError, UnsupportedFeature) as wrong:
+        add_broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
+        return
+    for entry in entries:
+        found.checked["index files"] += 1
+        if entry.file.external_path is not None:
+            continue
+        try:
+            index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
+        except FormatError as wrong:
+            text = f"{path} has an entry of a file that the table cannot have: {wrong}"
+            add_broken(found, "entry-unusable", text, path, _RESTORE, root)
+            continue
+        size = shelf.inventory.size_now(index)
+        if size is None:
+            text = f"Index file {index} does not exist."
+            add_broken(found, "index-file-missing", text, index, _RESTORE, root)
+        elif size != entry.file.file_size:
+            text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
+            add_broken(found, "index-file-size", text, index, _RESTORE, root)
