@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -182,11 +182,14 @@ def expire_snapshots(
     if not dry_run:
         refuse_while_pinned(used, "nothing was expired")
     snapshots = SnapshotStore(used, runtime)
-    newest = snapshots.latest()
-    earliest = next(iter(snapshots.ids()), None)  # listed: a snapshot below a wrong hint would lose files
-    if newest is None or earliest is None:
+    newest, ids = (
+        snapshots.latest(),
+        snapshots.ids(),
+    )  # listed: a snapshot below a wrong hint would lose files
+    if newest is None or not ids:
         return ExpireReport(location=used.location, dry_run=dry_run)
-    end = _end(used, snapshots, table.options, retention, earliest, newest.id)
+    earliest = ids[0]
+    end = _end(used, snapshots, table.options, retention, ids, newest.id)
     if end > earliest and protect_streams:
         end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
     remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
@@ -205,7 +208,7 @@ def expire_snapshots(
         if not dry_run:
             for oldest, following in cleaner.notes.unfinished(snapshots):
                 cleaner.finish(oldest, following)
-        for oldest, following in _pairs(snapshots, earliest, end):
+        for oldest, following in _pairs(snapshots, ids, end):
             if time_limit is not None and clock.monotonic() - started > time_limit:
                 complete = False
                 break
@@ -219,7 +222,7 @@ def expire_snapshots(
                 continue
             gone.append(oldest.id)
             cleaner.finish(oldest, following)
-            progress("snapshots", len(gone), end - earliest)
+            progress("snapshots", len(gone), sum(one < end for one in ids))
     finally:
         if not dry_run:
             left_over = _write_earliest(used, snapshots, bool(gone))
@@ -295,19 +298,20 @@ def _end(
     snapshots: SnapshotStore,
     options: Options,
     retention: Retention,
-    earliest: int,
+    ids: Sequence[int],
     latest: int,
 ) -> int:
-    """The id below which snapshots may expire."""
+    """The id below which snapshots may expire. `ids` are those that exist, ascending."""
+    earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
-    end = min(latest - retention.least + 1, earliest + retention.limit)
+    end = min((latest - retention.least + 1, *ids[retention.limit :][:1]))
     if end <= earliest:
         return earliest
     if not options.value(CONSUMER_CHANGELOG_ONLY):
         held = least_next_snapshot(storage)
         end = end if held is None else min(end, held)
-    for snapshot_id in range(lowest, end):
-        found = snapshots.find(snapshot_id)
+    for snapshot_id in ids:
+        found = snapshots.find(snapshot_id) if lowest <= snapshot_id < end else None
         if found is not None and retention.cutoff_millis <= found.time_millis:
             return snapshot_id
     return max(end, earliest)
@@ -340,14 +344,15 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
     return min(least)
 
 
-def _pairs(snapshots: SnapshotStore, earliest: int, end: int) -> Iterator[tuple[Snapshot, Snapshot]]:
-    """The snapshots from `earliest` to below `end`, each with the next one that exists, which may be
-    `end`."""
+def _pairs(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """The snapshots below `end`, each with the next one that exists."""
     before: Snapshot | None = None
-    for snapshot_id in range(earliest, end + 1) if end > earliest else ():
+    for snapshot_id in ids if ids[0] < end else ():
+        if before is not None and before.id >= end:
+            return
         found = snapshots.find(snapshot_id)
         if found is None:
-            continue  # another expirer removed it, or a rollback to a tag left a gap
+            continue  # another expirer removed it
         if before is not None:
             yield before, found
         before = found

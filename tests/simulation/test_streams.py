@@ -32,7 +32,6 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode
 from paimon_stream.maintenance import rollback
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, read_tags
-from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream import later_batches
@@ -184,13 +183,14 @@ class World:
         before, line = set(self.live()), set(self.ids()) - self.beside
         storage = self.storage(dies_in=2, within=15)
         try:
-            rollback_to(self.bench.table, name, storage=storage, runtime=self.bench.runtime)
+            rollback_to(self.bench.table, name, take_over=True, storage=storage, runtime=self.bench.runtime)
         except Killed:
             self.log.append(f"a rollback to {kept.id} is killed")
         else:
             self.log.append(f"rolled back to {kept.id}")
             assert self.newest() == kept
-        changing = [one for one in storage.operations if one.verb in ("write", "delete", "put_if_absent")]
+        verbs = ("write", "delete", "put_if_absent")
+        changing = [one for one in storage.operations if one.verb in verbs and "tag-paimon-" not in one.path]
         ids = self.ids()
         if ids[-1] == kept.id:
             self.gone -= set(self.live())  # what the tag keeps, whatever became of its snapshot since
@@ -390,14 +390,12 @@ def a_hint_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_rollback_writes_the_hint_first(patch: pytest.MonkeyPatch) -> None:
-    def remove_later(storage: Storage, snapshots: SnapshotStore, kept: Snapshot) -> set[int]:
-        storage.write(LATEST_HINT, str(kept.id).encode())
-        later = [one for one in snapshots.ids() if one > kept.id]
-        for one in reversed(later):
-            storage.delete(f"snapshot/snapshot-{one}")
-        return set(later)
+    def remove_snapshots(self: rollback._Rollback) -> None:
+        self.storage.write(LATEST_HINT, str(self.kept.id).encode())
+        for one in reversed(self._later()):
+            self.storage.delete(f"snapshot/snapshot-{one}")
 
-    patch.setattr(rollback, "_remove_later", remove_later)
+    patch.setattr(rollback._Rollback, "_remove_snapshots", remove_snapshots)
 
 
 def what_lies_below_is_never_a_rollback(patch: pytest.MonkeyPatch) -> None:
