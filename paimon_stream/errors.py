@@ -54,7 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "AlreadyExists",
@@ -101,6 +101,13 @@ __all__ = [
     "ValueTooLong",
     "WriteInterrupted",
 ]
+
+
+ROWS: Final = "\ufdd0rows\ufdd1"
+"""Stands for a number of rows in `InvalidData.pattern`. U+FDD0 and U+FDD1 are not characters, so no name of a
+table or column has them."""
+PLACES: Final = "\ufdd0places\ufdd1"
+"""Stands for a number of places in `InvalidData.pattern`."""
 
 
 class PaimonStreamError(Exception):
@@ -192,9 +199,9 @@ class InvalidData(PaimonStreamError):
 
     `context["count"]` is the number of rows with such a value, or inside nested values the number of places.
     It grows while more of a batch is checked. So `pattern`, the text from which the message is made, has
-    `{rows}` or `{places}` where the number belongs.
+    `ROWS` or `PLACES` where the number belongs. Both hold characters that no name holds.
 
-    >>> found = NullInNotNull("Column 'a' of t is NULL in {rows}.", column="a", count=1)
+    >>> found = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
     >>> print(found, found.recounted(6))
     Column 'a' of t is NULL in 1 row. Column 'a' of t is NULL in 6 rows.
     """
@@ -210,7 +217,7 @@ class InvalidData(PaimonStreamError):
 
 def _with_count(pattern: str, count: int) -> str:
     plural = "" if count == 1 else "s"
-    return pattern.replace("{rows}", f"{count:,} row{plural}").replace("{places}", f"{count:,} place{plural}")
+    return pattern.replace(ROWS, f"{count:,} row{plural}").replace(PLACES, f"{count:,} place{plural}")
 
 
 class NullInNotNull(InvalidData):

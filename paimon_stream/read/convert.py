@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.errors import PLACES, FormatError, InvalidData, UnsupportedFeature
 from paimon_stream.format.arrow_types import with_elements, with_entries
 from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
@@ -101,7 +101,7 @@ def _check_text(values: pa.Array, column: str) -> None:
     broken = count_not_utf8(values)
     if broken:
         raise InvalidData(
-            f"column {column!r} holds text that is not UTF-8, in at least {{places}}. Another engine wrote "
+            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote "
             "it; Java Paimon keeps such bytes as they are. Select other columns, or repair the rows with an "
             "engine on the JVM",
             column=column,

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import (
+    PLACES,
+    ROWS,
     IncompatibleSchema,
     InvalidData,
     NullInNotNull,
@@ -47,7 +49,7 @@ class Place:
     @property
     def amount(self) -> str:
         """The placeholder of the count in an error's pattern. Inside nested values, rows are not counted."""
-        return "{places}" if self.path else "{rows}"
+        return PLACES if self.path else ROWS
 
     def context(self, count: int) -> dict[str, Any]:
         """The context that an error carries for programs."""

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paimon_stream.errors import UnsupportedFeature, ValueTooLong
+from paimon_stream.errors import ROWS, UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
+from paimon_stream.format.names import LONGEST_NAME
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
@@ -30,7 +31,6 @@ GroupIds = npt.NDArray[np.int64]
 UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
 _MOST_CODES: Final = 2**40
-_LONGEST_NAME: Final = 255
 """The most bytes in the name of a folder on the file systems of Linux and macOS, and on HDFS."""
 _LONGEST_NUMBER: Final = 64
 _BYTES_PER_CHARACTER: Final = 4
@@ -135,9 +135,9 @@ class Router:
         sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
         if sizes:
             raise ValueTooLong(
-                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {{rows}} that "
+                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that "
                 f"is too long: a partition's folder is named after its value. The name may take "
-                f"{_LONGEST_NAME} bytes, and one would take {max(sizes.values()):,}. Shorten the value, or "
+                f"{LONGEST_NAME} bytes, and one would take {max(sizes.values()):,}. Shorten the value, or "
                 "partition by another column.",
                 table=self._table,
                 column=one.name,
@@ -147,10 +147,10 @@ class Router:
     def _name_bytes(self, one: DataField, value: Any) -> int:
         """The number of bytes in the folder's name if it is too long, else 0."""
         most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
-        if most + len(one.name) * _BYTES_PER_CHARACTER < _LONGEST_NAME or value is None:
+        if most + len(one.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
             return 0
         size = len(partition_path((one.name,), (one.type,), (value,), legacy=self._legacy_name).encode())
-        return size if size > _LONGEST_NAME else 0
+        return size if size > LONGEST_NAME else 0
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption
+from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
@@ -122,7 +122,7 @@ def kinds_of_tokens(
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
         raise BadRowKind(
-            f"Column {column!r} says what each row for {table} does, but in {{rows}} its value is not one of "
+            f"Column {column!r} says what each row for {table} does, but in {ROWS} its value is not one of "
             f"{', '.join(known)}; it is {_listed(wrong)}. {cure}",
             table=table,
             column=column,
@@ -235,7 +235,7 @@ class KindRules:
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
         raise BadRowKind(
-            f"{self.table} cannot merge rows that delete or take back ({names}), and {{rows}} of the "
+            f"{self.table} cannot merge rows that delete or take back ({names}), and {ROWS} of the "
             f"batch did: {why}. Set ignore-delete, or another option of the merge engine that says what a "
             "delete means.",
             table=self.table,

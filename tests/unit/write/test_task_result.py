@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.errors import (
+    ROWS,
     FormatError,
     NoSpace,
     NullInNotNull,
@@ -57,11 +58,19 @@ def test_a_failure_comes_back_with_class_message_and_context() -> None:
 
 
 def test_a_count_that_came_from_a_task_can_still_grow() -> None:
-    error = NullInNotNull("NULL in {rows}.", column="c", count=1)
+    error = NullInNotNull(f"NULL in {ROWS}.", column="c", count=1)
     back = decode_result(encode_result(TaskFailure(error=error)))
     assert isinstance(back, TaskFailure) and isinstance(back.error, NullInNotNull)
     assert str(back.error) == "NULL in 1 row."
     assert str(back.error.recounted(1200)) == "NULL in 1,200 rows."
+
+
+@pytest.mark.parametrize("name", ["{rows}", "{places}", "{", "{0}", "a{b}"])
+def test_a_name_in_a_message_stays_whatever_braces_it_has(name: str) -> None:
+    error = NullInNotNull(f"Column {name!r} is NULL in {ROWS} of /w/{name}.", column=name, count=1).at(
+        f"/x/{name}"
+    )
+    assert str(error) == f"/x/{name}: Column {name!r} is NULL in 1 row of /w/{name}."
 
 
 def test_context_that_json_has_not_travels_as_text() -> None:
