@@ -87,7 +87,7 @@ def doctor(
         return Answer(document=session.document(safe=False, streams=[]), parts=[said], code=FINDINGS)
     parts: list[Part] = []
     for one in found:
-        parts += ["", *_told(one)] if parts else _told(one)
+        parts += ["", *_shown(one)] if parts else _shown(one)
     safe = all(one.safe for one in found)
     return Answer(
         document=session.document(safe=safe, streams=[_json(one) for one in found]),
@@ -103,7 +103,7 @@ def _nobody(session: Session, user: str | None) -> str:
     return "No stream is registered in this table, so none was judged. Give --checkpoint to judge one."
 
 
-def _told(one: Diagnosis) -> list[Part]:
+def _shown(one: Diagnosis) -> list[Part]:
     last = "none is left in the table"
     if one.last_batch is not None:
         last = f"{one.last_batch} (snapshot {one.last_snapshot}, {moment(one.last_millis)})"

@@ -78,5 +78,5 @@ def _print(stream: TextIO, lines: Iterable[Text]) -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Lets the program decide the exit code; rich would end the process with 1."""
+        """Called by rich. Lets the program decide the exit code; rich would end the process with 1."""
         raise BrokenPipeError

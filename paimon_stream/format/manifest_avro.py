@@ -43,7 +43,6 @@ __all__ = [
     "decode_manifest",
     "decode_manifest_list",
     "encode_entries",
-    "encode_manifest",
     "encode_manifest_list",
     "manifest_of_blocks",
     "read_manifest",
@@ -70,15 +69,6 @@ def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroB
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
     """A whole manifest from blocks that `encode_entries` made with the same compressor."""
     return encode_file(_MANIFEST_TEXT, codec.codec, blocks)
-
-
-def encode_manifest(entries: Sequence[ManifestEntry], *, compression: str, level: int) -> bytes:
-    """A whole manifest. `compression` is the value of `manifest.compression`, `level` the level of zstd.
-
-    Raises `InvalidOption` for a compression that Avro does not know.
-    """
-    codec = compressor(compression, level)
-    return manifest_of_blocks([encode_entries(some, codec) for some in _chunks(entries)], codec)
 
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str, level: int) -> bytes:

@@ -57,7 +57,7 @@ class AfterCommit:
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
     _oldest: int | None = None
-    _told: bool = False
+    _warned: bool = False
     _waiting_for: str | None = None
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
@@ -92,7 +92,7 @@ class AfterCommit:
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
         if changelog_outlives(table.options):
-            self._tell_once(
+            self._warn_once(
                 "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
                 table.location,
             )
@@ -161,9 +161,9 @@ class AfterCommit:
                 report.millis,
             )
 
-    def _tell_once(self, text: str, *values: object) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self, text: str, *values: object) -> None:
+        if not self._warned:
+            self._warned = True
             _LOG.warning(text, *values)
 
     def _notify(self, report: ExpireReport | None) -> None:

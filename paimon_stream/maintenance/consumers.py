@@ -22,7 +22,6 @@ __all__ = [
     "consumers",
     "least_next_snapshot",
     "next_snapshot",
-    "remove_consumer",
     "write_consumer",
 ]
 
@@ -70,12 +69,6 @@ def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
     """Records what the consumer reads next. Raises `StorageError`."""
     content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
     storage.write(f"{FOLDER}/{_PREFIX}{name}", content.encode())
-
-
-def remove_consumer(storage: Storage, name: str) -> None:
-    """Removes a consumer. It is no error if it is missing. Raises `InvalidOption` for a name that is a
-    path."""
-    storage.delete(f"{FOLDER}/{_PREFIX}{name}")
 
 
 def consumer_of(user: str) -> str:

@@ -283,7 +283,7 @@ class _Pass:
             if why is None:
                 self.totals[row[0], row[3]] += 1 if one else -1
             else:
-                self._tell_unusable(row, identity, why)
+                self._report_unusable(row, identity, why)
         usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         if any(usable):
             self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
@@ -323,18 +323,18 @@ class _Pass:
         for row in rows:
             _, _, bucket, total, _, _, count, low, high, schema_id, _, _, deletes, _, _ = row
             if schema_id not in known or (total > 0 and not 0 <= bucket < total):
-                self._tell_place(row)
+                self._report_place(row)
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
-                self._tell_impossible(row)
+                self._report_impossible(row)
 
-    def _tell_unusable(self, row: _Row, identity: int, why: str) -> None:
+    def _report_unusable(self, row: _Row, identity: int, why: str) -> None:
         """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
         self.unusable.add(identity)
         text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
         cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
         self.shelf.found.error("entry-unusable", text, self.manifest, cure)
 
-    def _tell_place(self, row: _Row) -> None:
+    def _report_place(self, row: _Row) -> None:
         found, bucket, total, name, schema_id = self.shelf.found, row[2], row[3], row[4], row[9]
         if schema_id not in self.shelf.schema_ids:
             text = f"File {name} was written with schema {schema_id}, which is missing."
@@ -345,7 +345,7 @@ class _Pass:
             cure = "Overwrite its partition; a writer routed its rows wrongly."
             found.error("bucket-out-of-range", text, self.manifest, cure)
 
-    def _tell_impossible(self, row: _Row) -> None:
+    def _report_impossible(self, row: _Row) -> None:
         _, _, _, _, name, _, count, low, high, _, _, _, deletes, _, _ = row
         text = (
             f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and sequence "

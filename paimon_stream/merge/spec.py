@@ -28,7 +28,7 @@ from paimon_stream.options import (
 )
 
 __all__ = [
-    "AGGREGATION", "DEDUPLICATE", "FIRST_ROW", "KIND", "PARTIAL_UPDATE", "SEQUENCE", "MergeSpec",
+    "AGGREGATION", "FIRST_ROW", "KIND", "PARTIAL_UPDATE", "SEQUENCE", "MergeSpec",
     "SequenceGroup",
 ]  # fmt: skip
 
@@ -38,7 +38,6 @@ SEQUENCE: Final = "_SEQUENCE_NUMBER"
 KIND: Final = "_VALUE_KIND"
 """The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
 
-DEDUPLICATE: Final = "deduplicate"
 PARTIAL_UPDATE: Final = "partial-update"
 AGGREGATION: Final = "aggregation"
 FIRST_ROW: Final = "first-row"

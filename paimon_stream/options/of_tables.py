@@ -132,7 +132,10 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
     aliases=("manifest-full-compaction-size",),
 )
 MANIFEST_DROP_DELETE_STATS = Option(
-    "manifest.delete-file-drop-stats", boolean, "false", "Store no statistics for deleted files."
+    "manifest.delete-file-drop-stats",
+    boolean,
+    "false",
+    "Java stores no statistics for deleted files. This release stores them.",
 )
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
@@ -281,5 +284,8 @@ COMPACTION_TRIGGER = Option(
 )
 WRITE_ONLY = Option("write-only", boolean, "false", "Writers leave compaction and expiry to other jobs.")
 BUCKET_APPEND_ORDERED = Option(
-    "bucket-append-ordered", boolean, "true", "Readers keep the order of files in a bucket."
+    "bucket-append-ordered",
+    boolean,
+    "true",
+    "Java's readers keep the order of files in a bucket. Ours always keep it.",
 )

@@ -114,7 +114,7 @@ class Runs:
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
         with (
-            self._telling_failures(settings.location, batch_id),
+            self._reporting_failures(settings.location, batch_id),
             _surfacing(settings.location, batch_id),
             self._counting_failures(),
         ):
@@ -136,7 +136,7 @@ class Runs:
             run.maintain(report)
 
     @contextmanager
-    def _telling_failures(self, location: str, batch_id: int) -> Iterator[None]:
+    def _reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
         """Keeps the error of a failed batch, and logs it in one line. In the log of a failed query, Spark and
         py4j surround each error with a hundred lines of their own."""
         try:

@@ -180,7 +180,6 @@ class References:
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
     manifests: int = field(default=0, init=False)
-    journals: int = field(default=0, init=False)
     _names: array[int] = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
@@ -214,7 +213,6 @@ class References:
 
     def _read_journals(self) -> None:
         for entry in _journal_entries(self.storage):
-            self.journals += 1
             self._add(*_noted(entry))
             self.protected.update(entry.stage_uuids)
 

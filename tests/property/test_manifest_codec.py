@@ -19,16 +19,18 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.manifest_avro import (
     decode_manifest,
     decode_manifest_list,
-    encode_manifest,
     encode_manifest_list,
 )
+from paimon_stream.format.names import wrong_with
 from paimon_stream.format.manifest_records import entries_bytes
+from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)
 BYTES = st.binary(max_size=40)
 TEXT = st.text(max_size=20)
+NAMES = TEXT.filter(lambda text: wrong_with(text) is None)
 TEXTS = st.lists(TEXT, max_size=4).map(tuple)
 STATS = st.builds(
     SimpleStats,
@@ -38,7 +40,7 @@ STATS = st.builds(
 )
 FILES = st.builds(
     DataFileMeta,
-    file_name=TEXT,
+    file_name=NAMES,
     file_size=LONG,
     row_count=LONG,
     min_key=BYTES,
@@ -49,7 +51,7 @@ FILES = st.builds(
     max_sequence_number=LONG,
     schema_id=LONG,
     level=INT,
-    extra_files=TEXTS,
+    extra_files=st.lists(NAMES, max_size=4).map(tuple),
     creation_time=st.none() | LONG,
     delete_row_count=st.none() | LONG,
     embedded_file_index=st.none() | BYTES,
@@ -64,7 +66,7 @@ ENTRIES = st.builds(
 )
 METAS = st.builds(
     ManifestFileMeta,
-    file_name=TEXT,
+    file_name=NAMES,
     file_size=LONG,
     num_added_files=LONG,
     num_deleted_files=LONG,

@@ -21,12 +21,12 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.manifest_avro import (
     decode_entries_of,
     decode_manifest,
-    encode_manifest,
     read_manifest,
 )
 from paimon_stream.format.manifest_rows import ODD, PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.kits.commits import data_file
+from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
 from tests.property.test_manifest_codec import ENTRIES
 

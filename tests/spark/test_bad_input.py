@@ -525,7 +525,7 @@ def test_hints_that_are_wrong_or_missing_disturb_nobody(job: Job, java: Any) -> 
 
 
 @pytest.mark.one_spark
-def test_without_its_own_memory_a_stream_is_told_by_the_snapshots(job: Job, java: Any) -> None:
+def test_without_its_own_memory_a_stream_learns_from_the_snapshots(job: Job, java: Any) -> None:
     job.create()
     job.add_files(2)
     job.run()

@@ -173,7 +173,7 @@ def test_a_table_created_anew_under_the_stream_is_noticed(job: Job) -> None:
     assert job.load().latest_snapshot() is None
 
 
-def test_a_plain_thread_is_told_how_to_keep_its_query(job: Job) -> None:
+def test_the_error_in_a_plain_thread_says_how_to_keep_its_query(job: Job) -> None:
     job.create()
     job.add_files(1)
     sink = job.sink()

@@ -130,7 +130,9 @@ def test_each_batch_is_one_spark_action(job: Job) -> None:
     assert len(jobs) == 3
 
 
-def test_the_report_and_one_log_line_tell_of_each_batch(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_there_is_a_report_and_one_log_line_for_each_batch(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     job.create()
     job.add_files(2)
     with caplog.at_level(logging.INFO, "paimon_stream"):

@@ -110,7 +110,7 @@ def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) ->
     assert len(job.ids()) == 12 + 12
 
 
-def test_rows_that_cannot_be_written_are_told_alike(job: Job) -> None:
+def test_rows_that_cannot_be_written_are_reported_alike(job: Job) -> None:
     job.create([("id", "BIGINT NOT NULL"), ("day", "STRING")])
     job.add_files(1)
     job.write_source(1, pa.table({"id": pa.array([7, None, 8, None], pa.int64()), "day": ["a"] * 4}))

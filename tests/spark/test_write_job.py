@@ -119,7 +119,7 @@ def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(jo
         assert answer == TaskFailure(error=error, partition_id=5, attempt_number=attempt)
 
 
-def test_a_user_function_that_fails_in_the_plan_is_left_as_spark_tells_it(job: Job) -> None:
+def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: Job) -> None:
     job.create()
     job.add_files(1)
 
@@ -152,5 +152,5 @@ def test_wide_rows_and_a_users_own_limit_are_written_like_any(
     assert job.ids() == list(range(12))
 
 
-def test_a_local_master_tells_how_often_it_tries_a_task(spark_session: SparkSession) -> None:
+def test_a_local_master_says_how_often_it_tries_a_task(spark_session: SparkSession) -> None:
     assert _attempts(spark_session) == 1

@@ -51,7 +51,7 @@ def data_files(table: PaimonTable) -> int:
     return sum(below(name) for name in table._storage.list_folders("") if name.startswith("dt="))
 
 
-def test_a_snapshot_of_a_batch_write_tells_its_story() -> None:
+def test_a_snapshot_of_a_batch_write_has_its_summary() -> None:
     table = made()
     table.append(rows((1, "a"), (2, "b")))
     table.overwrite(rows((3, "a")), {"dt": "a"})

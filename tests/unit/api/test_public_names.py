@@ -66,7 +66,7 @@ def test_every_module_names_what_it_offers_and_has_it() -> None:
         assert not missing, f"{name} names {missing} in __all__ and does not have them"
 
 
-def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
+def test_type_checkers_find_that_the_package_is_typed() -> None:
     assert (HOME / "py.typed").is_file()
 
 

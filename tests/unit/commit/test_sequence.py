@@ -101,7 +101,7 @@ def test_a_run_that_begins_reads_only_what_others_added_since_our_newest_snapsho
     assert (before, known) == (4, len(reads(watched, "manifest/")))
 
 
-def test_where_no_snapshot_tells_all_deltas_or_the_whole_table_is_read() -> None:
+def test_if_no_snapshot_records_the_number_all_deltas_or_the_whole_table_are_read() -> None:
     bench = keyed()
     for number in range(4):
         as_java(bench, number, numbered(bench, f"j{number}", 100 - 10 * number))
@@ -120,7 +120,7 @@ def test_a_rolled_back_table_is_looked_at_anew() -> None:
     assert first_of(committer) == 40
 
 
-def test_a_table_whose_snapshots_tell_java_the_number_keeps_doing_so() -> None:
+def test_a_table_whose_snapshots_record_the_number_for_java_keeps_doing_so() -> None:
     bench = keyed(**{"write.sequence-number-init-mode": "snapshot"})
     done = commit(bench, bench.committer(), 0, numbered(bench, "a", 5))
     assert done.snapshot.properties["sequence.generation.max-sequence-number"] == "14"

@@ -206,7 +206,7 @@ def expired(options: dict[str, str] | None = None) -> tuple[Bench, list[object]]
     return bench, [message]
 
 
-def test_without_a_snapshot_left_to_tell_a_replay_is_refused() -> None:
+def test_a_replay_is_refused_if_no_snapshot_of_the_user_is_left() -> None:
     bench, messages = expired()
     with pytest.raises(HistoryUnknown, match="before 3 have expired") as caught:
         table_commit(bench).filter_and_commit({3: messages})  # type: ignore[dict-item]

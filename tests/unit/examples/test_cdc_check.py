@@ -47,7 +47,7 @@ def test_a_flight_is_scheduled_leaves_and_arrives() -> None:
     assert history(1) == [("c", "scheduled"), ("u", "departed"), ("u", "arrived")]
 
 
-def test_a_long_delay_is_told_a_cancellation_deletes_and_a_flight_may_end_elsewhere() -> None:
+def test_a_long_delay_is_a_change_a_cancellation_deletes_and_a_flight_may_end_elsewhere() -> None:
     assert history(2) == [("c", "scheduled"), ("u", "delayed"), ("u", "departed"), ("u", "arrived")]
     assert history(3) == [("c", "scheduled"), ("d", "cancelled")]
     assert history(4)[-1] == ("u", "diverted")

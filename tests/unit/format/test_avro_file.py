@@ -92,7 +92,7 @@ def test_a_file_cut_at_any_byte_is_corrupt_and_names_its_path(compression: str) 
         (encode_file(SCHEMA, "null", [AvroBlock(-5, b"12345")]), "claims -5 records"),
     ],
 )  # fmt: skip
-def test_damage_is_told_apart(data: bytes, why: str) -> None:
+def test_each_kind_of_damage_is_named(data: bytes, why: str) -> None:
     with pytest.raises(CorruptMetadata, match=why):
         read_file(data, "x")
 

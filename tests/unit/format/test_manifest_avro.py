@@ -24,10 +24,10 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.manifest_avro import (
     decode_manifest,
     decode_manifest_list,
-    encode_manifest,
     encode_manifest_list,
 )
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
+from tests.kits.manifests import encode_manifest
 
 STATS = SimpleStats(min_values=b"low", max_values=b"high", null_counts=(0, None, 7_000_000_000))
 FULL = ManifestEntry(

@@ -432,7 +432,7 @@ def test_the_doctor_says_what_the_sink_then_judges_and_changes_nothing(
     assert (diagnosis.cure is None) == (lets_in and metadata in files)
 
 
-def test_what_is_known_of_the_stream_is_told(query: Query) -> None:
+def test_what_is_known_of_the_stream_is_reported(query: Query) -> None:
     query.run(2)
     query.foreign()
     diagnosis = query.ask()
@@ -588,7 +588,7 @@ def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
 
 
 @pytest.mark.parametrize("expired", [False, True])
-def test_the_checkpoint_of_a_stream_into_another_table_is_told_and_never_let_in(
+def test_the_checkpoint_of_a_stream_into_another_table_is_reported_and_never_let_in(
     query: Query, expired: bool
 ) -> None:
     query.run(2)
@@ -635,7 +635,7 @@ def test_a_stream_that_was_let_in_after_a_wiped_checkpoint_is_asked_about_alone(
     assert (diagnosis.query_id, diagnosis.safe) == ("q2", True)
 
 
-def test_a_renamed_column_is_told_as_the_sink_will_refuse_it(query: Query) -> None:
+def test_a_renamed_column_is_reported_as_the_sink_will_refuse_it(query: Query) -> None:
     pytest.importorskip("pyspark", reason="needs pyspark")
     query.run(2)
     fields = json.loads(query.bench.storage.read("schema/schema-0"))["fields"]
@@ -684,7 +684,7 @@ def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not
     assert "Whether the columns of the query still fit is not known" in diagnosis.notes[0]
 
 
-def test_a_mode_that_the_table_does_not_allow_is_told(query: Query) -> None:
+def test_a_mode_that_the_table_does_not_allow_is_reported(query: Query) -> None:
     query.run(1)
     (diagnosis,) = examine(query.bench.storage, checkpoint=str(query.checkpoint), mode="update")
     assert (diagnosis.verdict, diagnosis.safe) == ("UnsupportedFeature", False)

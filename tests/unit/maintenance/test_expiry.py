@@ -20,7 +20,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.maintenance.consumers import consumers, remove_consumer, write_consumer
+from paimon_stream.maintenance.consumers import consumers, write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
@@ -124,7 +124,7 @@ def test_consumers_hold_back_expiry_unless_they_read_changelog_only() -> None:
     bench.storage.write("consumer/consumer-odd", b"{}")
     assert consumers(bench.storage) == {"reader": 4, "odd": 0}
     assert expire(bench, 1).snapshots == ()
-    remove_consumer(bench.storage, "odd")
+    bench.storage.delete("consumer/consumer-odd")
     with_options(bench, consumer_changelog__only="true")
     assert expire(bench, 1).snapshots == (4, 5, 6, 7, 8)
 
@@ -307,7 +307,7 @@ def test_an_expired_snapshot_that_a_tag_keeps_can_be_tagged_again() -> None:
     assert bench.storage.read("tag/tag-two")
 
 
-def test_a_rollback_tells_whose_batches_went() -> None:
+def test_a_rollback_reports_whose_batches_are_lost() -> None:
     bench = grown(5)
     dry = rollback_to(bench.table, 2, dry_run=True)
     assert bench.latest().id == 5

@@ -134,7 +134,7 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
     scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
 
 
-def test_a_dry_run_tells_the_same_and_deletes_nothing() -> None:
+def test_a_dry_run_reports_the_same_and_deletes_nothing() -> None:
     scene = grown()
     scene.litter(*LITTER)
     scene.wait()

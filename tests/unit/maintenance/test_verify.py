@@ -17,7 +17,7 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, ManifestEntry, SimpleStats
-from paimon_stream.format.manifest_avro import encode_manifest, encode_manifest_list
+from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.tags import create_tag
@@ -32,6 +32,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 from tests.kits.commits import Bench
+from tests.kits.manifests import encode_manifest
 from tests.kits.races import Meanwhile
 from tests.unit.maintenance.test_orphans import entry, grown
 
@@ -84,7 +85,7 @@ def test_nothing_is_written() -> None:
     }
 
 
-def test_the_table_has_it_and_tells_how_far_it_is(golden: Callable[[str], tuple[Path, Any]]) -> None:
+def test_the_method_of_the_table_reports_its_progress(golden: Callable[[str], tuple[Path, Any]]) -> None:
     path, _ = golden("append_partitioned")
     calls: list[tuple[str, int, int | None]] = []
     report = PaimonTable.load(str(path)).verify(sample=2, progress=lambda *one: calls.append(one))
@@ -364,7 +365,7 @@ def test_damage_is_found_under_its_code(code: str) -> None:
     json.dumps(report.to_json())
 
 
-def test_a_gap_in_the_batches_of_a_stream_is_told() -> None:
+def test_a_gap_in_the_batches_of_a_stream_is_reported() -> None:
     damage = Damage()
     user = "paimon-stream_1234"
     damage.append(commit_user=user, commit_identifier=1)
@@ -450,7 +451,7 @@ def test_a_storage_that_fails_raises() -> None:
         look(scene.bench.table, storage)
 
 
-def test_lost_snapshots_are_told() -> None:
+def test_lost_snapshots_are_reported() -> None:
     scene = grown()
     for number in scene.bench.snapshots.ids():
         scene.storage.delete(f"snapshot/snapshot-{number}")

@@ -243,7 +243,7 @@ def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -
     assert (found.p50, round(found.p95, 2), round(found.p99, 2)) == (150.5, 195.95, 199.99)
 
 
-def test_a_table_tells_the_story_of_its_batches() -> None:
+def test_a_table_records_a_summary_of_each_batch() -> None:
     bench = Bench(partitioned=True)
     messages = (bench.message("a", rows=3, dt="x"), bench.message("b", rows=4, dt="y", bucket=1))
     summary = BatchSummary.of_messages(messages, write_millis=12.6, reused=False)

@@ -83,7 +83,7 @@ def test_a_simulated_runtime_takes_a_shared_clock() -> None:
     assert simulated(1, clock).clock is clock
 
 
-def test_the_system_clock_tells_the_time() -> None:
+def test_the_system_clock_has_the_time() -> None:
     clock = system().clock
     assert abs(clock.now_millis() - time.time() * 1000) < 5000
     assert clock.monotonic() <= clock.monotonic()

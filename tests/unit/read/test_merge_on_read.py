@@ -138,7 +138,7 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str]
         assert held <= max(pieces)
 
 
-def test_a_file_that_is_not_sorted_is_told_and_not_merged_wrong() -> None:
+def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong() -> None:
     rows = pa.table(
         {
             "a": pa.array([1, 2, 3, 4], pa.int32()),

@@ -274,7 +274,7 @@ def test_a_storage_that_fails_is_no_broken_file(tmp_path: Path) -> None:
         PaimonTable(load_table(faulty)).to_arrow()
 
 
-def test_the_format_is_told_by_the_files_name(tmp_path: Path) -> None:
+def test_the_name_of_a_file_decides_its_format(tmp_path: Path) -> None:
     table = created(tmp_path, keys=())
     inner = table._table
     spec = WriteSpec(storage=inner.storage, schema=inner.schema, options=inner.options)

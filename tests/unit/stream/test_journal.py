@@ -65,7 +65,7 @@ def test_a_file_cut_off_anywhere_is_not_believed() -> None:
             decode_checksummed("journal", data[:length], "p")
 
 
-def test_a_newer_version_is_told_from_a_broken_file() -> None:
+def test_a_newer_version_is_distinguished_from_a_broken_file() -> None:
     data = encode_checksummed("journal", {}).replace(b"journal 1 ", b"journal 2 ")
     with pytest.raises(UnknownVersion, match="upgrade"):
         decode_checksummed("journal", data, "p")

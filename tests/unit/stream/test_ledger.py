@@ -335,7 +335,7 @@ def test_a_reset_that_was_let_in_is_known_from_then_on(world: World) -> None:
     assert isinstance(world.judge(0), Fresh)
 
 
-def test_a_used_identifier_without_marks_cannot_be_told_from_ours(world: World) -> None:
+def test_a_used_identifier_without_marks_cannot_be_distinguished_from_ours(world: World) -> None:
     world.identity = replace(ME, user="orders")
     world.publish(1, "orders", 3)
     with pytest.raises(CheckpointReset, match="left no query id"):
@@ -412,7 +412,7 @@ def test_a_replaced_tables_old_journal_is_not_believed(world: World) -> None:
 
 
 @pytest.mark.parametrize("which", ["entry", "last_entry"])
-def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_tells_of_it(
+def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_reveals_it(
     world: World, which: str
 ) -> None:
     setattr(world, which, entry(3, schema_digest="older"))
@@ -489,7 +489,7 @@ def test_a_lost_commit_is_seen_where_no_other_snapshot_of_the_stream_is_left(wor
         world.judge(3)
 
 
-def test_a_rollback_is_told_from_what_the_batch_before_was_committed_on(world: World) -> None:
+def test_a_rollback_is_recognized_by_the_base_of_the_batch_before(world: World) -> None:
     own = world.mine(3, 5)
     previous = PreviousBatch(batch_id=5, snapshot=SnapshotRef.of(own))
     world.entry = entry(8, SnapshotRef.of(own), previous=previous)

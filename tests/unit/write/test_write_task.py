@@ -224,7 +224,7 @@ def test_columns_with_few_values_get_a_dictionary_and_others_do_not() -> None:
     assert [group.column(i).has_dictionary_page for i in range(3)] == [False, True, False]
 
 
-def test_a_few_rows_tell_what_hardly_repeats_and_more_rows_tell_the_rest() -> None:
+def test_a_few_rows_decide_for_columns_that_hardly_repeat_and_more_rows_for_the_others() -> None:
     random = np.random.default_rng(5)
     count = 100_000
     table = pa.table(
