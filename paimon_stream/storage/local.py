@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound
 from paimon_stream.runtime import IdSource, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path, is_there
 from paimon_stream.storage.new_files import CheckedFile, Output, close_files, sync_folder_of, write_new
 from paimon_stream.storage.os_errors import reading, translated, writing
 from paimon_stream.storage.unlinking import NO_SUCH_FILE, delete_below, is_link_below
@@ -166,11 +166,7 @@ class LocalStorage:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file; False for a folder."""
-        try:
-            self.stat(path)
-        except NotFound:
-            return False
-        return True
+        return is_there(self, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not empty.

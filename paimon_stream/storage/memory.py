@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, NotFound
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path, is_there
 
 __all__ = ["MemoryStorage"]
 
@@ -171,11 +171,7 @@ class MemoryStorage:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file."""
-        try:
-            self.stat(path)
-        except NotFound:
-            return False
-        return True
+        return is_there(self, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""

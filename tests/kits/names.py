@@ -17,10 +17,11 @@ from paimon_stream.format.entries import (
     ManifestFileMeta,
 )
 from paimon_stream.format.index_manifest import encode_index_manifest
-from paimon_stream.format.manifest_avro import encode_manifest, encode_manifest_list
+from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
+from tests.kits.manifests import encode_manifest
 
 EVIL_NAMES: Final = (
     "",
