@@ -17,9 +17,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 
-__all__ = ["MOST_BYTES", "FileStat", "PutResult", "Storage", "check_size", "checked_path", "parents"]
+__all__ = [
+    "MOST_BYTES",
+    "FileStat",
+    "PutResult",
+    "Storage",
+    "check_size",
+    "checked_path",
+    "is_there",
+    "parents",
+]
 
 MOST_BYTES: Final = 1 << 30
 """The most bytes that `Storage.read` reads. The largest files that are read whole are manifests (8 MB by
@@ -113,6 +122,15 @@ class Storage(Protocol):
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
+
+
+def is_there(storage: Storage, path: str) -> bool:
+    """Whether `stat` finds the file. Raises the errors of `stat` other than `NotFound`."""
+    try:
+        storage.stat(path)
+    except NotFound:
+        return False
+    return True
 
 
 def checked_path(path: str) -> str:
