@@ -21,8 +21,8 @@ from paimon_stream.format.manifest_avro import (
     decode_manifest_list,
     encode_manifest_list,
 )
-from paimon_stream.format.names import wrong_with
 from paimon_stream.format.manifest_records import entries_bytes
+from paimon_stream.format.names import wrong_with
 from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
 
