@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.errors import CorruptMetadata, FormatError, InvalidOption, NotFound
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
@@ -255,7 +261,7 @@ def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[
 def _check_definition(storage: Storage, newest: TableSchema, found: Findings) -> None:
     try:
         check_definition(table_of(storage, newest))
-    except InvalidOption as wrong:
+    except (InvalidOption, IncompatibleSchema) as wrong:
         path = schema_path(newest.id)
         text = f"Under {path} no engine can write or merge rows: {wrong}"
         cure = "Correct the option or the column with ALTER TABLE of another engine; files stay as they are."

@@ -20,7 +20,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.option_rules import check_possible
 
-__all__ = ["POSTPONE", "check_buckets", "first_schema", "why_no_name"]
+__all__ = ["POSTPONE", "check_buckets", "check_types", "first_schema", "why_no_name"]
 
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 _KEY_PREFIX: Final = "_KEY_"
@@ -46,6 +46,7 @@ def first_schema(
     primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
     partition = _keys(partition_keys, stored, "partition", "partition_keys")
     _check_columns(fields)
+    check_types(fields)
     types = {one.name: one.type for one in fields}
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
@@ -191,6 +192,31 @@ def _check_columns(fields: Sequence[DataField]) -> None:
             raise IncompatibleSchema(
                 f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name
             )
+
+
+def check_types(fields: Sequence[DataField]) -> None:
+    """Raises `IncompatibleSchema` for columns under which no engine, Java included, could open the table."""
+    for one in fields:
+        why = _why_no_type(one.type)
+        if why is not None:
+            raise IncompatibleSchema(
+                f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name
+            )
+
+
+def _why_no_type(type_: DataType) -> str | None:
+    if (type_.is_string or type_.is_binary) and type_.precision < 1:
+        return "a length is at least 1"
+    names = Counter(member.name for member in type_.fields)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        return f"its member {twice!r} appears more than once"
+    if type_.root is TypeRoot.ROW and not all(name.strip() for name in names):
+        return "one of its members has no name"
+    if type_.root is TypeRoot.ROW and not names:
+        return "a ROW has at least one member"
+    inside = (type_.key, type_.element, *(member.type for member in type_.fields))
+    return next((why for one in inside if one is not None and (why := _why_no_type(one))), None)
 
 
 def why_no_name(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
@@ -102,10 +102,30 @@ class SchemaStore:
     def create(self, schema: TableSchema) -> bool:
         """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists.
 
-        Raises `StorageError`.
+        Raises `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`.
         """
-        result = self._storage.put_if_absent(schema_path(schema.id), encode_schema(schema))
+        result = self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
         return result is PutResult.CREATED
+
+    def _readable(self, schema: TableSchema) -> bytes:
+        """The file's content, after it has been read back."""
+        path = self._full(schema_path(schema.id))
+        try:
+            data = encode_schema(schema)
+            same = len(data) <= MOST_JSON and decode_schema(data, path).fields == schema.fields
+            why = None if same else f"{path} would have {len(data):,} bytes."
+        except CorruptMetadata as wrong:
+            why = wrong.message.removesuffix(" Restore it from a backup.")
+        except UnicodeEncodeError as wrong:
+            why = f"{path} would hold a name or an option that is not UTF-8 ({wrong.reason})."
+        if why is None:
+            return data
+        raise IncompatibleSchema(
+            f"The schema was not created, because it could not be read again: {why} Rename the columns, nest "
+            "them less deeply, or have fewer.",
+            path=path,
+            table=self._storage.location,
+        )
 
     def first_digest(self) -> str:
         """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5).

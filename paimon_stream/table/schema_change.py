@@ -64,8 +64,8 @@ def evolve(
 
 
 def check_grown(table: Table, merged: TableSchema) -> None:
-    """Raises `UnsupportedFeature` or `InvalidOption` if a table with the merged schema could not be written
-    as its definition requires.
+    """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the merged schema
+    could not be written as its definition requires.
 
     Both definitions are checked: the one of this writer, and the one that all others find, without this
     writer's options. The latter matters only if others can write the table as it is.

@@ -32,7 +32,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.creation import POSTPONE, check_buckets, first_schema
+from paimon_stream.table.creation import POSTPONE, check_buckets, check_types, first_schema
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
@@ -156,8 +156,10 @@ def check_committable(table: Table) -> None:
 
 
 def check_definition(table: Table) -> None:
-    """Raises `InvalidOption` if no engine, Java included, could write or merge the table's rows, because its
-    options contradict its columns or each other."""
+    """Raises `IncompatibleSchema` if no engine, Java included, could open a table with these columns, and
+    `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each
+    other."""
+    check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
     with suppress(UnsupportedFeature):  # other engines may have what this release does not have
         _check_merging(table)
@@ -166,13 +168,14 @@ def check_definition(table: Table) -> None:
 def check_table_kind(table: Table) -> None:
     """Raises for a table that this release cannot write as its definition requires, before anything is
     written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function, `InvalidOption`
-    for options that contradict the schema or each other (semantics.md §6.1, §6.5). `stream/writable.py` calls
-    this first and then judges what only a compaction can do."""
+    for options that contradict the schema or each other (semantics.md §6.1, §6.5), and `IncompatibleSchema`.
+    `stream/writable.py` calls this first and then judges what only a compaction can do."""
     with naming(table.location):
         _check_kind(table)
         _check_options(table)
         for one in table.schema.partition_fields:
             _check_partition_column(table, one)
+        check_types(table.schema.fields)
         check_buckets(table.schema, table.options)
         _check_merging(table)
 

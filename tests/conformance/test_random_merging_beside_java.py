@@ -16,6 +16,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, NumericOverflow
 from paimon_stream.merge.spec import MergeSpec
+from paimon_stream.options import Options
 from paimon_stream.write.row_kinds import KindRules
 from tests.kits.keyed import commit_changes
 from tests.kits.merging import Change
@@ -108,8 +109,9 @@ class Twins:
         except NumericOverflow:
             raise
         except InvalidData:
-            merge = MergeSpec.of(table.schema, table.options)
-            assert KindRules.of(table.schema, table.options, merge).late_deletes
+            options = Options(table.options)
+            merge = MergeSpec.of(table.schema, options)
+            assert KindRules.of(table.schema, options, merge).late_deletes
             with pytest.raises(JavaRefused, match="retract"):
                 asked(self.java.read, self.ours)
             return True

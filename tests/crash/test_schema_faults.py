@@ -136,6 +136,7 @@ class Rival(MemoryStorage):
 class _Beneath:
     def __init__(self, storage: Rival) -> None:
         self._storage = storage
+        self.location = storage.location
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         return MemoryStorage.put_if_absent(self._storage, path, data)

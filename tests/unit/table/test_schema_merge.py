@@ -261,6 +261,19 @@ def test_columns_that_the_merge_engine_could_not_merge_are_not_published() -> No
     assert evolve(table, adding(late="DOUBLE")).schema.id == 1
 
 
+@pytest.mark.parametrize(
+    "type_",
+    ["ROW<x INT, x INT>", "ARRAY<CHAR(0)>", "ROW<x " * 90 + "INT" + ">" * 90],
+    ids=lambda one: one[:20],
+)
+def test_columns_that_nobody_could_read_are_not_published(type_: str) -> None:
+    storage = MemoryStorage()
+    table = table_on(storage, a="INT")
+    with pytest.raises(IncompatibleSchema):
+        evolve(table, adding(late=type_))
+    assert SchemaStore(storage).ids() == [0]
+
+
 def test_options_of_this_writer_alone_do_not_let_it_publish_what_others_cannot_merge() -> None:
     storage = MemoryStorage()
     table = summing(storage, {"fields.default-aggregate-function": "sum"})
@@ -321,6 +334,7 @@ class _Quiet:
 
     def __init__(self, rival: Rival) -> None:
         self._rival = rival
+        self.location = rival.location
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         return MemoryStorage.put_if_absent(self._rival, path, data)

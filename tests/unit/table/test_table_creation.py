@@ -18,7 +18,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.creation import first_schema
@@ -203,6 +203,36 @@ def test_a_table_that_no_engine_could_merge_is_not_created() -> None:
     assert storage.list_files("schema") == []
     foreign = engine | {"fields.s.aggregate-function": "hll_sketch"}
     assert create_table(storage, fields(k="INT", s="BYTES"), primary_keys=["k"], options=foreign)
+
+
+def nested(type_: str, times: int, around: str = "ROW<x {}>") -> str:
+    for _ in range(times):
+        type_ = around.format(type_)
+    return type_
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (("v", "ROW<x INT, y INT, x INT>"), "member 'x' appears more than once"),
+        (("v", "ARRAY<MAP<INT NOT NULL, ROW<x INT, x INT>>>"), "member 'x' appears more than once"),
+        (("v", "ROW<`` INT>"), "has no name"),
+        (("v", "CHAR(0)"), "a length is at least 1"),
+        (("v", "MAP<VARCHAR(0) NOT NULL, INT>"), "a length is at least 1"),
+        (("v", "ROW<x BINARY(0)>"), "a length is at least 1"),
+        (("v", nested("INT", 90)), "nested more than"),
+        (("\ud800", "INT"), "not UTF-8"),
+    ],
+    ids=lambda one: one[1][:30] if isinstance(one, tuple) else "",
+)
+def test_a_schema_that_nobody_could_open_is_not_created(column: tuple[str, str], told: str) -> None:
+    storage = MemoryStorage()
+    with pytest.raises(IncompatibleSchema, match=told):
+        create_table(storage, fields(**dict([column])))
+    assert storage.list_files("schema") == []
+    empty = DataField(id=0, name="v", type=DataType(root=TypeRoot.ROW))
+    with pytest.raises(IncompatibleSchema, match="at least one member"):
+        create_table(storage, (empty,))
 
 
 def test_overrides_are_in_force_but_not_in_the_schema() -> None:
