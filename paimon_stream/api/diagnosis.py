@@ -111,6 +111,11 @@ def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None)
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:
     """What to do about a damaged file of a checkpoint."""
     folder, _, name = path.rpartition("/")
+    if folder.rpartition("/")[0].endswith("/sources"):
+        return (
+            "Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, "
+            "start a new checkpoint with a source that begins after the rows that the table holds."
+        )
     match folder.rpartition("/")[2]:
         case "commits":
             return (

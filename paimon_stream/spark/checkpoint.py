@@ -81,6 +81,22 @@ class Checkpoint:
                     return path
         if done is not None and not (self._read(f"commits/{done}") or b"").startswith(b"v"):
             return f"commits/{done}"
+        return self._empty_record(storage)
+
+    def _empty_record(self, storage: Storage) -> str | None:
+        """The path of an empty file in which a source recorded what it gave; None if there is none. Spark
+        reads the newest compacted file of a source and those after it."""
+        for folder in storage.list_folders("sources"):
+            records = {
+                int(number): stat
+                for stat in storage.list_files(f"sources/{folder}")
+                for number, _, kind in [stat.name.partition(".")]
+                if number.isascii() and number.isdigit() and kind in ("", "compact")
+            }
+            compacted = [one for one, stat in records.items() if stat.name.endswith(".compact")]
+            for number in sorted(records):
+                if number >= max(compacted, default=0) and records[number].size == 0:
+                    return records[number].path
         return None
 
     def query_id(self) -> str | None:

@@ -540,6 +540,23 @@ def test_a_file_that_a_power_cut_left_empty_is_named(query: Query, damaged: str)
     assert f"{query.checkpoint}/{damaged} is missing, empty or damaged" in diagnosis.explanation
 
 
+@pytest.mark.parametrize(("empty", "named"), [("3", True), ("2.compact", True), ("1", False), (None, False)])
+def test_an_empty_record_of_what_a_source_gave_is_named_if_spark_reads_it(
+    query: Query, empty: str | None, named: bool
+) -> None:
+    query.run(2)
+    records = query.checkpoint / "sources" / "0"
+    records.mkdir(parents=True)
+    for name in ("0", "1", "2.compact", "3"):
+        (records / name).write_text("v1\n{}")
+    if empty is not None:
+        (records / empty).write_bytes(b"")
+    diagnosis = query.ask()
+    assert diagnosis.safe is not named
+    assert (f"{records}/{empty} is missing, empty or damaged" in diagnosis.explanation) == named
+    assert (diagnosis.cure is not None and "what the source gave" in diagnosis.cure) == named
+
+
 def test_the_cure_of_a_damaged_commit_file_lets_the_sink_skip_the_batch(query: Query) -> None:
     query.run(3)
     (query.checkpoint / "commits" / "2").write_bytes(b"")
