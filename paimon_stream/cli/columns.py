@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -51,7 +51,7 @@ class Listing(Generic[T]):
     """Things with their columns. `empty` is printed if there are none."""
 
     columns: Sequence[Column[T]]
-    rows: Iterable[T]
+    rows: Sequence[T]
     empty: str
 
 

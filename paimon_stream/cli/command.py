@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.cli.columns import Column, choose
+from paimon_stream.cli.columns import Column, Listing, choose, json_of
 from paimon_stream.cli.completion import columns_from, folders
-from paimon_stream.cli.exits import DEFECT, DRY_RUN, code_of
+from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import Answer, Part, say, show
 from paimon_stream.cli.text import jsonable
 from paimon_stream.cli.wording import in_commands
@@ -63,6 +63,11 @@ class Session:
     def table(self) -> PaimonTable:
         """The table as the public class `PaimonTable`."""
         return PaimonTable(self.raw)
+
+    def listing(self, key: str, listing: Listing[Any], code: int = OK, **body: Any) -> Answer:
+        """The answer of a command that lists things: in the JSON they are under `key`, before the body."""
+        found = [json_of(listing.columns, one) for one in listing.rows]
+        return Answer(document=self.document(**{key: found}, **body), parts=[listing], code=code)
 
     def document(self, **body: Any) -> dict[str, Any]:
         """The JSON of an answer: the table's location, then the body."""

@@ -19,7 +19,7 @@ from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.output import Answer, Lines
 from paimon_stream.cli.partition import partition_of, partition_text
-from paimon_stream.cli.snapshots import snapshot_json
+from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import iso, size
 
 __all__ = ["files", "manifests", "partitions", "stats"]
@@ -84,20 +84,14 @@ def files(session: Session, snapshot: int | None, partition: str | None, limit: 
     """Lists the live data files of a snapshot, with partition, bucket, level, rows and size."""
     given = None if partition is None else partition_of(partition)
     found = session.table.files(snapshot, given)[:limit]
-    return Answer(
-        document=session.document(files=[json_of(_FILES, one) for one in found]),
-        parts=[Listing(_FILES, found, "There are no live files.")],
-    )
+    return session.listing("files", Listing(_FILES, found, "There are no live files."))
 
 
 @table_command(example="manifests /data/warehouse/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
 def manifests(session: Session, snapshot: int | None) -> Answer:
     """Lists the manifests of a snapshot, in the order in which they apply."""
     found = manifests_of(session.raw, snapshot)
-    return Answer(
-        document=session.document(manifests=[json_of(_MANIFESTS, one) for one in found]),
-        parts=[Listing(_MANIFESTS, found, "There are no manifests.")],
-    )
+    return session.listing("manifests", Listing(_MANIFESTS, found, "There are no manifests."))
 
 
 @table_command(
@@ -107,10 +101,7 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a primary key,
     rows are counted in the files, before readers merge them by key."""
     found = partitions_of(session.raw, snapshot)
-    return Answer(
-        document=session.document(partitions=[json_of(_PARTITIONS, one) for one in found]),
-        parts=[Listing(_PARTITIONS, found, "There are no partitions.")],
-    )
+    return session.listing("partitions", Listing(_PARTITIONS, found, "There are no partitions."))
 
 
 @table_command(example="stats /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
@@ -121,7 +112,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
     taken = found.snapshot
     keyed = bool(session.raw.schema.primary_keys)
     document = session.document(
-        snapshot=None if taken is None else snapshot_json(taken),
+        snapshot=None if taken is None else json_of(COLUMNS, taken),
         snapshots={"count": found.snapshots, "earliest": found.earliest, "latest": found.latest},
         tags=found.tags,
         schema_id=found.schema_id,

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.output import Answer
@@ -67,7 +67,4 @@ def query(session: Session, user: str | None) -> Answer:
     found = [one for one in everybody if user in (None, one.user)]
     users = (one.user for one in everybody)
     empty = "Nobody has written here." if user is None else nobody("batch", user, users)
-    return Answer(
-        document=session.document(writers=[json_of(_COLUMNS, one) for one in found]),
-        parts=[Listing(_COLUMNS, found, empty)],
-    )
+    return session.listing("writers", Listing(_COLUMNS, found, empty))

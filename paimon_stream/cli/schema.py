@@ -120,7 +120,4 @@ def options(session: Session, everything: bool) -> Answer:
     known = {one.key: one for one in table_options()}
     names = sorted({*own, *known} if everything else own)
     found = [_Setting(key=name, given=own.get(name), known=known.get(name)) for name in names]
-    return Answer(
-        document=session.document(options=[json_of(_SETTINGS, one) for one in found]),
-        parts=[Listing(_SETTINGS, found, "No options are set.")],
-    )
+    return session.listing("options", Listing(_SETTINGS, found, "No options are set."))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.completion import users
 from paimon_stream.cli.exits import BROKEN, OK
@@ -19,7 +19,7 @@ from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["COLUMNS", "nobody", "snapshot_json", "snapshots"]
+__all__ = ["COLUMNS", "nobody", "snapshots"]
 
 
 def _batch(one: Snapshot) -> int | None:
@@ -88,11 +88,8 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> Answer:
     for error in damaged.values():
         say(error)
     empty = "There are no snapshots." if user is None else nobody("snapshot", user, users)
-    return Answer(
-        document=session.document(snapshots=[snapshot_json(one) for one in found], damaged=list(damaged)),
-        parts=[Listing(COLUMNS, found, empty)],
-        code=BROKEN if damaged else OK,
-    )
+    code = BROKEN if damaged else OK
+    return session.listing("snapshots", Listing(COLUMNS, found, empty), code, damaged=list(damaged))
 
 
 def nobody(what: str, user: str, users: Iterable[str]) -> str:
@@ -125,8 +122,3 @@ def _newest_first(
             if len(found) == limit:
                 break
     return found, damaged
-
-
-def snapshot_json(one: Snapshot) -> dict[str, Any]:
-    """The JSON of a snapshot, the same in all commands."""
-    return json_of(COLUMNS, one)

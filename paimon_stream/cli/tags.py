@@ -11,7 +11,7 @@ from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
 from paimon_stream.cli.completion import snapshots_and_tags, tags
 from paimon_stream.cli.output import Answer
-from paimon_stream.cli.snapshots import snapshot_json
+from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
@@ -23,7 +23,7 @@ _NAME = click.Argument(["name"])
 
 _COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (
     Column("name", lambda one: one[0], "tag"),
-    Column("snapshot", lambda one: snapshot_json(one[1]), text=lambda one: one[1].id, ident=True),
+    Column("snapshot", lambda one: json_of(COLUMNS, one[1]), text=lambda one: one[1].id, ident=True),
     Column("time", lambda one: iso(one[1].time_millis), text=lambda one: moment(one[1].time_millis)),
     Column("rows", lambda one: one[1].total_record_count, number=True),
 )
@@ -33,10 +33,7 @@ _COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (
 def tag_list(session: Session) -> Answer:
     """Lists the tags, each with the snapshot that it keeps."""
     found = sorted(session.table.tags().items())
-    return Answer(
-        document=session.document(tags=[json_of(_COLUMNS, one) for one in found]),
-        parts=[Listing(_COLUMNS, found, "There are no tags.")],
-    )
+    return session.listing("tags", Listing(_COLUMNS, found, "There are no tags."))
 
 
 @table_command(
