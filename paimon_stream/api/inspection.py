@@ -147,9 +147,7 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[Snapshot
     base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     found = [SnapshotManifest(list="base", meta=meta) for meta in base]
     found += [SnapshotManifest(list="delta", meta=meta) for meta in store.delta(snapshot)]
-    if snapshot.changelog_manifest_list is not None:
-        changelog = store.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-        found += [SnapshotManifest(list="changelog", meta=meta) for meta in changelog]
+    found += [SnapshotManifest(list="changelog", meta=meta) for meta in store.changelog(snapshot)]
     return tuple(found)
 
 

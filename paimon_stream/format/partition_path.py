@@ -137,16 +137,11 @@ def _java_float(value: float, single: bool) -> str:
 
 
 def _date(days: int) -> str:
-    """The proleptic Gregorian date. Days are counted from 1 March of year 0, so leap days end the year."""
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    year = 400 * era + year_of_era + (month <= 2)
+    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000 on."""
+    text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    year = int(text)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+    return f"{sign}{abs(year):04d}-{month}-{day}"
 
 
 def _clock(second_of_day: int) -> str:

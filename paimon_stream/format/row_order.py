@@ -15,7 +15,7 @@ from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["RowOrder", "row_order"]
+__all__ = ["RowOrder", "row_order", "value_order"]
 
 RowOrder = Callable[[bytes], Any]
 """Maps a serialized row to a value that sorts as the row does."""
@@ -46,12 +46,13 @@ def row_order(types: Sequence[DataType]) -> RowOrder:
         # The header's second byte has the null bit of the first column.
         if number is not None and row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8 and not row[5] & 1:
             return ((True, number.unpack_from(row, _NUMBER_AT)[0]),)
-        return tuple(map(_value_order, types, deserialize(types, row)))
+        return tuple(map(value_order, types, deserialize(types, row)))
 
     return order
 
 
-def _value_order(type_: DataType, value: Any) -> Any:
+def value_order(type_: DataType, value: Any) -> Any:
+    """Something that sorts as the value of that type does."""
     if value is None:
         return (False,)
     if type_.is_string:

@@ -6,7 +6,6 @@ so a bound that could be wrong must be left out.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.entries import SimpleStats
+from paimon_stream.format.row_order import value_order
 from paimon_stream.format.json_text import integer, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.format.unreadable import understanding
@@ -35,7 +35,6 @@ __all__ = [
     "partition_bounds",
     "partition_stats",
     "schema_of_statistics",
-    "truncate_lower",
     "truncate_upper",
 ]
 
@@ -89,7 +88,7 @@ class StatsMode:
             case StatsKind.TRUNCATE if isinstance(stats.min, str) or isinstance(stats.max, str):
                 upper = None if stats.max is None else truncate_upper(stats.max, self.length)
                 known = upper is not None and stats.min is not None
-                lower = truncate_lower(stats.min, self.length) if known else None
+                lower = stats.min[: self.length] if known else None
                 return ColumnStats(min=lower, max=upper, null_count=stats.null_count)
             case _:
                 return stats
@@ -109,11 +108,6 @@ def parse_mode(text: str) -> StatsMode:
         option="metadata.stats-mode",
         value=text,
     )
-
-
-def truncate_lower(value: str, length: int) -> str:
-    """A lower bound of at most `length` code points."""
-    return value[:length]
 
 
 def truncate_upper(value: str, length: int) -> str | None:
@@ -198,15 +192,6 @@ def schema_of_statistics(data: bytes, path: str) -> int:
 # -- partitions ---------------------------------------------------------------------------------------
 
 
-def _order(type_: DataType, value: Any) -> Any:
-    """A value that sorts as in Java: strings by bytes, -0.0 before 0.0, NaN last."""
-    if type_.is_string:
-        return value.encode()
-    if type_.root in _FLOATING:
-        return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value))
-    return value
-
-
 @dataclass(slots=True)
 class PartitionStatsBuilder:
     """Collects the exact statistics of the partitions in one manifest. `types` are the types of the partition
@@ -229,7 +214,7 @@ class PartitionStatsBuilder:
             if not values or type_.is_nested or type_.is_binary:
                 columns.append(ColumnStats(min=None, max=None, null_count=nulls))
                 continue
-            values.sort(key=partial(_order, type_))
+            values.sort(key=partial(value_order, type_))
             columns.append(ColumnStats(min=values[0], max=values[-1], null_count=nulls))
         return _simple_stats(self.types, columns)
 
@@ -266,4 +251,4 @@ def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
         return stats.null_count is None or stats.null_count > 0
     if stats.min is None or stats.max is None:
         return True
-    return bool(_order(type_, stats.min) <= _order(type_, value) <= _order(type_, stats.max))
+    return bool(value_order(type_, stats.min) <= value_order(type_, value) <= value_order(type_, stats.max))

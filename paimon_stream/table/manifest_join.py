@@ -9,6 +9,7 @@ encoding them again, and gives the same records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import NotFound
@@ -106,19 +107,13 @@ class ManifestJoiner:
     def _describe(self, meta: ManifestFileMeta, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         buckets = [entry.bucket for entry in entries]
         levels = [entry.file.level for entry in entries]
-        return ManifestFileMeta(
-            file_name=meta.file_name,
-            file_size=meta.file_size,
-            num_added_files=meta.num_added_files,
-            num_deleted_files=meta.num_deleted_files,
+        return replace(
+            meta,
             partition_stats=partition_stats(self._partition_types, (one.partition for one in entries)),
-            schema_id=meta.schema_id,
             min_bucket=min(buckets, default=None),
             max_bucket=max(buckets, default=None),
             min_level=min(levels, default=None),
             max_level=max(levels, default=None),
-            min_row_id=meta.min_row_id,
-            max_row_id=meta.max_row_id,
         )
 
     def _write(

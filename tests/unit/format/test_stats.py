@@ -22,8 +22,6 @@ from paimon_stream.format.stats import (
     may_contain,
     parse_mode,
     partition_stats,
-    truncate_lower,
-    truncate_upper,
 )
 from paimon_stream.format.types import DataField, parse_type
 
@@ -67,14 +65,15 @@ def test_what_is_no_mode_is_refused(text: str) -> None:
 @given(TEXT, st.integers(1, 20))
 @settings(deadline=None)
 def test_cut_bounds_still_enclose_the_value(value: str, length: int) -> None:
-    upper, lower = truncate_upper(value, length), truncate_lower(value, length)
-    assert lower.encode() <= value.encode()
-    assert len(lower) <= length
-    if upper is None:
+    mode = StatsMode(kind=StatsKind.TRUNCATE, length=length)
+    cut = mode.apply(ColumnStats(min=value, max=value, null_count=0))
+    if cut.max is None:
+        assert cut.min is None
         assert set(value[:length]) == {"\U0010ffff"}
     else:
-        assert upper.encode() >= value.encode()
-        assert len(upper) <= length
+        assert cut.min.encode() <= value.encode() <= cut.max.encode()
+        assert len(cut.min) <= length
+        assert len(cut.max) <= length
 
 
 def test_a_value_without_an_upper_bound_has_no_lower_one_either() -> None:
