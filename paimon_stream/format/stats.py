@@ -16,8 +16,8 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.entries import SimpleStats
-from paimon_stream.format.row_order import value_order
 from paimon_stream.format.json_text import integer, parse_json
+from paimon_stream.format.row_order import value_order
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.format.unreadable import understanding
 
@@ -35,7 +35,6 @@ __all__ = [
     "partition_bounds",
     "partition_stats",
     "schema_of_statistics",
-    "truncate_upper",
 ]
 
 _MAX_CODE_POINT: Final = 0x10FFFF
@@ -86,7 +85,7 @@ class StatsMode:
             case StatsKind.COUNTS:
                 return ColumnStats(min=None, max=None, null_count=stats.null_count)
             case StatsKind.TRUNCATE if isinstance(stats.min, str) or isinstance(stats.max, str):
-                upper = None if stats.max is None else truncate_upper(stats.max, self.length)
+                upper = None if stats.max is None else _truncate_upper(stats.max, self.length)
                 known = upper is not None and stats.min is not None
                 lower = stats.min[: self.length] if known else None
                 return ColumnStats(min=lower, max=upper, null_count=stats.null_count)
@@ -110,7 +109,7 @@ def parse_mode(text: str) -> StatsMode:
     )
 
 
-def truncate_upper(value: str, length: int) -> str | None:
+def _truncate_upper(value: str, length: int) -> str | None:
     """An upper bound of at most `length` code points; None if there is none.
 
     The last code point that can be increased is increased, and everything after it is cut. Surrogates are

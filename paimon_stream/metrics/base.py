@@ -1,10 +1,9 @@
-"""The reporter protocol, and the one way to call reporters."""
+"""Functions that are informed of each batch, and the one way to call them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 from paimon_stream.commit.report import CommitReport
 
@@ -13,11 +12,9 @@ __all__ = ["Reporter", "report_to_all"]
 _LOG = logging.getLogger(__name__)
 
 
-class Reporter(Protocol):
-    """Is informed of each batch after its commit, on the driver, in the thread that committed."""
-
-    def report(self, report: CommitReport) -> None:
-        """Called once per batch, also for empty batches and for those that an earlier run committed."""
+Reporter = Callable[[CommitReport], object]
+"""Is called once per batch after its commit, on the driver, in the thread that committed. Also for empty
+batches and for those that an earlier run committed."""
 
 
 def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
@@ -25,7 +22,7 @@ def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
     snapshot is already published, and a failure after that must not fail the batch."""
     for reporter in reporters:
         try:
-            reporter.report(report)
+            reporter(report)
         except Exception:  # noqa: BLE001
             _LOG.warning(
                 "%s: reporter %r failed on batch %d; the commit is not affected.",

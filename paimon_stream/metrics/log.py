@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
-__all__ = ["LOGGER_NAME", "LogReporter"]
+__all__ = ["LOGGER_NAME", "log_report"]
 
 LOGGER_NAME: Final = "paimon_stream"
 
 _BYTE_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-@dataclass(frozen=True, slots=True)
-class LogReporter:
+def log_report(report: CommitReport) -> None:
     """Writes one INFO line per batch to the logger `paimon_stream`.
 
     The text is for people. Programs read the record's attributes, which are API: `paimon_table`,
@@ -25,14 +23,9 @@ class LogReporter:
     `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
     `paimon_phases` (milliseconds by phase) and `paimon_reused`.
     """
-
-    logger_name: str = LOGGER_NAME
-
-    def report(self, report: CommitReport) -> None:
-        """Writes the line."""
-        logger = logging.getLogger(self.logger_name)
-        if logger.isEnabledFor(logging.INFO):
-            logger.info("%s", _line(report), extra=_extra(report))
+    logger = logging.getLogger(LOGGER_NAME)
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", _line(report), extra=_extra(report))
 
 
 def _extra(report: CommitReport) -> dict[str, Any]:

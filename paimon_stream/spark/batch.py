@@ -30,7 +30,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
-from paimon_stream.metrics.log import LogReporter
+from paimon_stream.metrics.log import log_report
 from paimon_stream.options import SMALL_BATCH
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import (
@@ -42,7 +42,7 @@ from paimon_stream.spark.identity import (
 )
 from paimon_stream.spark.query_state import keeps_state
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
-from paimon_stream.spark.settings import OnCommit, SinkSettings
+from paimon_stream.spark.settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
@@ -89,16 +89,6 @@ class _Run:
             self.after_commit.after(self.writer.table, report.snapshot_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Callback:
-    """`on_commit` as a reporter."""
-
-    function: OnCommit
-
-    def report(self, report: CommitReport) -> None:
-        self.function(report)
-
-
 @dataclass(slots=True)
 class Runs:
     """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
@@ -116,7 +106,6 @@ class Runs:
         with (
             self._reporting_failures(settings.location, batch_id),
             _surfacing(settings.location, batch_id),
-            self._counting_failures(),
         ):
             _check_batch_id(batch_id)
             facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
@@ -131,29 +120,22 @@ class Runs:
             report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
             self._by_user[user] = run
             self.last_report = report
-            callback = () if settings.on_commit is None else (_Callback(function=settings.on_commit),)
-            report_to_all((self.metrics, LogReporter(), *callback), report)
+            callback = () if settings.on_commit is None else (settings.on_commit,)
+            report_to_all((self.metrics.report, log_report, *callback), report)
             run.maintain(report)
 
     @contextmanager
     def _reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
-        """Keeps the error of a failed batch, and logs it in one line. In the log of a failed query, Spark and
+        """Keeps, counts and logs the error of a failed batch. The log has one line of it, because Spark and
         py4j surround each error with a hundred lines of their own."""
         try:
             yield
         except BaseException as error:
             self.last_error = error
+            self.metrics.failed(error)
             _PACKAGE_LOG.error("%s", _in_one_line(error, location, batch_id))
             raise
         self.last_error = None
-
-    @contextmanager
-    def _counting_failures(self) -> Iterator[None]:
-        try:
-            yield
-        except PaimonStreamError as error:
-            self.metrics.failed(error)
-            raise
 
     def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> _Run:
         writer = StreamWriter(

@@ -13,10 +13,10 @@ from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
 from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
-from paimon_stream.metrics.base import report_to_all
+from paimon_stream.metrics.base import Reporter, report_to_all
 from paimon_stream.metrics.commits import METRICS, CommitMetrics
 from paimon_stream.metrics.histogram import Distribution, Histogram
-from paimon_stream.metrics.log import LOGGER_NAME, LogReporter
+from paimon_stream.metrics.log import LOGGER_NAME, log_report
 from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.commits import Bench, data_file
 
@@ -76,14 +76,14 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     ],
 )
 def test_each_outcome_is_one_line(log: pytest.LogCaptureFixture, report: CommitReport, line: str) -> None:
-    LogReporter().report(report)
+    log_report(report)
     (record,) = log.records
     assert record.getMessage() == line
     assert (record.levelno, record.name) == (logging.INFO, "paimon_stream")
 
 
 def test_programs_read_stable_attributes(log: pytest.LogCaptureFixture) -> None:
-    LogReporter().report(REPORT)
+    log_report(REPORT)
     (record,) = log.records
     extra = {key: value for key, value in vars(record).items() if key.startswith("paimon_")}
     assert set(extra) == KEYS
@@ -95,45 +95,34 @@ def test_programs_read_stable_attributes(log: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_line_break_in_a_name_does_not_break_the_line(log: pytest.LogCaptureFixture) -> None:
-    LogReporter().report(replace(REPORT, user="me\nERROR forged", location="/a\r\nb"))
+    log_report(replace(REPORT, user="me\nERROR forged", location="/a\r\nb"))
     assert len(log.records[0].getMessage().splitlines()) == 1
 
 
 def test_percent_signs_in_names_are_harmless(log: pytest.LogCaptureFixture) -> None:
-    LogReporter().report(replace(REPORT, location="/a%20b/%s"))
+    log_report(replace(REPORT, location="/a%20b/%s"))
     assert log.records[0].getMessage().startswith("/a%20b/%s: batch 7")
 
 
 def test_nothing_is_logged_when_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger=LOGGER_NAME)
-    LogReporter().report(REPORT)
+    log_report(REPORT)
     assert caplog.records == []
 
 
-class Collecting:
-    """Keeps what it hears."""
+def failing(error: BaseException) -> Reporter:
+    """A reporter that raises the error."""
 
-    def __init__(self) -> None:
-        self.heard: list[CommitReport] = []
+    def report(report: CommitReport) -> None:
+        raise error
 
-    def report(self, report: CommitReport) -> None:
-        self.heard.append(report)
-
-
-class Failing:
-    """Raises what it is given."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def report(self, report: CommitReport) -> None:
-        raise self.error
+    return report
 
 
 def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.LogCaptureFixture) -> None:
-    last = Collecting()
-    report_to_all([Failing(RuntimeError("no network")), last], REPORT)
-    assert last.heard == [REPORT]
+    heard: list[CommitReport] = []
+    report_to_all([failing(RuntimeError("no network")), heard.append], REPORT)
+    assert heard == [REPORT]
     (record,) = log.records
     assert record.levelno == logging.WARNING
     assert "batch 7; the commit is not affected" in record.getMessage()
@@ -142,7 +131,7 @@ def test_a_reporter_that_raises_is_logged_and_the_others_still_hear(log: pytest.
 
 def test_an_interrupt_in_a_reporter_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
-        report_to_all([Failing(KeyboardInterrupt())], REPORT)
+        report_to_all([failing(KeyboardInterrupt())], REPORT)
 
 
 # -- the metrics of a sink ----------------------------------------------------------------------------
