@@ -22,7 +22,7 @@ from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import WriteSpec, write_task
 
-__all__ = ["ANSWER", "KeyedTask", "PackTask", "WriteTask"]
+__all__ = ["ANSWER", "PackTask", "WriteTask"]
 
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""
@@ -32,12 +32,16 @@ ANSWER: Final = "result"
 class WriteTask:
     """Writes the rows of one task, in Python beside an executor.
 
-    `attempts` is how often Spark tries a task. `packed` says that the rows come as packets.
+    `attempts` is how often Spark tries a task. `packed` says that the rows come as packets. The other fields
+    are for tables with a primary key, as for `write_keyed_task`.
     """
 
     spec: WriteSpec
     attempts: int
     packed: bool = False
+    first_sequence: int = 0
+    is_sorted: bool = False
+    operations: Operations | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs the task. Returns its answer in the form that Spark expects."""
@@ -62,20 +66,9 @@ class WriteTask:
         return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises what `write_task` raises."""
-        return write_task(self.spec, batches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedTask(WriteTask):
-    """The same for a table with a primary key. All rows of a bucket come to one task."""
-
-    first_sequence: int
-    is_sorted: bool
-    operations: Operations | None
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Writes the rows. Raises what `write_keyed_task` raises."""
+        """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
+        if not self.spec.schema.primary_keys:
+            return write_task(self.spec, batches)
         return write_keyed_task(
             self.spec,
             batches,

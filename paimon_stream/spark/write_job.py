@@ -20,7 +20,7 @@ from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
 from paimon_stream.spark.row_size import fixed_row_bytes
 from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_packets
-from paimon_stream.spark.tasks import ANSWER, KeyedTask, WriteTask
+from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
@@ -90,16 +90,13 @@ def write_task_of(
     """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
     as packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
-    attempts = 1 if is_connect(frame) else _attempts(frame.sparkSession)
-    if not table.schema.primary_keys:
-        return WriteTask(spec=spec, attempts=attempts, packed=packed)
-    return KeyedTask(
+    return WriteTask(
         spec=spec,
-        attempts=attempts,
+        attempts=1 if is_connect(frame) else _attempts(frame.sparkSession),
+        packed=packed,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
-        packed=packed,
     )
 
 
