@@ -19,14 +19,14 @@ from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
 __all__ = [
-    "EncodedRows", "column_values", "encode_columns", "fixed_words", "header_size", "is_reserved",
+    "EncodedRows", "column_values", "encode_columns", "header_size", "is_reserved",
     "value_scalar",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-WordColumn = int | Words
+_WordColumn = int | Words
 """One word of every row: a single number if it is the same in all rows, else one number per row."""
 
 FEW_ROWS: Final = 16
@@ -118,18 +118,10 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
     return EncodedRows(data=table.reshape(-1).view(np.uint8), offsets=offsets)
 
 
-def fixed_words(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[WordColumn] | None:
-    """The rows word by word if all rows have the same size; None if there is text or binary data. Raises what
-    `encode_columns` raises."""
-    if any(type_.is_string or type_.is_binary for type_ in types):
-        return None
-    return _words([_part(column, type_) for column, type_ in zip(columns, types, strict=True)])
-
-
-def _words(parts: Sequence[_Part]) -> list[WordColumn]:
+def _words(parts: Sequence[_Part]) -> list[_WordColumn]:
     words = _header(parts)
     offset = 8 * (len(words) + len(parts))
-    tails: list[WordColumn] = []
+    tails: list[_WordColumn] = []
     for part in parts:
         words.append(part.slot | np.uint64(offset << 32) if part.tail else part.slot)
         tails.extend(part.tail)
@@ -137,8 +129,8 @@ def _words(parts: Sequence[_Part]) -> list[WordColumn]:
     return words + tails
 
 
-def _header(parts: Sequence[_Part]) -> list[WordColumn]:
-    header: list[WordColumn] = [0] * (header_size(len(parts)) // 8)
+def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
+    header: list[_WordColumn] = [0] * (header_size(len(parts)) // 8)
     for i, part in enumerate(parts):
         if part.null is not None:
             word, bit = divmod(i + 8, 64)

@@ -6,16 +6,15 @@ The length of a row is a multiple of 8 bytes, so the hash has no tail. Results a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows, WordColumn
+from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows
 
-__all__ = ["hash_bytes", "hash_rows", "hash_words"]
+__all__ = ["hash_bytes", "hash_rows"]
 
 _SEED: Final = 42
 _C1: Final = 0xCC9E2D51
@@ -44,6 +43,8 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
     """The hash of every row."""
     words = rows.data.view(np.uint32)
     count = (np.diff(rows.offsets) // 4).astype(np.int64)
+    if len(rows) and (count == count[0]).all():
+        return _hashes_of_equal_rows(words.reshape(len(rows), -1))
     # Longest first: for every k, the rows that have a k-th word then come first.
     sortable = count.astype(np.uint16) if len(count) and count.max() < 1 << 16 else count
     order = np.argsort(sortable, kind="stable")[::-1]
@@ -65,25 +66,12 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
     return result
 
 
-def hash_words(words: Sequence[WordColumn], rows: int) -> npt.NDArray[np.int32]:
-    """The hash of every row, given word by word (64 bits each). All rows have the same size."""
-    known = _SEED
-    h: Hashes | None = None
-    for word in words:
-        if isinstance(word, int):
-            halves: tuple[int | Hashes, int | Hashes] = (word & _MASK, word >> 32)
-        else:
-            halves = (word.astype(np.uint32), (word >> np.uint64(32)).astype(np.uint32))
-        for half in halves:
-            if h is None and isinstance(half, int):
-                known = _round(known, half)
-                continue
-            if h is None:
-                h = np.full(rows, known, np.uint32)
-            _rounds(h, np.full(rows, half, np.uint32) if isinstance(half, int) else half)
-    if h is None:
-        h = np.full(rows, known, np.uint32)
-    h ^= np.uint32(8 * len(words))
+def _hashes_of_equal_rows(words: Hashes) -> npt.NDArray[np.int32]:
+    """The hash of every row, for rows of the same size: one row of `words` each."""
+    h = np.full(len(words), _SEED, np.uint32)
+    for column in words.T:
+        _rounds(h, column.copy())
+    h ^= np.uint32(4 * words.shape[1])
     return _finished(h).view(np.int32)
 
 

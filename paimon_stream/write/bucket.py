@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.format.binary_columns import encode_columns, fixed_words
-from paimon_stream.format.murmur import hash_rows, hash_words
+from paimon_stream.format.binary_columns import encode_columns
+from paimon_stream.format.murmur import hash_rows
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.hive_hash import hive_hashes
 
@@ -60,11 +60,7 @@ def assign_buckets(
 
 
 def _default(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
-    words = fixed_words(block.columns, types)
-    if words is None:
-        hashes = hash_rows(encode_columns(block.columns, types))
-    else:
-        hashes = hash_words(words, block.num_rows)
+    hashes = hash_rows(encode_columns(block.columns, types))
     # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
     rest: Buckets = np.fmod(hashes, np.int32(num_buckets))
     return np.abs(rest, out=rest)
