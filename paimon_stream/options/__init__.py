@@ -17,5 +17,4 @@ from paimon_stream.options.of_tables import *  # noqa: F403 - every option that 
 from paimon_stream.options.of_unsupported_features import *  # noqa: F403 - every option that is declared there
 from paimon_stream.options.option import SINK_PREFIX as SINK_PREFIX
 from paimon_stream.options.option import Option as Option
-from paimon_stream.options.option import Scope as Scope
 from paimon_stream.options.values import Options as Options

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from paimon_stream.options import of_merging, of_sinks, of_tables, of_unsupported_features
-from paimon_stream.options.option import Option, Scope
+from paimon_stream.options.option import Option
 
 __all__ = ["sink_options", "table_options"]
 
@@ -14,13 +14,13 @@ __all__ = ["sink_options", "table_options"]
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
     modules = (of_tables, of_unsupported_features, of_merging)
-    return tuple(one for module in modules for one in _declared(module, Scope.TABLE))
+    return tuple(one for module in modules for one in _declared(module))
 
 
 def sink_options() -> tuple[Option[Any], ...]:
     """All declared sink options."""
-    return _declared(of_sinks, Scope.SINK)
+    return _declared(of_sinks)
 
 
-def _declared(module: ModuleType, scope: Scope) -> tuple[Option[Any], ...]:
-    return tuple(one for one in vars(module).values() if isinstance(one, Option) and one.scope is scope)
+def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
+    return tuple(one for one in vars(module).values() if isinstance(one, Option))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from paimon_stream.options.option import Option, Scope, boolean, one_of, text
+from paimon_stream.options.option import Option, boolean, one_of, text
 
 _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
@@ -33,7 +33,6 @@ ON_CHECKPOINT_RESET = Option(
     "fail",
     "What to do when a new checkpoint continues a stream that another checkpoint wrote, or when a checkpoint "
     "was rewound.",
-    Scope.SINK,
 )
 ON_UNKNOWN_HISTORY = Option(
     "paimon-stream.on-unknown-history",
@@ -41,28 +40,24 @@ ON_UNKNOWN_HISTORY = Option(
     "fail",
     "What to do when it is unknown whether a batch was committed, because the snapshots that would show it "
     "no longer exist.",
-    Scope.SINK,
 )
 ON_TABLE_CHANGE = Option(
     "paimon-stream.on-table-change",
     _DECIDE,
     "fail",
     "What to do when the table was replaced or rolled back after the stream had written to it.",
-    Scope.SINK,
 )
 JOURNAL = Option(
     "paimon-stream.journal",
     boolean,
     "true",
     "Record the prepared files before each commit, so that a restart can reuse or remove them.",
-    Scope.SINK,
 )
 JOURNAL_REUSE = Option(
     "paimon-stream.journal.reuse",
     boolean,
     "true",
     "After a restart, commit the files that a killed run prepared instead of writing them again.",
-    Scope.SINK,
 )
 SHUFFLE = Option(
     "paimon-stream.shuffle",
@@ -72,7 +67,6 @@ SHUFFLE = Option(
     "and makes fewer, larger files. none leaves rows where they are. auto gathers the rows of tables with "
     "primary keys. It gathers the rows of other tables only if the previous batch left at least four small "
     "files per partition and bucket.",
-    Scope.SINK,
 )
 SMALL_BATCH = Option(
     "paimon-stream.small-batch",
@@ -83,7 +77,6 @@ SMALL_BATCH = Option(
     "primary key, where tasks would write more files. If the next batch turns out to be larger, the tasks "
     "write it; at most 128 MB of rows reach the driver. The driver never writes for queries with state or on "
     "Spark Connect. off: the tasks write every batch.",
-    Scope.SINK,
 )
 ON_SEQUENCE_CONFLICT = Option(
     "paimon-stream.on-sequence-conflict",
@@ -93,7 +86,6 @@ ON_SEQUENCE_CONFLICT = Option(
     "sequence numbers that this batch uses. rewrite: write the batch again with higher numbers. fail: stop "
     "the stream. ignore: commit anyway; it is then undefined which of two rows with the same key wins. Has "
     "no effect if sequence.field is set.",
-    Scope.SINK,
 )
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column",
@@ -101,7 +93,6 @@ OPERATION_COLUMN = Option(
     None,
     "A column of the incoming rows that says what each row does to its key. The table does not have this "
     "column. See paimon-stream.operation-mapping.",
-    Scope.SINK,
 )
 OPERATION_MAPPING = Option(
     "paimon-stream.operation-mapping",
@@ -110,14 +101,12 @@ OPERATION_MAPPING = Option(
     "What the values of the operation column mean, for example c=+I,u=+U,d=-D. By default these values are "
     "known: +I, -U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper "
     "case.",
-    Scope.SINK,
 )
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard",
     one_of("probe", "trust"),
     "probe",
     "probe: test at the start whether the storage creates files atomically. trust: assume that it does.",
-    Scope.SINK,
 )
 MERGE_SCHEMA = Option(
     "paimon-stream.merge-schema",
@@ -126,7 +115,6 @@ MERGE_SCHEMA = Option(
     "What to do with columns that the table does not have. off: raise an error. add: add them to the table "
     "as nullable columns. widen: like add, and also widen a column of the table if the rows have a wider "
     "type. `write.merge-schema` accepts true for widen and false for off.",
-    Scope.SINK,
     aliases=("write.merge-schema",),
 )
 MISSING_COLUMNS = Option(
@@ -135,7 +123,6 @@ MISSING_COLUMNS = Option(
     "error",
     "What to do if the rows lack a nullable column of the table. error: refuse the rows. null: write NULL. A "
     "column with a default value gets its default in both cases.",
-    Scope.SINK,
 )
 PROTECT_LAST_SNAPSHOT = Option(
     "paimon-stream.protect-last-snapshot",
@@ -143,12 +130,10 @@ PROTECT_LAST_SNAPSHOT = Option(
     "none",
     "consumer: a consumer file keeps all engines from expiring the stream's last snapshot, and every later "
     "one, until the stream continues. none: no such file is written.",
-    Scope.SINK,
 )
 UNSAFE_SINGLE_WRITER = Option(
     "paimon-stream.unsafe-single-writer",
     boolean,
     "false",
     "Allow commits on a storage that cannot create files atomically. Safe only with a single writer.",
-    Scope.SINK,
 )

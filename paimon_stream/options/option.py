@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Generic, TypeVar
 
 __all__ = [
     "SINK_PREFIX",
     "Option",
-    "Scope",
     "boolean",
     "duration",
     "integer",
@@ -26,13 +24,7 @@ __all__ = [
 T = TypeVar("T")
 
 SINK_PREFIX: Final = "paimon-stream."
-
-
-class Scope(Enum):
-    """Where an option belongs."""
-
-    TABLE = "table"
-    SINK = "sink"
+"""The beginning of the keys of all sink options, and of no table option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,6 @@ class Option(Generic[T]):
     parse: Callable[[str], T]
     default: str | None
     doc: str
-    scope: Scope = Scope.TABLE
     aliases: tuple[str, ...] = ()
 
 
