@@ -25,9 +25,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import (
-    COMMIT_USER_PREFIX,
     Option,
-    Options,
     check_sink_options,
 )
 from paimon_stream.runtime import Runtime, system
@@ -116,7 +114,6 @@ class _Doctor:
     ) -> None:
         check_sink_options(options)
         self._storage = storage
-        self._options = options
         self._query_name = query_name
         self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
         self._runtime = runtime
@@ -164,9 +161,7 @@ class _Doctor:
         return tuple(found)
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
-        given = Options(self._options)
-        prefix = given.value(COMMIT_USER_PREFIX) if given.is_set(COMMIT_USER_PREFIX) else "paimon-stream"
-        default = f"{prefix}_{query_id}"
+        default = f"{self._settings.prefix or 'paimon-stream'}_{query_id}"
         if names:
             return [f"{default}_{name}" if name else default for name in names]
         known = sorted(one.user for one in self._registered if one.query_id == query_id)

@@ -119,19 +119,12 @@ def spark_type(type_: DataType) -> st.DataType:
     return _PLAIN[type_.root]()
 
 
-_WIDTH: Final[Mapping[type[st.DataType], int]] = {
-    st.ByteType: 0,
-    st.ShortType: 1,
-    st.IntegerType: 2,
-    st.LongType: 3,
-    st.FloatType: 4,
-    st.DoubleType: 5,
-}
-# Spark's up-casts that silently round large numbers.
-_ROUNDED: Final = {
-    (st.IntegerType, st.FloatType),
-    (st.LongType, st.FloatType),
-    (st.LongType, st.DoubleType),
+# Spark's up-casts between numbers, without those that silently round large numbers.
+_WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
+    st.ByteType: (st.ShortType, st.IntegerType, st.LongType, st.FloatType, st.DoubleType),
+    st.ShortType: (st.IntegerType, st.LongType, st.FloatType, st.DoubleType),
+    st.IntegerType: (st.LongType, st.DoubleType),
+    st.FloatType: (st.DoubleType,),
 }
 _DIGITS: Final[Mapping[type[st.DataType], int]] = {
     st.ByteType: 3,
@@ -178,11 +171,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
                 can_up_cast(one.dataType, other.dataType)
                 for one, other in zip(source.fields, target.fields, strict=True)
             )
-    if (type(source), type(target)) in _ROUNDED:
-        return False
-    if type(source) in _WIDTH and type(target) in _WIDTH:
-        return _WIDTH[type(source)] <= _WIDTH[type(target)]
-    return same_but_nulls(source, target)
+    return type(target) in _WIDER.get(type(source), ()) or same_but_nulls(source, target)
 
 
 def _digits_before(type_: st.DecimalType) -> int:
