@@ -18,8 +18,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
+from paimon_stream.format.decompress import CODECS, decompressed
 
 __all__ = [
+    "MOST_PLAIN",
     "AvroBlock",
     "AvroFile",
     "Compressor",
@@ -34,6 +36,22 @@ __all__ = [
     "read_file",
     "zigzag",
 ]
+
+MOST_PLAIN: Final = 16 << 20
+"""The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after
+8 MiB at the latest; only the last record can be beyond that."""
+
+_MOST_WHOLE: Final = 256 << 20
+_RATIO: Final = 4096
+"""The most plain bytes in all blocks of a metadata file are `_MOST_WHOLE`, and `_RATIO` for each of its own
+bytes. Statistics of 5,000 columns without values compress 2,600 to 1."""
+
+_MOST_DATA: Final = 1 << 30
+"""The most plain bytes in a block of a data file, where one row may be as large as a column of Arrow."""
+
+_MOST_RECORDS: Final = 100_000
+"""The most records in a metadata file, and one more for each of its bytes. Java writes some hundred in a
+block; the names in them make each take several bytes, however well they compress."""
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_SIZE: Final = 16
@@ -162,11 +180,14 @@ def read_file(data: bytes, path: str) -> AvroFile:
 
 
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a file given as bytes, and its blocks, decompressed one at a time.
+    """The schema of a metadata file given as bytes, and its blocks, decompressed one at a time. A file that
+    would hold far more than its size allows is `CorruptMetadata`.
 
     Raises what `read_file` raises, also while the blocks are iterated.
     """
-    return _open(_Cursor(data, path))
+    cursor = _Cursor(data, path)
+    schema, codec, sync = _opened(cursor)
+    return schema, _metadata_blocks(cursor, codec, sync)
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
@@ -180,21 +201,19 @@ def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]
 
 
 def decompress(codec: str, data: bytes, path: str) -> bytes:
-    """The plain bytes of a block. Raises `CorruptMetadata`, and `UnsupportedFeature` for an unknown codec."""
-    return _decompress(codec, data, _Cursor(data, path))
+    """The plain bytes of a block of a metadata file. Raises `CorruptMetadata`, and `UnsupportedFeature` for
+    an unknown codec."""
+    return _plain(codec, data, _Cursor(data, path), MOST_PLAIN)
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a file, and its blocks, decompressed one at a time. `source` is an Arrow file.
+    """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file.
 
     Raises what `read_file` raises, also while the blocks are iterated.
     """
-    return _open(_SourceCursor(source, path))
-
-
-def _open(cursor: _Cursor) -> tuple[str, Iterator[AvroBlock]]:
+    cursor = _SourceCursor(source, path)
     schema, codec, sync = _opened(cursor)
-    return schema, _blocks(cursor, codec, sync)
+    return schema, _data_blocks(cursor, codec, sync)
 
 
 def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
@@ -210,9 +229,23 @@ def _opened(cursor: _Cursor) -> tuple[str, str, bytes]:
         raise cursor.corrupt("its header holds no schema") from None
 
 
-def _blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+def _metadata_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+    left, records = _MOST_WHOLE + _RATIO * cursor.size, _MOST_RECORDS + cursor.size
     for block in _packed(cursor, sync):
-        yield AvroBlock(block.records, _decompress(codec, block.data, cursor))
+        records -= block.records
+        if records < 0:
+            raise cursor.corrupt("it claims more records than a file of its size can hold")
+        plain = _plain(codec, block.data, cursor, min(left, MOST_PLAIN))
+        left -= len(plain)
+        yield AvroBlock(block.records, plain)
+
+
+def _data_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock]:
+    for block in _packed(cursor, sync):
+        plain = _plain(codec, block.data, cursor, _MOST_DATA)
+        if block.records > max(len(plain), _MOST_RECORDS):
+            raise cursor.corrupt(f"a block of {len(plain)} bytes claims {block.records} records")
+        yield AvroBlock(block.records, plain)
 
 
 def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
@@ -294,45 +327,21 @@ def _read_header(cursor: _Cursor) -> dict[bytes, bytes]:
     return header
 
 
-def _decompress(codec: str, packed: bytes, cursor: _Cursor) -> bytes:
+def _plain(codec: str, packed: bytes, cursor: _Cursor, limit: int) -> bytes:
+    if codec not in CODECS:
+        raise UnsupportedFeature(
+            f"{cursor.path} is compressed with {codec!r:.80}, which is not an Avro codec. Set "
+            "manifest.compression to zstd and rewrite the manifests with the engine that wrote it.",
+            path=cursor.path,
+            codec=codec,
+        )
     try:
-        match codec:
-            case "zstandard":
-                plain: bytes = pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read()
-                return plain
-            case "null":
-                return packed
-            case "deflate":
-                return zlib.decompress(packed, wbits=_DEFLATE_WINDOW)
-            case "snappy":
-                return _unsnappy(packed, cursor)
-            case "bzip2":
-                return bz2.decompress(packed)
-            case "xz":
-                return lzma.decompress(packed)
-    except (OSError, ValueError, EOFError, MemoryError, OverflowError, zlib.error, lzma.LZMAError):
-        why = f"the block that ends at byte {cursor.position} does not decompress"
-        raise cursor.corrupt(why) from None
-    raise UnsupportedFeature(
-        f"{cursor.path} is compressed with {codec!r}, which is not an Avro codec. Set manifest.compression "
-        "to zstd and rewrite the manifests with the engine that wrote it.",
-        path=cursor.path,
-        codec=codec,
-    )
-
-
-def _unsnappy(packed: bytes, cursor: _Cursor) -> bytes:
-    """Decompresses Snappy's own format, which a CRC-32 of the plain bytes follows, big endian."""
-    body, checksum = packed[:-4], packed[-4:]
-    size = shift = 0
-    for byte in body[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > 64 * max(len(body), 1):
-        raise cursor.corrupt("a block claims a size that snappy cannot reach")
-    plain: bytes = pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True)
-    if zlib.crc32(plain).to_bytes(4, "big") != checksum:
+        if codec != "snappy":
+            return decompressed(codec, packed, limit)
+        # A CRC-32 of the plain bytes follows, big endian.
+        plain = decompressed(codec, packed[:-4], limit)
+    except ValueError as why:
+        raise cursor.corrupt(f"the block that ends at byte {cursor.position} {why}") from None
+    if zlib.crc32(plain).to_bytes(4, "big") != packed[-4:]:
         raise cursor.corrupt("the checksum of a block is wrong")
     return plain

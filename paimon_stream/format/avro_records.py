@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, zigzag
+from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array, without_logical_types
+from paimon_stream.format.unreadable import in_words
 
 __all__ = ["BlockReader", "corrupt", "read_records", "read_rows"]
 
@@ -25,6 +27,8 @@ BlockReader: TypeAlias = Callable[[bytes, int, int, Callable[[bytes], bool] | No
 version that they must have, and a filter on the first field (None for all records)."""
 
 _END: Final = zigzag(0)
+_MOST_TEXT: Final = 1 << 20
+"""The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
 # What fastavro raises on bytes that do not fit their schema.
 _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
 
@@ -38,9 +42,9 @@ def read_records(
     Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     text, blocks = blocks_of(data, path)
-    schema = _checked_schema(text, wanted, len(data), path)
+    schemas = _checked_schemas(text, wanted, len(data), path)
     for block in blocks:
-        yield from _records(block, schema, version, len(data), path)
+        yield from _records(block, schemas, version, len(data), path)
 
 
 def read_rows(
@@ -62,18 +66,17 @@ def read_rows(
     `of_interest` are skipped. Raises what `read_records` raises.
     """
     text, blocks = blocks_of(data, path)
-    schema = _checked_schema(text, wanted, len(data), path)
-    exact = schema == _array_of(json.dumps(wanted))
+    schemas = _checked_schemas(text, wanted, len(data), path)
     steps = [one.split(".") for one in paths]
     for block in blocks:
         if not block.records or (of_interest is not None and not of_interest(block.data)):
             continue
         rows: Iterable[tuple[Any, ...]] | None = None
-        if exact:
+        if schemas.exact:
             with suppress(ValueError, IndexError):
                 rows = read_block(block.data, block.records, version, wants)
         if rows is None:
-            records = _records(block, schema, version, len(data), path)
+            records = _records(block, schemas, version, len(data), path)
             rows = (tuple([_at(record, names) for names in steps]) for record in records)
             rows = rows if wants is None else (row for row in rows if wants(row[0]))
         yield from rows
@@ -85,20 +88,32 @@ def _at(record: Any, names: Sequence[str]) -> Any:
     return record
 
 
-def _checked_schema(text: str, wanted: Mapping[str, Any], size: int, path: str) -> Any:
-    """The schema of an array of the records. Raises `CorruptMetadata` if they cannot be read as `wanted`."""
+class _Schemas(NamedTuple):
+    """The schemas of an array of a file's records: as they were written, and as they are read (None if every
+    field is wanted). `exact` means that the records have the wanted schema and no other."""
+
+    written: Any
+    read: Any
+    exact: bool
+
+
+def _checked_schemas(text: str, wanted: Mapping[str, Any], size: int, path: str) -> _Schemas:
+    """The schemas of a file. Raises `CorruptMetadata` if the records cannot be read as `wanted`."""
+    if len(text) > _MOST_TEXT:
+        raise corrupt(path, size, f"the Avro schema in its header has {len(text):,} characters")
     try:
-        schema = _array_of(text)
-    except (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
-        raise corrupt(path, size, "the Avro schema in its header is not valid") from None
-    problem = _misfit(wanted, schema["items"])
-    if problem:
-        raise corrupt(path, size, problem)
-    return schema
+        written, meant = _array_of(text), json.dumps(wanted)
+        problem = _misfit(wanted, written["items"])
+        if not problem:
+            return _Schemas(written, _read_as(text, meant), written == _array_of(meant))
+    except (*_BROKEN, *SCHEMA_ERRORS) as why:
+        reason = f": {in_words(why)}" if isinstance(why, ValueError) else ""
+        raise corrupt(path, size, f"the Avro schema in its header is not valid{reason}") from None
+    raise corrupt(path, size, problem)
 
 
 def _records(
-    block: AvroBlock, schema: Any, version: int, size: int, path: str
+    block: AvroBlock, schemas: _Schemas, version: int, size: int, path: str
 ) -> Iterator[Mapping[str, Any]]:
     """Reads a block in one call, as an Avro array: a block only lacks the array's count before the items and
     the end mark after them."""
@@ -107,7 +122,7 @@ def _records(
         return
     source = BytesIO(b"".join((zigzag(count), packed, _END)))
     try:
-        records = fastavro.schemaless_reader(source, schema, None)
+        records = fastavro.schemaless_reader(source, schemas.written, schemas.read)
     except _BROKEN:
         raise corrupt(path, size, "its records do not fit the schema in its header") from None
     if not isinstance(records, list) or len(records) != count or source.read(1):
@@ -126,17 +141,33 @@ def _records(
 
 @lru_cache(maxsize=32)
 def _array_of(text: str) -> Any:
-    """The parsed schema of an array of the file's records. Logical types are left out, because values are
-    wanted as they are stored."""
-    return fastavro.parse_schema({"type": "array", "items": _without_logical_types(json.loads(text))})
+    """The parsed schema of an array of the file's records."""
+    return parsed_array(without_logical_types(text))
 
 
-def _without_logical_types(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _without_logical_types(value) for key, value in node.items() if key != "logicalType"}
+@lru_cache(maxsize=32)
+def _read_as(text: str, wanted: str) -> Any:
+    """The parsed schema of an array of the records without the fields that are not wanted, so that no memory
+    is spent on them; None if there are no such fields."""
+    items = without_logical_types(text)
+    fewer = _projected(items, json.loads(wanted))
+    return None if fewer == items else parsed_array(fewer)
+
+
+def _projected(node: Any, wanted: Any) -> Any:
+    wanted = wanted[1] if isinstance(wanted, list) else wanted
     if isinstance(node, list):
-        return [_without_logical_types(one) for one in node]
-    return node
+        return [one if one == "null" else _projected(one, wanted) for one in node]
+    if not isinstance(node, dict) or not isinstance(wanted, dict):
+        return node
+    if "items" in node and "items" in wanted:
+        return {**node, "items": _projected(node["items"], wanted["items"])}
+    if "fields" not in node or "fields" not in wanted:
+        return node
+    types = {one["name"]: one["type"] for one in wanted["fields"]}
+    kept = [one for one in node["fields"] if one["name"] in types]
+    fields = [{**one, "type": _projected(one["type"], types[one["name"]])} for one in kept]
+    return {**node, "fields": fields}
 
 
 def _misfit(wanted: Any, found: Any) -> str | None:

@@ -30,6 +30,8 @@ DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that record which rows of data files are deleted."""
 
 VERSION: Final = 1
+_FULL_BLOCK: Final = 1 << 20
+"""The plain size in bytes at which a block ends."""
 
 _TEXT: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
@@ -38,10 +40,15 @@ _PARSED: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 def encode_index_manifest(entries: Sequence[IndexManifestEntry], *, compression: str, level: int) -> bytes:
     """A whole index manifest. Without entries it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
-    packed = BytesIO()
+    blocks, packed, records = [], BytesIO(), 0
     for entry in entries:
         fastavro.schemaless_writer(packed, _PARSED, _record(entry))
-    return encode_file(_TEXT, codec.codec, [AvroBlock(len(entries), codec.compress(packed.getvalue()))])
+        records += 1
+        if packed.tell() >= _FULL_BLOCK:
+            blocks.append(AvroBlock(records, codec.compress(packed.getvalue())))
+            packed, records = BytesIO(), 0
+    blocks.append(AvroBlock(records, codec.compress(packed.getvalue())))
+    return encode_file(_TEXT, codec.codec, blocks)
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:

@@ -10,12 +10,14 @@ Writing does not use fastavro, because one batch of a large table may bring 10,0
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+from paimon_stream.errors import InvalidData
 from paimon_stream.format.avro_file import (
+    MOST_PLAIN,
     AvroBlock,
     Compressor,
     compressor,
@@ -39,6 +41,8 @@ from paimon_stream.format.unreadable import in_words
 
 __all__ = [
     "ENTRIES_PER_BLOCK",
+    "FULL_BLOCK",
+    "chunks",
     "decode_entries_of",
     "decode_manifest",
     "decode_manifest_list",
@@ -54,6 +58,8 @@ ENTRIES_PER_BLOCK: Final = 1000
 """Entries in one Avro block. Java checks the size of a manifest after every 1000 entries, so a manifest can
 end only where a block ends."""
 
+FULL_BLOCK: Final = 8 << 20
+"""The plain size in bytes from which entries are divided among several blocks."""
 
 _MANIFEST_TEXT: Final = json.dumps(MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", ":")).encode()
@@ -61,9 +67,19 @@ _MANIFEST_LIST_TEXT: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 # -- writing --------------------------------------------------------------------------------------
 
 
-def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> AvroBlock:
-    """One compressed block of these entries, as `manifest_of_blocks` takes it."""
-    return AvroBlock(len(entries), codec.compress(entries_bytes(entries)))
+def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[AvroBlock]:
+    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it would be
+    larger than `FULL_BLOCK`. Raises `InvalidData` for an entry that no reader would accept."""
+    plain = entries_bytes(entries)
+    if len(plain) > FULL_BLOCK and len(entries) > 1:
+        half = len(entries) // 2
+        return encode_entries(entries[:half], codec) + encode_entries(entries[half:], codec)
+    if len(plain) > MOST_PLAIN:
+        raise InvalidData(
+            f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; a manifest "
+            f"holds at most {MOST_PLAIN:,} for one file. Set metadata.stats-mode to truncate(16)."
+        )
+    return [AvroBlock(len(entries), codec.compress(plain))]
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
@@ -74,13 +90,12 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, compression: str, level: int) -> bytes:
     """A whole manifest list. Without manifests it is an Avro file without blocks. Raises `InvalidOption`."""
     codec = compressor(compression, level)
-    blocks = [
-        AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in _chunks(metas)
-    ]
+    blocks = [AvroBlock(len(some), codec.compress(b"".join(map(meta_bytes, some)))) for some in chunks(metas)]
     return encode_file(_MANIFEST_LIST_TEXT, codec.codec, blocks)
 
 
-def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
+def chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    """The items in lists of as many as a block of a manifest holds."""
     left = iter(items)
     while some := list(islice(left, ENTRIES_PER_BLOCK)):
         yield some
@@ -89,6 +104,8 @@ def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
 # -- reading --------------------------------------------------------------------------------------
 
 
+_MOST_DIFFERENT: Final = 1_000_000
+_DIFFERENT_PER_BYTE: Final = 256
 _KINDS: Final = {int(kind): kind for kind in FileKind}
 
 
@@ -110,7 +127,7 @@ def decode_entries_of(
 
 
 def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
-    shared: dict[Any, Any] = {}
+    shared = _Shared(len(data))
     try:
         return [_entry(row, shared) for row in rows]
     except (ValueError, TypeError) as wrong:
@@ -149,11 +166,24 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     return metas
 
 
-def _tuple(items: Sequence[Any] | None, shared: dict[Any, Any]) -> tuple[Any, ...] | None:
+class _Shared(dict[Any, Any]):
+    """Values that several entries have, each kept once. The different names and counts in a manifest of
+    `size` bytes are limited, because each takes many times more memory than bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.left = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
+
+
+def _tuple(items: Sequence[Any] | None, shared: _Shared) -> tuple[Any, ...] | None:
     if items is None:
         return None
     made = tuple(items)
-    found: tuple[Any, ...] = shared.setdefault(made, made)
+    found: tuple[Any, ...] | None = shared.get(made)
+    if found is None:
+        found = shared[made] = made
+        shared.left -= len(made)
+        if shared.left < 0:
+            raise ValueError("it has more different names and counts than a file of its size can hold")
     return found
 
 
@@ -166,15 +196,13 @@ def _stats_of(record: Mapping[str, Any]) -> SimpleStats:
     )
 
 
-def _stats(
-    low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: dict[Any, Any]
-) -> SimpleStats:
+def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
     if not counts and low == high == EMPTY_ROW:
         return EMPTY_STATS
     return SimpleStats(min_values=low, max_values=high, null_counts=_tuple(counts, shared) or ())
 
 
-def _entry(row: tuple[Any, ...], shared: dict[Any, Any]) -> ManifestEntry:
+def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
     """The entry made from the values at `PATHS`."""
     (
         partition, kind, bucket, total_buckets, name, size, rows, min_key, max_key, key_low, key_high,

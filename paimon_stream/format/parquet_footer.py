@@ -13,10 +13,15 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError
 from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 
-__all__ = ["TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
+__all__ = ["MOST_FOOTER", "TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
 
 TAIL: Final = 8
 """Bytes at the end of a Parquet file: the length of the footer, and the magic number."""
+
+MOST_FOOTER: Final = 64 << 20
+"""The most bytes in a footer that is changed here. Each column of each row group has some 60 bytes in it."""
+_DEEPEST: Final = 32
+"""How deep the values of a footer may be nested. Parquet's own nest 8 deep."""
 
 _INT96: Final = 3
 _FIXED_LENGTH: Final = 7
@@ -37,7 +42,7 @@ def footer_start(size: int, tail: bytes) -> int:
     """Where the footer begins in a file of `size` bytes; `tail` is the last `TAIL` bytes of the file. Raises
     `FormatError`."""
     start = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or start < 0:
+    if tail[4:] != _MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
         raise FormatError("it does not end like a Parquet file")
     return start
 
@@ -101,16 +106,18 @@ class _Reader(ByteCursor):
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"
 
-    def struct(self) -> Struct:
+    def struct(self, depth: int = 0) -> Struct:
         made: Struct = {}
         field = 0
         while (head := self._take(1)[0]) != _STOP:
             kind = head & 15
             field = field + (head >> 4) if head >> 4 else unzigzag(self._varint())
-            made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind))
+            made[field] = (kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth))
         return made
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise FormatError(self.damaged)
         if kind in _INTEGERS:
             return unzigzag(self._varint())
         match kind:
@@ -123,9 +130,9 @@ class _Reader(ByteCursor):
             case 9 | 10:
                 head = self._take(1)[0]
                 count = self._varint() if head >> 4 == 15 else head >> 4
-                return head & 15, [self._value(head & 15) for _ in range(count)]
+                return head & 15, [self._value(head & 15, depth + 1) for _ in range(count)]
             case 12:
-                return self.struct()
+                return self.struct(depth + 1)
         raise FormatError(self.damaged)  # Parquet's footer has no maps
 
 

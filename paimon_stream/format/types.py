@@ -6,15 +6,16 @@ Every type of the format can be read here. The writer decides which types can be
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.json_text import integer, optional_text
+from paimon_stream.format.type_tokens import END, TypeTokens
 
 __all__ = ["MAX_LENGTH", "DataField", "DataType", "TypeRoot", "arrow_type", "parse_field", "parse_type"]
 
@@ -179,10 +180,7 @@ DEEPEST: Final = 100
 """How many types a type may hold inside one another. Paimon sets no limit, and no table comes near this one;
 without it, a type of a few kilobytes would exhaust the stack."""
 
-_TOKEN: Final = re.compile(r"\s*(`[^`]*`|[<>(),]|[^\s<>(),`]+|`)")
-"""One part of a type's text. The alternatives begin with different characters, so no text is read twice."""
-
-_END: Final = ""
+_SHORT: Final = 40
 _ALIASES: Final = {
     "INTEGER": "INT",
     "NUMERIC": "DECIMAL",
@@ -211,7 +209,7 @@ def parse_type(node: Any, depth: int = 0) -> DataType:
     """
     _check_depth(depth)
     if isinstance(node, str):
-        return _SqlType(node, depth).whole()
+        return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node, depth).whole()
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
         raise CorruptMetadata(f"Not a data type: {node!r:.200}.")
     keyword, _, suffix = node["type"].strip().upper().partition(" ")
@@ -250,24 +248,28 @@ def parse_field(node: Any, depth: int = 0) -> DataField:
         raise CorruptMetadata(f"Not a field of a schema: {node!r:.200}.") from None
 
 
+@lru_cache(maxsize=1024)
+def _of_short_text(text: str) -> DataType:
+    """The type of a text too short to nest deeply. Nearly every column has one of a few such types."""
+    return _SqlType(text, 0).whole()
+
+
 def _check_depth(depth: int) -> None:
     if depth > DEEPEST:
         raise CorruptMetadata(f"A type is nested more than {DEEPEST} deep.")
 
 
-class _SqlType:
+class _SqlType(TypeTokens):
     """The text of a type, read token by token. `depth` is the number of types around it."""
 
     def __init__(self, text: str, depth: int) -> None:
-        self._text = text
+        super().__init__(text)
         self._depth = depth
-        self._tokens = [found[1] for found in _TOKEN.finditer(text.strip())]
-        self._at = 0
 
     def whole(self) -> DataType:
         """The type that makes up the whole text."""
         made = self._type(self._depth)
-        if self._peek() != _END:
+        if self._peek() != END:
             raise self._wrong()
         return made
 
@@ -349,31 +351,6 @@ class _SqlType:
             return False
         self._takes("NULL")
         return True
-
-    def _takes(self, *words: str) -> bool:
-        """Whether these words come next, in any letter case. If so, they are skipped."""
-        end = self._at + len(words)
-        if tuple(one.upper() for one in self._tokens[self._at : end]) != words:
-            return False
-        self._at = end
-        return True
-
-    def _expect(self, token: str) -> None:
-        if not self._takes(token):
-            raise self._wrong()
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else _END
-
-    def _next(self) -> str:
-        token = self._peek()
-        if token == _END:
-            raise self._wrong()
-        self._at += 1
-        return token
-
-    def _wrong(self) -> CorruptMetadata:
-        return CorruptMetadata(f"Not a data type: {self._text!r:.200}.")
 
 
 def arrow_type(type_: DataType) -> pa.DataType:

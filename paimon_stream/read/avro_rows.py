@@ -8,7 +8,6 @@ generated names.
 from __future__ import annotations
 
 import io
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -16,10 +15,11 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-from fastavro.schema import SchemaParseException
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.avro_file import AvroBlock, open_file, zigzag
+from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array
+from paimon_stream.format.json_text import parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.format.unreadable import in_words
 from paimon_stream.read.convert import Chunk, normalize
@@ -28,7 +28,7 @@ __all__ = ["read_avro"]
 
 _BROKEN: Final = (
     EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
-    struct.error, SchemaParseException,
+    struct.error, *SCHEMA_ERRORS,
 )  # fmt: skip
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _DECIMAL_BYTES: Final = 16
@@ -83,12 +83,12 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
     """The column names, and the parsed schema of an array of records whose fields are named f0, f1, ….
     Logical types are left out, so values come as they are stored."""
     try:
-        node = json.loads(text)
+        node = parse_json(text)
         if node["type"] != "record":
             raise FormatError("its schema is not a record")
         names = [str(one["name"]) for one in node["fields"]]
         record = _Renaming().of(node)
-        return names, fastavro.parse_schema({"type": "array", "items": record})
+        return names, parsed_array(record)
     except _BROKEN as why:
         raise FormatError(f"its schema is not an Avro schema: {in_words(why)}") from None
 

@@ -7,15 +7,13 @@ https://orc.apache.org/specification).
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
-
 from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
+from paimon_stream.format.decompress import decompressed
 
 __all__ = ["TIMESTAMP_INSTANT", "OrcFooter", "OrcStripe", "OrcType", "Stream", "StripeFooter"]
 
@@ -23,8 +21,15 @@ TIMESTAMP: Final = 9
 TIMESTAMP_INSTANT: Final = 18
 _MAGIC: Final = b"ORC"
 _TAIL: Final = 256
-_CODECS: Final = {0: "none", 1: "zlib", 2: "snappy", 4: "lz4_raw", 5: "zstd"}
+_CODECS: Final = {0: "null", 1: "deflate", 2: "snappy", 4: "lz4_raw", 5: "zstandard"}
 _CHUNK_HEADER: Final = 3
+
+_MOST_CHUNK: Final = 1 << 23
+"""The most bytes in a chunk: its length has 23 bits."""
+_MOST_FOOTER: Final = 32 << 20
+"""The most bytes in a footer of a file or stripe, as stored and decompressed."""
+_MOST_STREAM: Final = 1 << 30
+"""The most bytes in a stream of one column of a stripe, as stored and decompressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,7 @@ class OrcFooter:
         end = size - 1 - tail[-1]
         if length > end:
             raise FormatError("it is cut off")
-        footer = Message(plain_bytes(_read_at(source, end - length, length), codec))
+        footer = Message(_plain(source, end - length, length, codec, _MOST_FOOTER))
         types = tuple(_type(Message(one)) for one in footer.all(4))
         if not types or any(child >= len(types) for one in types for child in one.children):
             raise FormatError("its types contradict each other")
@@ -113,15 +118,20 @@ class OrcFooter:
         return self.types[column].kind in (TIMESTAMP, TIMESTAMP_INSTANT)
 
     def below(self, column: int) -> Iterator[int]:
-        """The column and all columns below it."""
-        yield column
-        for child in self.types[column].children:
-            yield from self.below(child) if child > column else ()
+        """The column and all columns below it, each once."""
+        waiting, seen = [column], {column}
+        while waiting:
+            column = waiting.pop()
+            yield column
+            for child in self.types[column].children:
+                if child > column and child not in seen:
+                    seen.add(child)
+                    waiting.append(child)
 
     def stripe_footer(self, source: Any, stripe: OrcStripe) -> StripeFooter:
         """Reads the footer of a stripe. Raises `FormatError`."""
         start = stripe.offset + stripe.index_length + stripe.data_length
-        message = Message(plain_bytes(_read_at(source, start, stripe.footer_length), self.codec))
+        message = Message(_plain(source, start, stripe.footer_length, self.codec, _MOST_FOOTER))
         streams, offset = [], stripe.offset
         for one in map(Message, message.all(1)):
             length = one.number(3)
@@ -135,7 +145,7 @@ class OrcFooter:
 
     def stream(self, source: Any, stream: Stream) -> bytes:
         """The content of a stream, decompressed. Raises `FormatError`."""
-        return plain_bytes(_read_at(source, stream.offset, stream.length), self.codec)
+        return _plain(source, stream.offset, stream.length, self.codec, _MOST_STREAM)
 
 
 def _type(message: Message) -> OrcType:
@@ -171,10 +181,16 @@ def _read_at(source: Any, offset: int, length: int) -> bytes:
     return data
 
 
-def plain_bytes(data: bytes, codec: str) -> bytes:
-    """Joins the chunks of a stream or footer. Each has a header with its length and whether it is
-    compressed."""
-    if codec == "none":
+def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> bytes:
+    if length > most:
+        raise FormatError(f"a part of it claims {length:,} bytes")
+    return plain_bytes(_read_at(source, offset, length), codec, most)
+
+
+def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
+    """Joins the chunks of a stream or footer, `most` bytes together. Each has a header with its length and
+    whether it is compressed. Raises `FormatError`."""
+    if codec == "null":
         return data
     parts, at = [], 0
     while at < len(data):
@@ -185,26 +201,19 @@ def plain_bytes(data: bytes, codec: str) -> bytes:
             raise FormatError("a chunk in it is cut off")
         at += header >> 1
         parts.append(chunk if header & 1 else _decompress(chunk, codec))
+        most -= len(parts[-1])
+        if most < 0:
+            raise FormatError("a part of it decompresses to more than it can hold")
     return b"".join(parts)
 
 
 def _decompress(chunk: bytes, codec: str) -> bytes:
     try:
-        match codec:
-            case "zlib":
-                return zlib.decompress(chunk, wbits=-15)
-            case "zstd":
-                plain: bytes = pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
-                return plain
-            case "snappy":
-                size = Numbers(chunk).first()
-                if size > 64 * max(len(chunk), 1):
-                    raise FormatError("a chunk claims a size that snappy cannot reach")
-                plain = pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True)
-                return plain
-    except (OSError, ValueError, EOFError, zlib.error, pa.ArrowException):
-        raise FormatError("a chunk in it does not decompress") from None
-    raise UnsupportedFeature(f"its timestamps are compressed with {codec}")
+        return decompressed(codec, chunk, _MOST_CHUNK)
+    except ValueError as why:
+        raise FormatError(f"a chunk in it {why}") from None
+    except LookupError:
+        raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
 
 
 class Numbers(ByteCursor):
@@ -212,10 +221,6 @@ class Numbers(ByteCursor):
 
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"
-
-    def first(self) -> int:
-        """The first number."""
-        return self._varint()
 
     def all(self) -> list[int]:
         """All numbers."""

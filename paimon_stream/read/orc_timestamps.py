@@ -28,6 +28,9 @@ _EPOCH_2015: Final = 1_420_070_400
 _WIDTHS: Final = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
 _MILLION: Final = 1_000_000
 _BILLION: Final = 1_000_000_000
+_MOST_BITS: Final = 1040
+_MOST_NUMBERS: Final = 512
+"""The most bits or numbers that one byte of run lengths can stand for."""
 _FIRST_SECOND: Final = -(2**63) // _BILLION + 1
 _LAST_SECOND: Final = 2**63 // _BILLION - 1
 
@@ -93,6 +96,8 @@ def _nanos(values: Longs) -> Longs:
 
 def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     """Decodes bits from byte run lengths."""
+    if count > _MOST_BITS * len(data):
+        raise FormatError("a stream in it is cut off")
     parts, at, need = [], 0, (count + 7) // 8
     have = 0
     while have < need:
@@ -115,6 +120,8 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
 
 def decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
     """Decodes ORC's integer run lengths, version 2. Raises `FormatError`."""
+    if count > _MOST_NUMBERS * len(data):
+        raise FormatError("a stream in it is cut off")
     made = np.empty(count, np.int64)
     runs = _Runs(data, signed)
     filled = 0

@@ -25,6 +25,7 @@ from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.unreadable import BROKEN
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
@@ -49,7 +50,7 @@ _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
-_BROKEN: Final = (pa.ArrowException, ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError)
+_BROKEN: Final = (pa.ArrowException, *BROKEN)
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -252,6 +253,12 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
                 path=path,
             ) from None
         raise _broken(path, failed) from None
+    except MemoryError:
+        raise FormatError(
+            f"{path} cannot be read: it needs more memory than this process has. Read fewer columns, or give "
+            f"the process more memory. If the file should be small: {_CURE}",
+            path=path,
+        ) from None
     except _BROKEN as failed:
         raise _broken(path, failed) from None
 

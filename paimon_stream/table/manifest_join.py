@@ -22,7 +22,13 @@ from paimon_stream.format.avro_file import (
     read_file,
 )
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, encode_entries, manifest_of_blocks
+from paimon_stream.format.manifest_avro import (
+    ENTRIES_PER_BLOCK,
+    FULL_BLOCK,
+    chunks,
+    encode_entries,
+    manifest_of_blocks,
+)
 from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
@@ -94,7 +100,8 @@ class ManifestJoiner:
                     return meta, codec, blocks
         # Anything unusual is decoded, or found to be corrupt.
         entries = self._manifests.read(meta)
-        return self._describe(meta, entries), _PLAIN.codec, (encode_entries(entries, _PLAIN),)
+        blocks = [block for some in chunks(entries) for block in encode_entries(some, _PLAIN)]
+        return self._describe(meta, entries), _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest is complete enough to describe a manifest joined from
@@ -150,7 +157,7 @@ class ManifestJoiner:
 
 
 class _Blocks:
-    """Compressed blocks of at least a thousand entries each, except the last one."""
+    """Compressed blocks of at least a thousand entries or `FULL_BLOCK` bytes each, except the last one."""
 
     def __init__(self, compressor: Compressor) -> None:
         self.size = 0
@@ -166,7 +173,10 @@ class _Blocks:
             if same and not self._records and block.records >= ENTRIES_PER_BLOCK:
                 self._keep(block)
                 continue
-            self._waiting.append(decompress(codec, block.data, name))
+            plain = decompress(codec, block.data, name)
+            if self._records and sum(map(len, self._waiting)) + len(plain) > FULL_BLOCK:
+                self._close()
+            self._waiting.append(plain)
             self._records += block.records
             if self._records >= ENTRIES_PER_BLOCK:
                 self._close()

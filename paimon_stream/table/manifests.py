@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -19,7 +18,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
-    ENTRIES_PER_BLOCK,
+    chunks,
     decode_entries_of,
     decode_manifest,
     decode_manifest_list,
@@ -151,12 +150,11 @@ class ManifestWriter:
         """Writes the entries, in order, into as many manifests as `manifest.target-file-size` requires; none
         if there are no entries. As in Java, a manifest ends after a multiple of 1000 entries, at the first at
         which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
-        left = iter(entries)
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = _Tally(self._partition_types)
-        while some := list(islice(left, ENTRIES_PER_BLOCK)):
-            blocks.append(encode_entries(some, self._codec))
+        for some in chunks(entries):
+            blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.manifest()))

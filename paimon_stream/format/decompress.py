@@ -1,0 +1,105 @@
+"""Decompresses blocks of metadata and data files up to a bound, whatever they claim to hold."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from typing import Any, Final
+
+import pyarrow as pa
+
+__all__ = ["CODECS", "decompressed", "varint"]
+
+CODECS: Final = ("null", "deflate", "zstandard", "snappy", "bzip2", "xz")
+"""The codecs by their names in Avro files."""
+
+_XZ_MEMORY: Final = 128 << 20
+"""The most memory of xz in bytes. Its highest preset needs 65 MiB; a header can ask for 4 GiB."""
+
+_PIECE: Final = 1 << 16
+_RAW: Final = -15
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
+
+
+def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
+    """The plain bytes of a block; `snappy` is Snappy's own format, without the checksum of Avro.
+
+    Memory holds not much more than `limit` bytes. Raises `ValueError` for a block that holds more or does not
+    decompress, and `LookupError` for an unknown codec.
+    """
+    try:
+        match codec:
+            case "null":
+                plain = packed
+            case "deflate":
+                plain = _streamed(zlib.decompressobj(wbits=_RAW), packed, limit)
+            case "zstandard":
+                plain = _zstd(packed, limit)
+            case "snappy":
+                size = varint(packed)
+                _check(size, limit)
+                plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
+            case "bzip2":
+                plain = _streamed(bz2.BZ2Decompressor(), packed, limit)
+            case "xz":
+                plain = _streamed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
+            case _:
+                raise LookupError(codec)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as wrong:
+        raise ValueError("does not decompress") from wrong
+    _check(len(plain), limit)
+    return plain
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"holds more than {limit:,} bytes")
+
+
+def _streamed(stream: Any, packed: bytes, limit: int) -> bytes:
+    plain: bytes = stream.decompress(packed, limit + 1)
+    if not stream.eof and len(plain) <= limit:
+        raise EOFError
+    return plain
+
+
+def _zstd(packed: bytes, limit: int) -> bytes:
+    size = _zstd_size(packed)
+    if size is not None:
+        _check(size, limit)
+        try:
+            whole: bytes = pa.Codec("zstd").decompress(packed, decompressed_size=size, asbytes=True)
+            return whole
+        except OSError:
+            pass  # several frames, or a damaged one
+    stream, pieces, left = pa.CompressedInputStream(pa.BufferReader(packed), "zstd"), [], limit
+    while left >= 0 and (piece := stream.read(_PIECE)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _zstd_size(packed: bytes) -> int | None:
+    """The size that the first frame notes for its content, None if it notes none (RFC 8878, chapter 3.1)."""
+    if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
+        return None
+    kind = packed[4]
+    single, width = kind >> 5 & 1, 1 << (kind >> 6)
+    if not single and width == 1:
+        return None
+    start = 6 - single + _ZSTD_DICTIONARY[kind & 3]
+    size = int.from_bytes(packed[start : start + width], "little")
+    return size + 256 if width == 2 else size
+
+
+def varint(data: bytes) -> int:
+    """The number at the beginning of the bytes, seven bits in each, lowest first. Raises `ValueError`."""
+    number = shift = 0
+    for byte in data[:10]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number
+    raise ValueError("does not decompress")
