@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
+from tests.simulation.actors.java import Brancher, JavaKeeper, JavaWithoutLock, JavaWriter
 from tests.simulation.actors.maintenance import (
     Expirer,
     ManifestCompactor,
@@ -12,19 +13,30 @@ from tests.simulation.actors.maintenance import (
     Restorer,
     Tagger,
 )
+from tests.simulation.actors.readers import Dropper, Reader
 from tests.simulation.actors.streams import Checkpoint, Stream
-from tests.simulation.actors.writers import BatchWriter
+from tests.simulation.actors.writers import BatchWriter, Committer, Overwriter, SchemaChanger
 from tests.simulation.choices import Script
 from tests.simulation.world import World
 
-OTHERS: tuple[type[Actor], ...] = (
-    Expirer,
-    BatchWriter,
-    Restorer,
-    Tagger,
-    OrphanCleaner,
-    ManifestCompactor,
-)
+OTHERS: dict[type[Actor], int] = {
+    Expirer: 2,
+    BatchWriter: 2,
+    Restorer: 2,
+    Tagger: 2,
+    OrphanCleaner: 3,
+    ManifestCompactor: 3,
+    Committer: 3,
+    Overwriter: 4,
+    SchemaChanger: 8,
+    JavaWriter: 4,
+    JavaWithoutLock: 12,
+    JavaKeeper: 8,
+    Brancher: 6,
+    Reader: 4,
+    Dropper: 10,
+}
+"""How rarely an actor takes part: once in so many schedules."""
 
 TABLES: tuple[dict[str, str], ...] = (
     {},
@@ -38,7 +50,6 @@ def world_of(seed: int, script: Script | None = None, *, without: Collection[str
     """The world of a seed, with its table and its actors. `without` names kinds of actors that stay away."""
     world = World(seed, script)
     choices = world.choices
-    choices.begin_step()
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
     keyed = choices.once_in(4)
     if keyed:
@@ -46,14 +57,19 @@ def world_of(seed: int, script: Script | None = None, *, without: Collection[str
         options.pop("bucket-key", None)
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
-    actors: list[Actor] = [Stream(world, "stream a", first)]
+    options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
+    stream = Stream(world, "stream a", first, options, overwrites=choices.once_in(10))
+    actors: list[Actor] = [stream]
     if choices.once_in(2):
         first.shared = True
-        actors.append(Stream(world, "the twin of stream a", first))
+        twin = Stream(world, "the twin of stream a", first, options, overwrites=stream.overwrites)
+        actors.append(twin)
     if choices.once_in(3):
         actors.append(Stream(world, "stream b", Checkpoint("b")))
-    for kind in OTHERS:
-        if choices.once_in(2) and kind.kind not in without:
+    for kind, rarely in OTHERS.items():
+        if keyed and kind is Committer:
+            continue  # who commits files to a table with keys answers for their sequence numbers himself
+        if choices.once_in(rarely) and kind.kind not in without:
             actors.append(kind(world, f"the {kind.kind}"))
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]

@@ -15,25 +15,35 @@ T = TypeVar("T")
 Script = list[list[int]]
 
 
+WORLD, END = 0, 1
+"""The first two lists of a script: the choices of the world, and those after the last step."""
+
+
 class Choices:
     """Draws numbers and keeps them by step. Without a script they come from the seed."""
 
     def __init__(self, seed: int, script: Sequence[Sequence[int]] | None = None) -> None:
         self.source = random.Random(f"schedule {seed}")
         self.script = script
-        self.made: Script = []
+        self.made: Script = [[], []]
+        self.at = WORLD
 
     def begin_step(self) -> None:
         """The numbers drawn from now on belong to the next step."""
         self.made.append([])
+        self.at = len(self.made) - 1
+
+    def begin_end(self) -> None:
+        """The numbers drawn from now on belong to the time after the last step."""
+        self.at = END
 
     def below(self, bound: int) -> int:
         """A number in [0, bound)."""
-        now = self.made[-1]
+        now = self.made[self.at]
         if self.script is None:
             value = self.source.randrange(bound)
         else:
-            step = self.script[len(self.made) - 1] if len(self.made) <= len(self.script) else ()
+            step = self.script[self.at] if self.at < len(self.script) else ()
             value = step[len(now)] % bound if len(now) < len(step) else 0
         now.append(value)
         return value

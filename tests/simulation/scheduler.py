@@ -80,6 +80,7 @@ class Process:
     burst: Burst = field(default_factory=Burst)
     done: int = 0
     begun_millis: int = 0
+    drops: int = 0
     result: object = None
     error: BaseException | None = None
     putting: Any = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.choices import Script
+from tests.simulation.choices import END, Script
 
+FIRST = END + 1
 Fails = Callable[[Script], bool]
 
 
 def shrink(script: Script, fails: Fails, *, tries: int = 3000) -> Script:
-    """A shorter schedule that still fails. The first step, which makes the table and its actors, stays. At
-    most `tries` schedules are run."""
+    """A shorter schedule that still fails. The choices of the world and of the end stay in
+    their places. At most `tries` schedules are run."""
     left = [tries]
 
     def still(candidate: Script) -> bool:
@@ -27,10 +28,10 @@ def shrink(script: Script, fails: Fails, *, tries: int = 3000) -> Script:
 
 
 def _without_steps(script: Script, fails: Fails) -> Script:
-    size = max(1, (len(script) - 1) // 2)
+    size = max(1, (len(script) - FIRST) // 2)
     while True:
         at = len(script) - size
-        while at >= 1:
+        while at >= FIRST:
             candidate = script[:at] + script[at + size :]
             if fails(candidate):
                 script = candidate

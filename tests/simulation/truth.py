@@ -47,14 +47,16 @@ def token_of(name: str) -> Token | None:
 @dataclass(eq=False)
 class State:
     """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
-    `base` the names of those before its own changes, `files` all paths that a reader needs."""
+    `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
+    data files in its manifests, live or not."""
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]
     base: frozenset[str]
     files: frozenset[str]
-    removed: frozenset[str]
+    mentioned: frozenset[str]
     made_by: Process | None = None
+    order: tuple[str, ...] = ()
 
     @property
     def id(self) -> int:
@@ -87,6 +89,7 @@ class Truth:
     there: dict[int, State] = field(default_factory=dict)
     beside: dict[int, Process] = field(default_factory=dict)
     history: dict[str, State] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
     tags: dict[str, tuple[State, Process]] = field(default_factory=dict)
     branches: dict[str, State] = field(default_factory=dict)
     taken: dict[Token, str] = field(default_factory=dict)
@@ -100,6 +103,18 @@ class Truth:
     _archive: dict[str, bytes] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+
+    def of_next_table(self) -> Truth:
+        """The truth of the table that is created at this place after a drop."""
+        return Truth(
+            self.world,
+            drops=self.drops + 1,
+            upsets=self.upsets + 1,
+            states=self.states,
+            _archive=self._archive,
+            _lists=self._lists,
+            _manifests=self._manifests,
+        )
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         """Makes a change, and records what it did."""
@@ -135,8 +150,10 @@ class Truth:
 
     # -- acknowledgement --------------------------------------------------------------------------
 
-    def acknowledge(self, token: Token) -> None:
+    def acknowledge(self, token: Token, process: Process) -> None:
         """Somebody was promised that this batch is in the table."""
+        if process.drops != self.drops:
+            return  # the table was dropped meanwhile
         self.acked.add(token)
         self.check_acknowledged()
 
@@ -144,6 +161,9 @@ class Truth:
         """Acknowledged rows are there, unless something took them away."""
         live = self.head.tokens() if self.head is not None else set()
         missing = {one for one in self.acked if one not in live and one not in self.taken} - self.excused
+        asleep = [self.there[one] for one, maker in self.beside.items() if maker.busy and not maker.dead]
+        if missing and any(missing <= state.tokens() for state in asleep):
+            raise Limit("a run found its batch in the snapshot of a twin that slept through a rollback")
         if missing:
             raise Violation("acknowledged rows are there", f"batches {sorted(missing)} are not in the table")
 
@@ -153,17 +173,20 @@ class Truth:
         before, head = self.there.get(state.id), self.head
         self.there[state.id] = state
         state.made_by = process
+        self.states[state.nonce] = state
         self._once(state)
         process.putting = state
         known = self.history.get(state.nonce)
-        if known is not None:  # a rollback brings back what had expired
+        if known is not None and process.may_roll_back:  # a rollback brings back what had expired
             self.there[state.id] = known
             self.beside.pop(state.id, None)
             self._suspect(("snapshot", state.id), known)
             if head is not None and state.id > head.id:  # to a tag above the newest
                 self._moved_to(known, "rollback")
             return
-        if self._continues(state, head):
+        if process.drops != self.drops:
+            self.beside[state.id] = process
+        elif self._continues(state, head):
             self._moved_to(state, "overwrite")
         elif before is not None and before is head and before.base == state.base:
             self._moved_to(state, "replaced")
@@ -184,6 +207,8 @@ class Truth:
 
     def _adopt(self, snapshot_id: int) -> None:
         """The table goes on from a snapshot that lay beside its line."""
+        if self.there[snapshot_id].files - self.paths:
+            raise Limit("a writer that slept through a rollback died before it removed its snapshot")
         del self.beside[snapshot_id]
         self._moved_to(self.there[snapshot_id], "left behind")
 
@@ -193,8 +218,6 @@ class Truth:
         process.putting = None
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
-            if self.there[newest].files - self.paths:
-                raise Limit("a writer that slept through a rollback died before it removed its snapshot")
             self._adopt(newest)
 
     def _moved_to(self, state: State | None, reason: str) -> None:
@@ -210,6 +233,10 @@ class Truth:
             self.taken[token] = reason
         for token in tokens(new):
             self.taken.pop(token, None)
+        if state is not None and not state.order:
+            before = self.head.order if self.head is not None else ()
+            kept = tuple(name for name in before if name in state.live)
+            state.order = kept + tuple(name for name in state.live if name not in kept)
         self.head = state
         if state is not None:
             self.history[state.nonce] = state
@@ -222,7 +249,8 @@ class Truth:
         if self.beside.pop(snapshot_id, None) is not None:
             return
         if self.head is state:
-            if not process.may_roll_back:
+            voided = state.made_by is process and process.busy
+            if not (process.may_roll_back or voided):
                 raise Violation("nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest")
             line = [one for one in self.there if one not in self.beside and one < snapshot_id]
             self._moved_to(self.there[max(line)] if line else None, "rollback")
@@ -322,13 +350,14 @@ class Truth:
         live = self._fold([entry for name in base for entry in self._entries(name)])
         names = frozenset(live)
         own = [entry for name in delta for entry in self._entries(name)]
-        removed = frozenset(one.file.file_name for one in own if one.kind is FileKind.DELETE)
+        everything = (entry for name in (*base, *delta) for entry in self._entries(name))
+        mentioned = frozenset(entry.file.file_name for entry in everything)
         live = self._fold([*live.values(), *own])
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         layout = self.world.table.layout
         files = {manifest_path(one) for one in (*lists, *base, *delta)}
         files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
-        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), removed=removed)
+        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), mentioned=mentioned)
 
     def _fold(self, entries: list[ManifestEntry]) -> dict[str, ManifestEntry]:
         live: dict[str, ManifestEntry] = {}

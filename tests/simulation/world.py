@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS
 from tests.simulation.actors.base import Actor
+from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
 from tests.simulation.scheduler import BURSTS, WAITS, Process
-from tests.simulation.truth import Truth
+from tests.simulation.truth import State, Truth
 
 STEPS = 60
 
@@ -43,6 +45,7 @@ class World:
     actors: list[Actor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._summed: State | None = None
         self.choices = Choices(self.seed, self.script)
         self.source = random.Random(f"values {self.seed}")
         made = simulated(self.seed)
@@ -55,6 +58,19 @@ class World:
         """Creates the table."""
         self.disk = MemoryStorage(clock=self)  # type: ignore[arg-type]
         self.truth = Truth(self)
+        self.options, self.partitioned, self.keyed = options, partitioned, keyed
+        self._create()
+
+    def recreate(self) -> None:
+        """Somebody drops the table, and creates it again."""
+        self.disk.clear()
+        self.truth = self.truth.of_next_table()
+        self.millis += 5000
+        self.late.clear()
+        self._create()
+
+    def _create(self) -> None:
+        options, partitioned, keyed = self.options, self.partitioned, self.keyed
         keys = (("dt", "id") if partitioned else ("id",)) if keyed else ()
         self.buckets = int(options.get("bucket", "-1"))
         made = create_table(
@@ -85,9 +101,10 @@ class World:
     def run(self, steps: int = STEPS) -> None:
         """Runs the schedule, then lets everybody come to an end."""
         try:
-            for _ in range(steps if self.script is None else len(self.script) - 1):
+            for _ in range(steps if self.script is None else len(self.script) - 2):
                 self.choices.begin_step()
                 self.step()
+            last_look(self)
         finally:
             self.end()
 
@@ -100,8 +117,22 @@ class World:
         if self.late and choices.once_in(4):
             self.land(choices.below(len(self.late)))
         self.turn(actor, wait)
+        self.check()
+
+    def check(self) -> None:
+        """What must hold after every step."""
         self.truth.check_whole()
         self.truth.check_acknowledged()
+        head = self.truth.head
+        if self.keyed and head is not None and head is not self._summed:
+            check_sums(self, head)
+            self._summed = head
+
+    def journal_entry(self, path: str) -> JournalEntry | None:
+        """The journal entry in a file; None for any other file."""
+        if not path.rpartition("/")[2].isdigit():
+            return None
+        return decode_journal_entry(self.disk.read(path), path)
 
     def turn(self, actor: Actor, wait: int = 0) -> None:
         """One turn of one actor: from where it waits to where it stops next."""
@@ -112,7 +143,7 @@ class World:
                 return
             process = actor.process
             assert process is not None
-            process.begun_millis = self.millis
+            process.begun_millis, process.drops = self.millis, self.truth.drops
             process.start(work)
             said += f"begins {actor.doing}"
         else:

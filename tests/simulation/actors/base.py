@@ -38,6 +38,9 @@ class Actor:
     of this package."""
     without_faults: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        """Actors with more to remember begin here."""
+
     def begin(self) -> Work | None:
         """The next piece of work, or None if there is nothing to do."""
         raise NotImplementedError

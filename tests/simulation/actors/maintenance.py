@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from paimon_stream.errors import PaimonStreamError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.truth import Violation
 
 
 class Expirer(Actor):
@@ -73,6 +75,13 @@ class OrphanCleaner(Actor):
         return lambda: remove_orphan_files(
             self.table(), age, dry_run=False, storage=process.storage, runtime=process.runtime
         )
+
+
+class LastCleaner(OrphanCleaner):
+    """Comes when everybody is at rest. Its work must succeed."""
+
+    def failed(self, error: PaimonStreamError) -> None:
+        raise Violation("orphans are found", f"the removal fails: {error!r}")
 
 
 class ManifestCompactor(Actor):

@@ -45,6 +45,8 @@ class Checkpoint:
     done_millis: int | None = None
     runs: int = 0
     shared: bool = False
+    known_upsets: int = 0
+    known_drops: int = 0
 
 
 @dataclass(eq=False)
@@ -63,7 +65,8 @@ class Stream(Actor):
         self.at = 0
         self.last: State | None = None
         self.owed: set[Token] = set()
-        self.known_upsets = self.upsets = 0
+        self.upsets = 0
+        self.dropped = False
         self.unjournalled = False
 
     @property
@@ -82,6 +85,7 @@ class Stream(Actor):
         self.doing = f"batch {self.at}"
         self.owed = self.tellable()
         self.upsets = self.world.truth.upsets
+        self.dropped = self.world.truth.drops > self.checkpoint.known_drops and self.next_batch > 0
         return self.batch
 
     def start(self) -> None:
@@ -154,8 +158,10 @@ class Stream(Actor):
             raise Violation(
                 "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
             )
+        if self.dropped and self.answer is None:
+            raise Violation("losses are reported", f"{self.name} goes on with {self.at} in another table")
         if self.at % 5 != 4:
-            truth.acknowledge(token)
+            truth.acknowledge(token, self.ready())
         if result.snapshot_id is not None and (found := truth.there.get(result.snapshot_id)) is not None:
             self.last = found
         if self.at % 5 != 4:  # a batch without rows leaves no trace, so the next run asks again
@@ -171,7 +177,7 @@ class Stream(Actor):
         self.last = None
         truth = self.world.truth
         if isinstance(error, LOSSES):
-            if truth.upsets == self.known_upsets and not self.checkpoint.shared:
+            if truth.upsets == self.checkpoint.known_upsets and not self.checkpoint.shared:
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             self.answer = ANSWERS[type(error)]
         elif isinstance(error, HistoryUnknown):
@@ -193,7 +199,8 @@ class Stream(Actor):
 
     def forgive(self) -> None:
         """Everything that was taken away so far is known to the operator now."""
-        self.known_upsets = self.upsets
+        known = self.checkpoint
+        known.known_upsets, known.known_drops = self.upsets, self.ready().drops
         for token in [one for one in self.world.truth.taken if one[0] == self.user]:
             if self.world.truth.taken[token] != "overwrite":
                 self.world.truth.acked.discard(token)

@@ -1,31 +1,148 @@
-"""Writers that are not streams."""
+"""Writers that are not streams: batch writers, users of `TableCommit`, overwriters, a changer of schemas."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import (
+    CommitLost,
+    DeletedFiles,
+    HistoryUnknown,
+    PaimonStreamError,
+    TableRolledBack,
+)
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.table.schema_change import evolve
+from paimon_stream.table.table import Table
 from tests.simulation.actors.base import Actor, Work
 
 
-class BatchWriter(Actor):
-    """Appends rows in batch commits."""
-
-    kind = "batch writer"
+class Writer(Actor):
+    """A writer without a journal: only their age protects its files."""
 
     @property
     def exposed(self) -> bool:
         return True
 
-    def begin(self) -> Work:
+    def commit_of(self, table: Table, user: str) -> TableCommit:
+        """What commits under this user, in the present process."""
         process = self.ready()
+        return TableCommit(table, user, storage=process.storage, runtime=process.runtime, observer=self)
+
+    def numbered(self, writer: TableCommit, table: Table, user: str, batch: int | None) -> CommitMessage:
+        """A new file with the next sequence numbers."""
+        numbering = writer.numbers()
+        dt = self.world.choices.pick(("x", "y"))
+        return self.message(table, user, batch, dt=dt, first=0 if numbering is None else numbering.first)
+
+
+class BatchWriter(Writer):
+    """Appends rows in batch commits."""
+
+    kind = "batch writer"
+
+    def begin(self) -> Work:
         self.doing = "a batch commit"
+        self.ready()
+        return self.work
 
-        def work() -> object:
-            table = self.table()
-            writer = TableCommit(
-                table, "batch", storage=process.storage, runtime=process.runtime, observer=self
-            )
-            numbering = writer.numbers()
-            first = 0 if numbering is None else numbering.first
-            return writer.append((self.message(table, "batch", None, first=first),), numbering)
+    def work(self) -> object:
+        table = self.table()
+        writer = self.commit_of(table, "batch")
+        numbering = writer.numbers()
+        first = 0 if numbering is None else numbering.first
+        dt = self.world.choices.pick(("x", "y"))
+        return writer.append((self.message(table, "batch", None, dt=dt, first=first),), numbering)
 
-        return work
+
+class Committer(Writer):
+    """Commits under numbers of its own, and comes back with `filter_and_commit` after a failure. Sometimes it
+    aborts what it wrote, and sometimes what it has committed, which must be refused."""
+
+    kind = "committer"
+
+    def __post_init__(self) -> None:
+        self.number = 0
+        self.waiting: tuple[CommitMessage, ...] | None = None
+        self.committed: tuple[CommitMessage, ...] | None = None
+        self.user = "committer"
+
+    def begin(self) -> Work:
+        self.ready()
+        if self.committed is not None and self.world.choices.once_in(6):
+            self.doing = "abort of what it has committed"
+            return self.abort_committed
+        if self.waiting is None:
+            self.doing = f"commit {self.number}"
+            return self.first_time
+        self.doing = f"commit {self.number} once more"
+        return self.again
+
+    def first_time(self) -> object:
+        table = self.table()
+        writer = self.commit_of(table, self.user)
+        messages = (self.numbered(writer, table, self.user, self.number),)
+        if self.world.choices.once_in(6):
+            return writer.abort(messages)
+        self.waiting = messages
+        return writer.commit(self.number, messages)
+
+    def again(self) -> object:
+        assert self.waiting is not None
+        return self.commit_of(self.table(), self.user).filter_and_commit({self.number: self.waiting})
+
+    def abort_committed(self) -> object:
+        assert self.committed is not None
+        try:
+            return self.commit_of(self.table(), self.user).abort(self.committed)
+        except DeletedFiles:
+            return None
+
+    def succeeded(self, result: object) -> None:
+        if self.waiting is not None and self.doing.startswith("commit"):
+            self.world.truth.acknowledge((self.user, self.number), self.ready())
+            self.committed, self.waiting = self.waiting, None
+        self.number += self.doing.startswith("commit")
+
+    def failed(self, error: PaimonStreamError) -> None:
+        if isinstance(error, (DeletedFiles, HistoryUnknown, CommitLost, TableRolledBack)):
+            self.number, self.waiting = self.number + 1, None
+
+
+class Overwriter(Writer):
+    """Replaces one partition, or the whole table."""
+
+    kind = "overwriter"
+
+    def begin(self) -> Work | None:
+        if self.world.table.schema.primary_keys:
+            return None
+        self.doing = "an overwrite"
+        self.ready()
+        return self.work
+
+    def work(self) -> object:
+        table = self.table()
+        dt = self.world.choices.pick(("x", "y"))
+        partition = {"dt": dt} if table.schema.partition_keys else {}
+        files = () if self.world.choices.once_in(3) else (self.message(table, "batch", None, dt=dt),)
+        return self.commit_of(table, "overwriter").overwrite(partition, files)
+
+
+class SchemaChanger(Actor):
+    """Adds a column."""
+
+    kind = "schema changer"
+
+    def begin(self) -> Work:
+        self.doing = "a new column"
+        self.ready()
+        return lambda: evolve(self.table(), self.with_column)
+
+    def with_column(self, schema: TableSchema) -> TableSchema:
+        new = schema.highest_field_id + 1
+        column = DataField(id=new, name=f"c{new}", type=parse_type("INT"))
+        return replace(schema, id=schema.id + 1, fields=(*schema.fields, column), highest_field_id=new)

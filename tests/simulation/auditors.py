@@ -1,0 +1,102 @@
+"""What is looked at when everybody has come to rest: liveness, orphans, and the sums of tables with keys.
+
+`truth.py` has the auditors that look at every single change of the storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paimon_stream.table.references import journalled_names
+from tests.simulation.actors.maintenance import LastCleaner
+from tests.simulation.actors.streams import Stream
+from tests.simulation.scheduler import DAY
+from tests.simulation.truth import State, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ATTEMPTS = 8
+"""How many attempts a stream has to come to its end once nothing fails any more."""
+MORE = 3
+"""The number of batches that it has to write then. At least two of them have rows."""
+
+
+def come_to_rest(world: World) -> None:
+    """Nothing fails any more: everybody ends what he does or is killed, and late puts arrive or are lost."""
+    world.choices.begin_end()
+    world.peaceful = True
+    world.log.append("from here on nothing fails")
+    while world.late:
+        if world.choices.once_in(2):
+            world.land(0)
+        else:
+            world.late.pop(0)
+    for actor in world.actors:
+        process = actor.process
+        while process is not None and process.busy and not process.dead:
+            if world.choices.once_in(3):
+                process.kill()
+                world.log.append(f"{actor.name}: is killed; {actor.ended()}")
+            else:
+                world.turn(actor)
+    world.check()
+
+
+def streams_end(world: World) -> None:
+    """Every stream comes to its end within a few attempts: its operator does what the errors advise."""
+    streams = {one.user: one for one in world.actors if isinstance(one, Stream)}
+    for stream in streams.values():
+        wanted = stream.checkpoint.next_batch + MORE
+        for _ in range(ATTEMPTS + MORE):
+            if stream.checkpoint.next_batch >= wanted:
+                break
+            world.turn(stream)
+            world.check()
+        else:
+            raise Violation("streams come to their end", f"{stream.name} is still at {stream.next_batch}")
+
+
+def orphans_go(world: World) -> None:
+    """Two days later orphan removal finds every file that nobody can refer to, and takes no other."""
+    world.millis += 2 * DAY
+    world.turn(LastCleaner(world, "the last orphan cleaner"))
+    world.check()
+    truth = world.truth
+    states = [*truth.there.values(), *(state for _, state in truth.roots())]
+    used: set[str] = set().union(*(state.files for state in states))
+    noted = set(journalled_names(world.disk)).union(*(state.mentioned for state in states))
+    staged = [user for user in world.truth.paths if user.startswith("_paimon_stream/")]
+    protected = {uuid for path in staged for uuid in _uuids(world, path)}
+    for path in world.truth.paths - used:
+        folder, name = path.partition("/")[0], path.rpartition("/")[2]
+        if folder not in ("manifest",) and "bucket-" not in path:
+            continue
+        if name not in noted and not any(uuid in name for uuid in protected):
+            raise Violation("orphans are found", f"{path} stays, and nothing refers to it")
+
+
+def _uuids(world: World, path: str) -> tuple[str, ...]:
+    entry = world.journal_entry(path)
+    return () if entry is None else entry.stage_uuids
+
+
+def check_sums(world: World, state: State) -> None:
+    """The rows of a table with keys, merged by their sequence numbers, are those of a model that takes the
+    commits one after another."""
+    model: dict[tuple[bytes, int], int] = {}
+    for name in state.order:
+        place = state.live[name].partition
+        model.update({(place, key): value for key, value in world.values[name].items()})
+    merged: dict[tuple[bytes, int], int] = {}
+    for entry in sorted(state.live.values(), key=lambda one: one.file.max_sequence_number):
+        values = world.values[entry.file.file_name]
+        merged.update({(entry.partition, key): value for key, value in values.items()})
+    if merged != model:
+        raise Violation("sums are those of the model", f"snapshot {state.id} has {merged}, not {model}")
+
+
+def last_look(world: World) -> None:
+    """Everything that is looked at in the end."""
+    come_to_rest(world)
+    streams_end(world)
+    orphans_go(world)
