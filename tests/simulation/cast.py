@@ -60,7 +60,7 @@ def world_of(seed: int, script: Script | None = None, *, without: Collection[str
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
     stream = Stream(world, "stream a", first, options, overwrites=choices.once_in(10))
     actors: list[Actor] = [stream]
-    if choices.once_in(2):
+    if choices.once_in(2) and "twin" not in without:
         first.shared = True
         twin = Stream(world, "the twin of stream a", first, options, overwrites=stream.overwrites)
         actors.append(twin)

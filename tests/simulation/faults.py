@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream.errors import NoSpace, Unavailable
-from paimon_stream.storage.base import FileStat, PutResult
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult
 from paimon_stream.storage.faults import Killed
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class ProcessStorage:
         self._process = process
         self._disk = process.world.disk
 
-    def read(self, path: str) -> bytes:
-        return self._run("read", path, lambda: self._disk.read(path))
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        return self._run("read", path, lambda: self._disk.read(path, limit))
 
     def write(self, path: str, data: bytes) -> None:
         self._run("write", path, lambda: self._disk.write(path, data))
@@ -90,6 +90,9 @@ class ProcessStorage:
 
     def exists(self, path: str) -> bool:
         return self._run("stat", path, lambda: self._disk.exists(path))
+
+    def is_link(self, path: str) -> bool:
+        return self._disk.is_link(path)
 
     def delete(self, path: str) -> None:
         self._run("delete", path, lambda: self._disk.delete(path))

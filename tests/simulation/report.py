@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paimon_stream.errors import PaimonStreamError
@@ -35,7 +37,8 @@ def run(seed: int, script: Script | None = None, make: MakeWorld = world_of) -> 
     """Runs the schedule of a seed, or a changed one."""
     world = make(seed, script)
     try:
-        world.run()
+        with _silence():
+            world.run()
     except Limit as limit:
         return Outcome(seed, world, limit=str(limit))
     except Violation as broken:
@@ -43,6 +46,16 @@ def run(seed: int, script: Script | None = None, make: MakeWorld = world_of) -> 
     except (PaimonStreamError, AssertionError, LookupError, TypeError, ValueError) as error:
         return Outcome(seed, world, type(error).__name__, f"{type(error).__name__}: {error}")
     return Outcome(seed, world)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nobody reads the warnings of a schedule."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def shortest(outcome: Outcome, make: MakeWorld = world_of) -> Outcome:

@@ -12,8 +12,8 @@ from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World
 
-# Rollbacks join as soon as every schedule with them is survived.
-PEACEFUL = partial(world_of, without=("rollback",))
+# Rollbacks and twins join as soon as every schedule with them is survived.
+PEACEFUL = partial(world_of, without=("rollback", "Java keeper", "twin"))
 
 
 @pytest.mark.parametrize("start", seeds(4, 40))

@@ -16,7 +16,7 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
-from tests.simulation.scheduler import BURSTS, WAITS, Process
+from tests.simulation.scheduler import BURSTS, MINUTE, WAITS, Process
 from tests.simulation.truth import State, Truth
 
 STEPS = 60
@@ -65,7 +65,7 @@ class World:
         """Somebody drops the table, and creates it again."""
         self.disk.clear()
         self.truth = self.truth.of_next_table()
-        self.millis += 5000
+        self.millis += 5 * MINUTE  # more than the clocks of two machines differ
         self.late.clear()
         self._create()
 

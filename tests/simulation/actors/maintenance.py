@@ -87,6 +87,10 @@ class LastCleaner(OrphanCleaner):
 class ManifestCompactor(Actor):
     kind = "manifest compactor"
 
+    @property
+    def exposed(self) -> bool:
+        return True
+
     def begin(self) -> Work:
         process = self.ready()
         self.doing = "compaction of manifests"
