@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.table.references import journalled_names
-from tests.simulation.actors.maintenance import LastCleaner
+from tests.simulation.actors.maintenance import TAG, LastCleaner, Restorer
 from tests.simulation.actors.streams import Stream
 from tests.simulation.scheduler import DAY
 from tests.simulation.truth import State, Violation
@@ -39,7 +40,18 @@ def come_to_rest(world: World) -> None:
                 world.log.append(f"{actor.name}: is killed; {actor.ended()}")
             else:
                 world.turn(actor)
+    finish_rollbacks(world)
     world.check()
+
+
+def finish_rollbacks(world: World) -> None:
+    """An operator completes the rollback that was interrupted, as every command that deletes advises."""
+    for _ in range(ATTEMPTS):
+        pins = [path for path in world.truth.tags if is_pin(path.removeprefix(TAG))]
+        if not pins:
+            return
+        world.turn(Restorer(world, "the operator"))
+    raise Violation("advice works", f"the rollback of {pins} cannot be completed")
 
 
 def streams_end(world: World) -> None:

@@ -81,6 +81,7 @@ class Process:
     done: int = 0
     begun_millis: int = 0
     drops: int = 0
+    upsets: int = 0
     result: object = None
     error: BaseException | None = None
     putting: Any = None

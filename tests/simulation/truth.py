@@ -99,6 +99,7 @@ class Truth:
     suspects: dict[tuple[str, object], State] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     upsets: int = 0
+    last_void: int = 0
     drops: int = 0
     _archive: dict[str, bytes] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -247,8 +248,13 @@ class Truth:
         if state is None:
             return
         if self.beside.pop(snapshot_id, None) is not None:
+            self.upsets += 1
+            self.last_void = self.upsets
             return
         if self.head is state:
+            counted = process.may_expire and self.last_void > process.upsets
+            if counted or any(one > snapshot_id for one in self.beside):
+                raise Limit("expiry counted the snapshot of a writer that slept through a rollback")
             voided = state.made_by is process and process.busy
             if not (process.may_roll_back or voided):
                 raise Violation("nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest")
@@ -286,6 +292,8 @@ class Truth:
             self.tags.pop(path, None)
         else:
             state = self.state_at(path)
+            original = self.states.get(state.nonce)
+            state.made_by = None if original is None else original.made_by
             self.tags[path] = (state, process)
             process.putting = state
             self._suspect(("tag", path), state)
@@ -322,6 +330,8 @@ class Truth:
                 later[key] = state
             elif missing and self._is_unsure(key):
                 raise Limit("somebody who made a tag died, or got no answer, before he could take it back")
+            elif missing and state.made_by is not None and state.made_by.drops != self.drops:
+                raise Limit("somebody tagged what a writer of the dropped table was about to remove")
             elif missing:
                 raise Violation("everything is readable whole", f"{key[0]} {key[1]} lacks {sorted(missing)}")
         self.suspects = later

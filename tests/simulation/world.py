@@ -143,7 +143,8 @@ class World:
                 return
             process = actor.process
             assert process is not None
-            process.begun_millis, process.drops = self.millis, self.truth.drops
+            process.begun_millis = self.millis
+            process.drops, process.upsets = self.truth.drops, self.truth.upsets
             process.start(work)
             said += f"begins {actor.doing}"
         else:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.orphans import remove_orphan_files
+from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.truth import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TAG = "tag/tag-"
+
+
+def tags_of(world: World) -> list[str]:
+    """The names of the users' tags."""
+    names = (path.removeprefix(TAG) for path in sorted(world.truth.tags))
+    return [name for name in names if not is_pin(name)]
 
 
 class Expirer(Actor):
@@ -35,9 +49,9 @@ class Tagger(Actor):
     kind = "tagger"
 
     def begin(self) -> Work:
-        process, tags = self.ready(), sorted(self.world.truth.tags)
+        process, tags = self.ready(), tags_of(self.world)
         if tags and self.world.choices.once_in(3):
-            name = self.world.choices.pick(tags).removeprefix("tag/tag-")
+            name = self.world.choices.pick(tags)
             self.doing = f"deleting tag {name}"
             return lambda: delete_tag(self.table(), name, storage=process.storage, runtime=process.runtime)
         self.world.serial += 1
@@ -57,13 +71,21 @@ class Restorer(Actor):
 
     def begin(self) -> Work | None:
         process, truth = self.ready(), self.world.truth
+        pinned = sorted(state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :]))
         targets: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:-1]
-        targets += [path.removeprefix("tag/tag-") for path in sorted(truth.tags)]
+        targets += tags_of(self.world)
+        take_over = False
+        if pinned and not self.world.choices.once_in(4):
+            targets = [pinned[0]]
+        elif pinned:
+            take_over = True
         if not targets:
             return None
         target = self.world.choices.pick(targets)
-        self.doing = f"rollback to {target}"
-        return lambda: rollback_to(self.table(), target, storage=process.storage, runtime=process.runtime)
+        self.doing = f"rollback to {target}" + (", taking over" if take_over else "")
+        return lambda: rollback_to(
+            self.table(), target, take_over=take_over, storage=process.storage, runtime=process.runtime
+        )
 
 
 class OrphanCleaner(Actor):

@@ -11,6 +11,7 @@ from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
     CommitLost,
+    CorruptMetadata,
     DuplicateWriter,
     HistoryUnknown,
     PaimonStreamError,
@@ -19,6 +20,7 @@ from paimon_stream.errors import (
     TableReplaced,
     TableRolledBack,
 )
+from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
@@ -66,6 +68,7 @@ class Stream(Actor):
         self.last: State | None = None
         self.owed: set[Token] = set()
         self.upsets = 0
+        self.repair = False
         self.dropped = False
         self.unjournalled = False
 
@@ -81,6 +84,10 @@ class Stream(Actor):
     def begin(self) -> Work | None:
         if self.writer is None or self.process is None or self.process.dead or self.world.choices.once_in(8):
             self.start()
+        if self.repair:
+            self.repair, self.doing = False, "repair of the hints"
+            table, process = self.world.table, self.ready()
+            return lambda: repair_hints(table, storage=process.storage, runtime=process.runtime)
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
         self.owed = self.tellable()
@@ -151,7 +158,8 @@ class Stream(Actor):
     # -- what became of it ------------------------------------------------------------------------
 
     def succeeded(self, result: object) -> None:
-        assert isinstance(result, CommitReport)
+        if not isinstance(result, CommitReport):
+            return
         truth, token = self.world.truth, (self.user, self.at)
         still = self.owed & set(truth.taken)
         if still and self.answer is None:
@@ -168,6 +176,8 @@ class Stream(Actor):
             self.forgive()
             if self.answer is not None:
                 self.answer = self.writer = None  # the next run has no answer any more
+        if truth.drops > self.ready().drops:  # Spark notes it after the new table was made: nobody can know
+            self.checkpoint.known_drops = truth.drops
         self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
         self.checkpoint.done_millis = self.ready().clock.now_millis()
         self.next_batch = self.at + 1
@@ -180,6 +190,9 @@ class Stream(Actor):
             if truth.upsets == self.checkpoint.known_upsets and not self.checkpoint.shared:
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             self.answer = ANSWERS[type(error)]
+            self.checkpoint.known_drops = truth.drops
+        elif isinstance(error, CorruptMetadata):
+            self.repair = "repair-hints" in error.message
         elif isinstance(error, HistoryUnknown):
             live = truth.head.tokens() if truth.head is not None else set()
             if (self.user, self.at) in live:  # the operator looks, and moves the source past it
