@@ -113,12 +113,15 @@ def test_create_refuses_a_value_of_another_type(argument: str) -> None:
 
 @pytest.mark.parametrize("argument", list(inspect.signature(PaimonSink).parameters))
 def test_a_sink_refuses_a_value_of_another_type_when_it_is_made(argument: str) -> None:
+    pytest.importorskip("pyspark.sql", reason="needs pyspark")
     message = refused(PaimonSink, {"location": LOCATION}, argument, object())
     assert LOCATION in message or argument == "location"
 
 
 @pytest.mark.parametrize("argument", ["df", "checkpoint", "trigger", "query_name"])
 def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> None:
+    pytest.importorskip("pyspark.sql", reason="needs pyspark")
+
     class Frame:
         writeStream = None
 
