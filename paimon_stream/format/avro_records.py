@@ -175,6 +175,8 @@ def _misfit(wanted: Any, found: Any) -> str | None:
     if not isinstance(found, dict) or found.get("type") != "record":
         return "it does not hold records"
     present = {one["name"]: one["type"] for one in found["fields"]}
+    if len(present) < len(found["fields"]):
+        return "one of its fields comes twice"
     for one in wanted["fields"]:
         name, type_ = one["name"], one["type"]
         nullable = isinstance(type_, list)

@@ -192,6 +192,25 @@ def test_unknown_fields_are_skipped() -> None:
     assert decode_manifest(foreign(schema, records), "x") == [FULL]
 
 
+@pytest.mark.parametrize("name", ["_FILE._FILE_NAME", "_FILE_NAME"])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_field_beside_the_file_cannot_stand_for_one_inside_it(name: str, last: bool) -> None:
+    block, schema = read_file(encoded(BARE, compression="null"), "x").blocks[0], copied(MANIFEST_SCHEMA)
+    schema["fields"].insert(len(schema["fields"]) if last else 0, {"name": name, "type": "string"})
+    content = block.data + b"\x08evil" if last else b"\x08evil" + block.data
+    data = encode_file(json.dumps(schema).encode(), "null", [AvroBlock(1, content)])
+    assert [entry.file.file_name for entry in decode_manifest(data, "x")] == ["f"]
+
+
+def test_a_field_that_comes_twice_is_corrupt() -> None:
+    """Java refuses it, too. Here the last one would win."""
+    block, schema = read_file(encoded(BARE, compression="null"), "x").blocks[0], copied(MANIFEST_SCHEMA)
+    schema["fields"].append({"name": "_KIND", "type": "int"})
+    data = encode_file(json.dumps(schema).encode(), "null", [AvroBlock(1, block.data + b"\x02")])
+    with pytest.raises(CorruptMetadata, match="one of its fields comes twice"):
+        decode_manifest(data, "x")
+
+
 def test_a_nullable_field_that_is_not_there_reads_as_none() -> None:
     schema = copied(MANIFEST_SCHEMA)
     file = schema["fields"][5]["type"]
