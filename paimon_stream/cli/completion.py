@@ -47,7 +47,8 @@ def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
             names = list(find(load_table(open_storage(location))))
         except PaimonStreamError:
             return []
-        return [CompletionItem(name) for name in names if name.startswith(typed)]
+        # The shell gets one name a line, so a line end in a name would begin another one.
+        return [CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()]
 
     return offer
 

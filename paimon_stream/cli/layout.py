@@ -21,8 +21,9 @@ _NARROWEST_PROSE: Final = 30
 
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
-    """A sentence, broken between words if it is wider than `width`. None means no limit."""
-    return (Text(line) for piece in sentence.split("\n") for line in _broken(plain(piece), width))
+    """A sentence, broken between words if it is wider than `width`. None means no limit. A name in it cannot
+    begin a line: its line ends are escaped."""
+    return (Text(line) for line in _broken(plain(sentence), width))
 
 
 def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon: str = "") -> Iterator[Text]:

@@ -93,7 +93,7 @@ def rollback_to(
             "(TableRolledBack): %s.",
             used.location,
             found.snapshot.id,
-            ", ".join(f"{user} from batch {batch} on" for user, batch in run.streams.items()),
+            ", ".join(f"{user!r} from batch {batch} on" for user, batch in run.streams.items()),
         )
     return RollbackReport(
         location=used.location,

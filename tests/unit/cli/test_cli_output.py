@@ -114,6 +114,11 @@ def test_a_sentence_is_broken_between_words_and_a_path_stays_whole() -> None:
     assert [line.plain for line in sentence_lines("a b", None)] == ["a b"]
 
 
+def test_a_name_in_a_sentence_begins_no_line_and_moves_no_cursor() -> None:
+    lines = [line.plain for line in sentence_lines("The users are me\nforged 7 and \x1b[2J\u202e.", None)]
+    assert lines == [r"The users are me\x0aforged 7 and \x1b[2J\x202e."]
+
+
 def test_a_long_value_goes_on_below_itself() -> None:
     lines = [line.plain for line in pair_lines([("name", "word " * 10), ("n", None)], 40)]
     assert lines == ["name  word word word word word word word", "      word word word", "n     -"]
@@ -354,6 +359,14 @@ def test_an_unknown_shell_is_a_usage_error() -> None:
     result = CliRunner().invoke(cli, env={"_PAIMON_STREAM_COMPLETE": "tcsh_source"})
     assert result.exit_code == 2
     assert "bash_source" in result.stderr
+
+
+def test_a_name_that_would_begin_a_line_is_not_offered(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    table = PaimonTable.create(path, schema=[("id", "INT")], options={"commit.force-create-snapshot": "true"})
+    for number, user in enumerate(("me", "evil\nplain,forged")):
+        table.new_commit(user).commit(number, [])
+    assert completed("bash", f"paimon-stream snapshots {path} --user ", 4) == "plain,me\n"
 
 
 def test_what_a_table_knows_is_offered(golden: Golden) -> None:
