@@ -1,0 +1,155 @@
+"""A rollback keeps its target by a pin; what others say of it, and what becomes of one that was killed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from paimon_stream.errors import CommitContended, InvalidOption, NotFound
+from paimon_stream.format.checksummed import encode_checksummed
+from paimon_stream.maintenance.after_commit import AfterCommit
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.orphans import remove_orphan_files
+from paimon_stream.maintenance.pins import read_pins
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
+from paimon_stream.maintenance.verify import verify
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.table.table import load_table
+from tests.kits.maintained import Case, tried
+from tests.kits.races import Meanwhile
+
+NOTHING = dt.timedelta(0)
+
+
+def killed(target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: str = "delete") -> Case:
+    """A table with seven snapshots, and a rollback that was killed before one of its operations."""
+    case = Case.make()
+    fault = Fault(at=1, verb=verb, path=path, moment=Moment.BEFORE, stop=True)
+    storage = FaultyStorage(case.bench.storage, [fault])
+    failed = tried(lambda: rollback_to(case.bench.table, target, storage=storage, runtime=case.bench.runtime))
+    assert isinstance(failed, Killed)
+    assert len(read_pins(case.bench.storage)) == 1
+    return case
+
+
+DELETING: dict[str, Callable[[Case], object]] = {
+    "expiry": lambda case: case.expire(),
+    "deletion of a tag": lambda case: delete_tag(case.bench.table, "kept", runtime=case.bench.runtime),
+    "orphan removal": lambda case: remove_orphan_files(
+        case.bench.table, dry_run=False, runtime=case.bench.runtime
+    ),
+    "another rollback": lambda case: rollback_to(case.bench.table, 3, runtime=case.bench.runtime),
+}
+
+
+@pytest.mark.parametrize("work", DELETING.values(), ids=DELETING.keys())
+def test_what_deletes_is_refused_while_a_rollback_is_under_way(work: Callable[[Case], object]) -> None:
+    case = killed()
+    before = case.files()
+    with pytest.raises(CommitContended, match=r"a rollback to snapshot 5 is under way .* began at 20\d\d-"):
+        work(case)
+    assert case.files() == before
+
+
+def test_the_same_rollback_completes_one_that_was_killed() -> None:
+    case = killed()
+    report = rollback_to(case.bench.table, 5, runtime=case.bench.runtime)
+    assert (report.snapshots, case.bench.snapshots.ids()) == ((6,), [1, 2, 3, 4, 5])
+    assert read_pins(case.bench.storage) == []
+    assert case.expire().snapshots == (1, 2, 3)
+
+
+def test_another_rollback_may_take_over_from_one_that_was_killed() -> None:
+    case = killed()
+    report = rollback_to(case.bench.table, "kept", take_over=True, runtime=case.bench.runtime)
+    assert (report.snapshots, case.bench.snapshots.latest_id()) == ((5, 6), 4)
+    assert read_pins(case.bench.storage) == []
+
+
+def test_a_rollback_stops_when_another_has_taken_over() -> None:
+    case = Case.make()
+    bench = case.bench
+    storage = Meanwhile(
+        bench.storage, 14, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime)
+    )
+    with pytest.raises(CommitContended, match="another one has taken over"):
+        rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
+    assert bench.snapshots.ids() == [1, 2, 3]
+    assert bench.storage.read("snapshot/LATEST") == b"3"
+
+
+def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refused() -> None:
+    """Its snapshot was deleted after the kill, as an engine does that does not know pins."""
+    for whole in (True, False):
+        case = killed()
+        bench = case.bench
+        for number in range(1, 6):
+            bench.storage.delete(f"snapshot/snapshot-{number}")
+        if whole:
+            rollback_to(bench.table, 5, runtime=bench.runtime)
+            assert bench.snapshots.ids() == [5]
+            assert not case.broken(bench.snapshots.get(5))
+        else:
+            case.bench.storage.delete(next(path for path in case.files() if path.endswith("/f3")))
+            with pytest.raises(NotFound, match="lost files"):
+                rollback_to(bench.table, 5, runtime=bench.runtime)
+            assert bench.snapshots.ids() == [6]
+
+
+def test_a_pin_is_no_tag_of_the_user() -> None:
+    case = killed()
+    bench = case.bench
+    name = read_pins(bench.storage)[0].path.removeprefix("tag/tag-")
+    assert set(read_tags(bench.storage)) == {"kept"}
+    assert expire_tags(bench.table, runtime=bench.runtime) == ()
+    with pytest.raises(InvalidOption, match="those of rollbacks"):
+        create_tag(bench.table, name, runtime=bench.runtime)
+    codes = {one.code for one in verify(bench.table, sample=0).findings}
+    assert "rollback-unfinished" in codes
+
+
+def test_a_rollback_waits_for_the_expiry_of_its_target_and_then_gives_up() -> None:
+    case = Case.make()
+    bench = case.bench
+    ExpiringNotes(bench.storage).write(bench.snapshots.get(5), bench.snapshots.get(6))
+    with pytest.raises(CommitContended, match="snapshot 5 is being expired"):
+        rollback_to(bench.table, 5, runtime=bench.runtime)
+    assert read_pins(bench.storage) == []
+    bench.clock.advance(300_000)  # whoever wrote the note was killed
+    assert rollback_to(bench.table, 5, runtime=bench.runtime).snapshots == (6, 7)
+    assert bench.storage.list_files("_paimon_stream", "expiring-") == []
+
+
+def test_a_stream_reports_a_rollback_once_and_expires_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    case = killed()
+    bench = case.bench
+    few = {"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "1"}
+    table = load_table(bench.storage, few)
+    after = AfterCommit(runtime=bench.runtime)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            after(table, bench.latest())
+    assert [one.message for one in caplog.records if "a rollback to snapshot 5" in one.message] != []
+    assert len(caplog.records) == 1
+    assert (after.failures, after.expired) == (0, 0)
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    after(table, bench.latest())
+    assert after.expired == 3
+
+
+def test_the_note_of_a_newer_release_refuses_tags_for_an_hour_only() -> None:
+    case = Case.make()
+    bench = case.bench
+    case.expire()  # only the tag keeps snapshot 4
+    note = encode_checksummed("expiry", {}).replace(b" 1 ", b" 99 ", 1)
+    bench.storage.write("_paimon_stream/expiring-5", note)
+    with pytest.raises(NotFound, match="an expiry is in progress or was interrupted"):
+        create_tag(bench.table, "new", 4, runtime=bench.runtime)
+    bench.clock.advance(3_600_000)
+    create_tag(bench.table, "new", 4, runtime=bench.runtime)
+    assert expire_snapshots(bench.table, 1, 1, NOTHING, runtime=bench.runtime).snapshots == (6,)
