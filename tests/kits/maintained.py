@@ -34,11 +34,17 @@ class Case:
     def make(cls) -> Case:
         """A copy of the one that `built` made, with everything of its own."""
         built_once = built()
-        bench = copy.copy(TEMPLATE.bench)
-        bench.clock = SimulatedClock(TEMPLATE.bench.clock.millis)
-        storage = MemoryStorage(clock=bench.clock)
+        clock = SimulatedClock(TEMPLATE.bench.clock.millis)
+        storage = MemoryStorage(clock=clock)
         for path, data in built_once.items():
             storage.write(path, data)
+        return cls.on(storage, clock)
+
+    @classmethod
+    def on(cls, storage: Storage, clock: SimulatedClock) -> Case:
+        """The one on a storage that has the files of `built`."""
+        bench = copy.copy(TEMPLATE.bench)
+        bench.clock = clock
         bench.runtime = simulated(next(SEEDS), bench.clock)
         bench._metas = {}
         bench.storage = storage

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import logging
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paimon_stream.commit.table_commit import TableCommit
@@ -24,9 +29,11 @@ from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
+from paimon_stream.runtime import SimulatedClock, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import java_latest
-from tests.kits.maintained import Case
+from tests.kits.maintained import Case, built
 
 WRITERS = ("append", "drop")
 NEVER_COMMITTED = "never-committed"
@@ -53,15 +60,19 @@ class Rivals:
     @classmethod
     def make(cls, *, expired: bool) -> Rivals:
         """With `expired`, only the tag `kept` keeps snapshot 4."""
-        case = Case.make()
-        bench = case.bench
+        rivals = cls(Case.make())
+        rivals.prepare(expired=expired)
+        rivals.case.bench.clock.advance(2 * 86_400_000)
+        return rivals
+
+    def prepare(self, *, expired: bool) -> None:
+        """Adds orphans; with `expired`, expires the snapshots below 6."""
+        case, bench = self.case, self.case.bench
         bench.message(NEVER_COMMITTED, dt="a")
         bench.storage.write("manifest/manifest-litter-0", b"litter")
         if expired:
             case.append(50)
             case.expire_to(6)
-        bench.clock.advance(2 * 86_400_000)
-        return cls(case)
 
     def run(self, name: str, storage: Storage | None = None) -> None:
         """Runs a command of `COMMANDS` and keeps what it reports."""
@@ -166,3 +177,57 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "drop": _drop,
     "append": _append,
 }
+
+
+class Arena:
+    """Two processes that run commands on one table at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Makes the tables that `meet` copies, in a folder."""
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = spawn.Pool(2, _enter, (spawn.Barrier(2),))
+        self._folder = folder
+        for expired in (False, True):
+            storage = LocalStorage(str(self._template(expired)))
+            for path, data in built().items():
+                storage.write(path, data)
+            Rivals(Case.on(storage, SimulatedClock(1_700_000_100_000))).prepare(expired=expired)
+            for path in self._template(expired).rglob("*"):
+                os.utime(path, (1_600_000_000, 1_600_000_000))
+
+    def meet(self, names: Sequence[str], *, expired: bool, ahead: Sequence[int]) -> Rivals:
+        """Runs two commands at once on a new copy. Each waits for as many reads as `ahead` says."""
+        table = self._folder / "t"
+        shutil.rmtree(table, ignore_errors=True)
+        shutil.copytree(self._template(expired), table)
+        tasks = [(str(table), name, reads) for name, reads in zip(names, ahead, strict=True)]
+        done = self._pool.starmap(_fight, tasks, chunksize=1)
+        return Rivals(Case.on(LocalStorage(str(table)), SimulatedClock(1_800_000_000_000)), done)
+
+    def close(self) -> None:
+        """Ends both processes."""
+        self._pool.terminate()
+        self._pool.join()
+
+    def _template(self, expired: bool) -> Path:
+        return self._folder / f"template-{expired}"
+
+
+def _enter(barrier: Any) -> None:
+    global _BARRIER
+    _BARRIER = barrier
+    logging.disable(logging.CRITICAL)
+
+
+_BARRIER: Any = None
+
+
+def _fight(folder: str, name: str, reads: int) -> Done:
+    storage = LocalStorage(folder)
+    rivals = Rivals(Case.on(storage, SimulatedClock(1_800_000_000_000)))
+    rivals.case.bench.runtime = system()
+    _BARRIER.wait(60)
+    for _ in range(reads):
+        storage.read("schema/schema-0")
+    rivals.run(name)
+    return rivals.done[0]
