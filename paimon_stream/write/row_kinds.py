@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import TypeRoot
 from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from paimon_stream.options import (
@@ -44,6 +45,8 @@ _STORED_WORDS: Final = (
     f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
     "instead of the table's option rowkind.field."
 )
+
+_APPROXIMATE: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
@@ -141,26 +144,34 @@ def _listed(tokens: list[str | None]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupRule:
-    """A column of a sequence group whose function takes no value back.
+class _ColumnRule:
+    """A column that cannot take some values back: those of a sequence group whose function takes none back,
+    or, if `only_zero` is set, 0 as a factor of a product.
 
-    A -U or -D of the group can only be merged if its `ordering` columns are all NULL, or if it is a -D that
-    removes the row by one of the groups with the ordering columns `removers`. As in Java, a group removes the
-    row before the column is merged only if one of its ordering columns comes before the column in the table.
+    A -D that removes the row can be merged, and so can a row of a sequence group whose `ordering` columns are
+    all NULL. `ordering` is empty if the column has no group. Every -D removes the row if `deletes_remove` is
+    set, else by one of the groups with the ordering columns `removers`. As in Java, a group removes the row
+    before the column is merged only if one of its ordering columns comes before the column in the table.
     """
 
     column: str
     why: str
+    only_zero: bool
     ordering: tuple[str, ...]
+    deletes_remove: bool
     removers: tuple[tuple[str, ...], ...]
 
     def refuses(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
         """Which rows no reader could merge."""
-        removed = np.zeros(len(kinds), bool)
+        removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
             removed |= _any_there(rows, ordering)
-        taken_back = (kinds == UPDATE_BEFORE) | ((kinds == DELETE) & ~removed)
-        refused: Flags = taken_back & _any_there(rows, self.ordering)
+        refused: Flags = (kinds == UPDATE_BEFORE) | ((kinds == DELETE) & ~removed)
+        if self.ordering:
+            refused &= _any_there(rows, self.ordering)
+        if self.only_zero and refused.any():
+            zero = pc.equal(pc.sign(rows.column(self.column)), 0)
+            refused &= zero.fill_null(False).to_numpy(zero_copy_only=False)
         return refused
 
 
@@ -176,8 +187,8 @@ class KindRules:
     """How a table treats row kinds.
 
     `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that
-    readers could not merge (R6.5), and `refusal` says why. `groups` are the columns of sequence groups that
-    refuse only some rows of these kinds.
+    readers could not merge (R6.5), and `refusal` says why. `columns` are those that refuse only some rows of
+    these kinds.
     """
 
     table: str
@@ -186,7 +197,7 @@ class KindRules:
     ignore_update_before: bool
     refused: tuple[int, ...] = ()
     refusal: str = ""
-    groups: tuple[_GroupRule, ...] = ()
+    columns: tuple[_ColumnRule, ...] = ()
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, merge: MergeSpec) -> KindRules:
@@ -200,14 +211,14 @@ class KindRules:
             ignore_update_before=options.value(IGNORE_UPDATE_BEFORE),
             refused=refused,
             refusal=refusal,
-            groups=_group_rules(schema, merge),
+            columns=tuple(_column_rules(schema, merge)),
         )
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
         """The columns by which a -D that is accepted, and then turns out to be older than its row, cannot be
         merged."""
-        return tuple(one.column for one in self.groups if one.removers)
+        return tuple(one.column for one in self.columns if one.removers and not one.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
         """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
@@ -225,7 +236,7 @@ class KindRules:
         if self.ignore_update_before:
             dropped |= kinds == UPDATE_BEFORE
         self._refuse(np.isin(kinds, self.refused) & ~dropped, self.refused, self.refusal)
-        for one in self.groups:
+        for one in self.columns:
             refused = one.refuses(kinds, rows) & ~dropped
             self._refuse(refused, np.unique(kinds[refused]), one.why)
         return ~dropped
@@ -270,18 +281,23 @@ def _why_not(column: str, rule: ColumnRule) -> str:
     )
 
 
-def _group_rules(schema: TableSchema, merge: MergeSpec) -> tuple[_GroupRule, ...]:
+def _column_rules(schema: TableSchema, merge: MergeSpec) -> Iterator[_ColumnRule]:
     place = {name: position for position, name in enumerate(schema.field_names)}
     removing = [group.ordering for group in merge.groups if group.deletes]
-    return tuple(
-        _GroupRule(
+    for name, rule in merge.rules.items():
+        grouped = () if rule.group is None else merge.groups[rule.group].ordering
+        only_zero = rule.function == "product" and schema.field(name).type.root not in _APPROXIMATE
+        if rule.ignore_retract or not (only_zero or (grouped and _takes_nothing_back(rule))):
+            continue
+        yield _ColumnRule(
             column=name,
-            why=_why_not(name, rule),
-            ordering=merge.groups[rule.group].ordering,
+            why=f"the product of column {name!r} cannot be divided by 0"
+            if only_zero
+            else _why_not(name, rule),
+            only_zero=only_zero,
+            ordering=grouped,
+            deletes_remove=merge.remove_on_delete,
             removers=tuple(
                 ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]
             ),
         )
-        for name, rule in merge.rules.items()
-        if rule.group is not None and _takes_nothing_back(rule)
-    )

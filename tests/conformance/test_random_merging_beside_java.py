@@ -193,7 +193,9 @@ def refusal_of_a_random_delete(java: Any, root: Path, seed: int) -> str:
     asked(java.write, twins.theirs, [delete[1]], "java", 1, kinds=[delete[0]])
     readable = happens(JavaRefused, lambda: asked(java.read, twins.theirs))
     taken = happens(BadRowKind, lambda: twins.write_ours([delete], 1, by_append=random.random() < 0.5))
-    assert taken == readable, (table.options, table.columns, delete)
+    products = {key.split(".")[1] for key, value in table.options.items() if value == "product"}
+    by_zero = any(row[name] == 0 for name in products)  # Java fails only if there is a product to divide
+    assert taken == readable or (by_zero and not taken), (table.options, table.columns, delete)
     if taken:
         twins.compare("after the delete")
     return "taken" if taken else "refused"

@@ -270,6 +270,25 @@ def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(
     assert not caplog.text
 
 
+@pytest.mark.parametrize("type_", ["TINYINT", "BIGINT", "DECIMAL(18, 3)", "DECIMAL(38, 20)"])
+@pytest.mark.parametrize("options", [{}, {"fields.m.ignore-retract": "true"}], ids=repr)
+def test_a_factor_of_0_is_not_taken_back(type_: str, options: dict[str, str]) -> None:
+    engine = {"bucket": "1", "merge-engine": "aggregation", "fields.m.aggregate-function": "product"}
+    location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
+    columns = [("k", "INT NOT NULL"), ("m", type_)]
+    table = PaimonTable.create(location, columns, primary_keys=["k"], options=engine | options)
+    for value in (5, None):
+        table.append(change("m", "+I", value), operation_column="op")
+        table.append(change("m", "-U", value), operation_column="op")
+    if options:
+        table.append(change("m", "-U", 0), operation_column="op")
+        assert [row["m"] for row in table.to_arrow().to_pylist()] == [5]
+        return
+    with pytest.raises(BadRowKind, match="product of column 'm' cannot be divided by 0"):
+        table.append(change("m", "-U", 0), operation_column="op")
+    assert [row["m"] for row in table.to_arrow().to_pylist()] == [1]
+
+
 def test_a_sequence_field_that_ignores_retracts_keeps_its_value() -> None:
     options = {
         "bucket": "1",
