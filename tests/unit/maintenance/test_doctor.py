@@ -596,6 +596,20 @@ def test_offsets_without_which_spark_cannot_start_are_named(
     assert diagnosis.cure is not None and ("where batch 2 begins" in diagnosis.cure) == (batch == 1)
 
 
+def test_a_checkpoint_in_which_spark_recorded_only_some_batches_is_not_safe(query: Query) -> None:
+    """As asynchronous progress tracking does, which Spark refuses for foreachBatch."""
+    query.run(6)
+    for batch in (2, 4, 5):
+        for folder in ("offsets", "commits"):
+            (query.checkpoint / folder / str(batch)).unlink()
+    diagnosis = query.ask()
+    assert not diagnosis.safe
+    assert f"{query.checkpoint}/offsets/2 is missing" in diagnosis.explanation
+    (query.checkpoint / "offsets" / "2").write_bytes((query.checkpoint / "offsets" / "1").read_bytes())
+    assert (query.ask().verdict, query.ask().safe) == ("CheckpointRewound", False)
+    assert query.judged() == "CheckpointRewound"
+
+
 def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
     query.run(2)
     (query.checkpoint / "metadata").unlink()
