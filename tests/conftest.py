@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> Any:
-    """Java Paimon. Without its jar tests skip; `PAIMON_REQUIRE_ORACLE=1` makes that a failure."""
+    """Java Paimon. Without its jar the tests are skipped, or fail if `PAIMON_REQUIRE_ORACLE=1`."""
     try:
         import java_paimon
 

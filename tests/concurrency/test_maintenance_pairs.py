@@ -1,5 +1,5 @@
-"""Each command that deletes stops before each of its storage operations, another one runs there from its
-beginning to its end, and the first goes on."""
+"""Each command that deletes stops before each of its storage operations. Another command runs there from
+its beginning to its end, and then the first one continues."""
 
 from __future__ import annotations
 

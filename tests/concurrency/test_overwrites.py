@@ -1,4 +1,5 @@
-"""An overwrite beside other writers: who comes later decides, and nobody's files are lost unsaid."""
+"""An overwrite beside other writers: the later commit wins, and no writer's files are lost without an
+error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Two committers that take files away and add some, stepped through many orders of their phases. Whichever
-is published first, the table is what it would be had they come one after the other."""
+"""Two committers that remove and add files, stepped through many orders of their phases. The table is
+always what it would be if one had come after the other."""
 
 from __future__ import annotations
 

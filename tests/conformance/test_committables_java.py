@@ -1,4 +1,4 @@
-"""Committables and commit messages change hands between Java Paimon and us, both ways."""
+"""Java Paimon reads our committables and commit messages, and we read Java's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Two commits that may not go together, made by Java, by Java and us, by us and Java: the same verdict, the
-same snapshots, the same files and rows."""
+"""Two commits that conflict, made by Java and Java, by Java and us, and by us and Java: the verdict, the
+snapshots, the files and the rows are the same."""
 
 from __future__ import annotations
 

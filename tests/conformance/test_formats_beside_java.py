@@ -1,4 +1,5 @@
-"""Java's own tables in every format go on with our files; ids, schemas, defaults and options as Java's."""
+"""Our files continue Java's own tables in every format, with the ids, schemas, defaults and options of
+Java."""
 
 from __future__ import annotations
 

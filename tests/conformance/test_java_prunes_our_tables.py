@@ -1,4 +1,4 @@
-"""Java Paimon leaves out the files, manifests and buckets of our tables that it may, and no others.
+"""Java Paimon skips files, manifests and buckets of our tables exactly where it skips those of its own.
 
 Every table is written twice, by us and by Java, commit by commit. A scan of Java's must then read the
 same files of both, and find the rows that a predicate evaluated in Python finds.

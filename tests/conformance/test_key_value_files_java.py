@@ -1,4 +1,4 @@
-"""Files of tables with primary keys: Java reads ours, and would have written them so itself."""
+"""Files of tables with primary keys: Java reads ours, and they are like those that Java writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with primary keys that Java and we write in turns: both read what a dict says."""
+"""Tables with primary keys that Java and we write alternately: both read the rows of a dict."""
 
 from __future__ import annotations
 

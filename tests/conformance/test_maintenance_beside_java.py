@@ -1,5 +1,5 @@
-"""Orphans and manifest compaction beside Java: the same files go, the same snapshot comes, and Java goes on
-working on the result."""
+"""Orphan removal and manifest compaction beside Java: they remove the same files and make the same
+snapshot, and Java continues on the result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ LITTER = (
 
 
 def litter(table: Path) -> None:
-    """Files that nobody refers to, in every folder, and everything as old as the hills. Each has a name of
-    its own: of several with one name Java takes one (tried on 1.4.2)."""
+    """Files that nothing refers to, in every folder, and old times for all files. Each has a name of its
+    own, because Java
+    takes only one of several files with one name (tried on 1.4.2)."""
     buckets = sorted({one.parent for one in table.rglob("data-*")})
     strays = [one / f"litter-{n}.parquet" for n, one in enumerate(buckets)]
     for path in (*(table / one for one in LITTER), *strays):

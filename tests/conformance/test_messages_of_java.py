@@ -1,4 +1,4 @@
-"""Messages that Java prepared, committed by us and by Java on a copy of the same table: append tables and
+"""Messages that Java prepared, committed by us and by Java to copies of the same table: append tables and
 tables with a primary key, compactions, changelogs, index files, deletes, statistics."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compacted(java: Any, path: Path, number: int) -> list[bytes]:
 
 
 def replaced(java: Any, path: Path, number: int) -> list[bytes]:
-    """Every second commit takes away the files of the one before, as a DELETE of Spark's does."""
+    """Every second commit removes the files of the one before, as a DELETE of Spark does."""
     made = [
         CommitMessage.deserialize(one)
         for one in java.prepare_commit_bytes(path, rows(number), USER, number).messages
@@ -156,7 +156,8 @@ def by_file(found: list[dict[str, Any]]) -> list[str]:
 
 
 def facts(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """A snapshot without what two writers choose for themselves; of names, whether they are there."""
+    """A snapshot without the values that each writer chooses for itself. Of names, only whether they are
+    there."""
     lists = {"baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest"}
     left_out = {"timeMillis"} | {f"{one}Size" for one in lists}
     if set(snapshot.get("properties", ())) == {LARGEST}:

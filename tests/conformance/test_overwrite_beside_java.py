@@ -1,5 +1,5 @@
-"""Overwrites beside Java's: the same files, committed by Java and by us to two copies of a table, leave the
-same snapshots, manifests and rows; and the steps of tables that Java wrote, taken by us."""
+"""Overwrites beside Java's: Java and we commit the same files to two copies of a table, and the snapshots,
+manifests and rows are the same. We also take the steps of tables that Java wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders that Java Paimon writes partitions to are the ones we name."""
+"""Java Paimon writes partitions to the folders that we name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows appended to partitioned tables are in the folders, and under the partition rows, that Java Paimon
-would have put them in; and no value leaves the table's folder."""
+"""Rows appended to partitioned tables are in the folders and under the partition rows that Java Paimon
+uses, and no value leads out of the table's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables that Java wrote: read by us, appended to by us and read by Java, and made anew by our writer."""
+"""Tables that Java wrote: we read them, we append to them and Java reads the result, and our writer makes
+them again."""
 
 from __future__ import annotations
 

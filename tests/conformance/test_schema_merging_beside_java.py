@@ -1,5 +1,5 @@
-"""Schemas grow as Java's do: the same columns, types and ids; and Java, and we, read old and new files of
-one table together."""
+"""Schemas are merged as Java merges them, with the same columns, types and ids. Java and we read old and
+new files of one table together."""
 
 from __future__ import annotations
 

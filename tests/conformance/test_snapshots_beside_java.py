@@ -1,4 +1,4 @@
-"""Snapshots of ours carry on what Java Paimon's carry on: statistics, index manifests, row ids, counts."""
+"""Our snapshots take over what Java Paimon's take over: statistics, index manifests, row ids, counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def go_on(java: Any, twins: tuple[Path, Path], identifier: int) -> tuple[dict[st
 
 
 def said(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """What a snapshot says beside the names and sizes of one run."""
+    """A snapshot without the names and sizes of one run."""
     unlike = ("timeMillis",)
     return {key: value for key, value in snapshot.items() if "ManifestList" not in key and key not in unlike}
 

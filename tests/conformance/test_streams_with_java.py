@@ -1,4 +1,5 @@
-"""Streams into tables that Java Paimon reads, writes, compacts, expires, alters; and into tables it made."""
+"""Streams into tables that Java Paimon reads, writes, compacts, expires and alters, and into tables that
+it made."""
 
 from __future__ import annotations
 

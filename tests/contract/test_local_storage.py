@@ -1,4 +1,4 @@
-"""What only a real file system can show: processes, durability, and its many ways to fail."""
+"""What only a real file system can show: processes, durability, and many kinds of failure."""
 
 from __future__ import annotations
 

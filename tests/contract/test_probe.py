@@ -1,4 +1,4 @@
-"""The probe refuses what only pretends to create atomically."""
+"""The probe refuses storages that only seem to create atomically."""
 
 from __future__ import annotations
 

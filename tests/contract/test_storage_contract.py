@@ -1,4 +1,4 @@
-"""What every storage promises, whatever it is made of."""
+"""What every storage promises."""
 
 from __future__ import annotations
 

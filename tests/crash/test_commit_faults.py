@@ -1,5 +1,5 @@
-"""Every storage operation of a commit fails in turn, before and after its effect, until a commit passes
-untouched; then a fresh committer comes back, as after a restart, and the table is audited."""
+"""Every storage operation of a commit fails in turn, before and after its effect, until a commit has no
+failure. Then a new committer starts, as after a restart, and the table is audited."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FAULTS = {
 
 
 def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
-    """A fresh table for each operation of its commit, failing that operation; ends with a clean run."""
+    """A fresh table for each operation of its commit, which then fails. Ends with a run without a failure."""
     at = 0
     fired = True
     while fired:

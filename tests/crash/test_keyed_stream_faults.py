@@ -1,5 +1,5 @@
 """A stream into a table with a primary key, while another writer writes the same key, and every storage
-operation fails in turn: the row of a key is that of the newest commit, and what is added up is added once."""
+operation fails in turn. The row of a key is that of the newest commit, and sums count each row once."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def test_sums_of_a_killed_stream_are_not_added_twice(tmp_path: Path, java: Any) 
 def test_results_of_an_aggregation_are_those_of_all_batches_whenever_it_was_killed(
     tmp_path: Path, java: Any, mode: str, before: str
 ) -> None:
-    """Killed before and after it publishes. What another writer adds meanwhile is replaced in complete mode,
-    and stays in update mode."""
+    """The job is killed before and after it publishes. Rows that another writer adds meanwhile are
+    replaced in complete mode, and stay in update mode."""
     job = Job(tmp_path, "id bigint, n bigint", mode)
     columns = [("id", "BIGINT NOT NULL"), ("rows", "BIGINT"), ("n", "BIGINT")]
     PaimonTable.create(str(job.table), columns, primary_keys=["id"], options={"bucket": "2"})

@@ -1,6 +1,7 @@
-"""Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its effect, or
-the process dies there; each time the table is audited, and the next run finishes what was begun. Expiry also
-meets a commit, another expiry and a tag at each of its operations, and a tag an expiry at each of its own."""
+"""Every storage operation of expiry, of tags and of a rollback fails in turn, before and after its effect,
+or the process dies there. Each time the table is audited, and the next run finishes the work. Expiry also
+meets a commit, another expiry and a tag at each of its operations, and a tag meets an expiry at each of
+its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every storage operation of an overwrite fails in turn; then somebody comes back and repeats it. What is to
-go is gone once, what came is there once, and nothing else has changed. The same for a stream whose batches
-replace the whole table."""
+"""Every storage operation of an overwrite fails in turn, and then the overwrite is repeated. The old files
+are gone once, the new files are there once, and nothing else has changed. The same holds for a stream
+whose batches replace the whole table."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Model:
             self.rows[key] = row
 
     def compacted(self) -> None:
-        """Applies a full compaction. The rows stay the same; only deletes are forgotten."""
+        """Applies a full compaction. The rows stay the same; deletes are forgotten."""
 
     def found(self) -> list[dict[str, Any]]:
         """The rows of the table."""

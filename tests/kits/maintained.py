@@ -1,4 +1,5 @@
-"""A table with appends, compactions and a tag for tests of maintenance; what a snapshot needs is known."""
+"""A table with appends, compactions and a tag, for tests of maintenance. The files that a snapshot needs
+are known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Sees to it that the jar of Java Paimon is there: once, ahead of what uses it.
+"""Fetches the jar of Java Paimon once, before the tests that use it.
 
-Says in one line why it cannot be had; only with PAIMON_REQUIRE_ORACLE=1 is that a failure.
-"""
+If it cannot be fetched, one line gives the reason. That is a failure only with PAIMON_REQUIRE_ORACLE=1."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The streams that were killed: what they read, into which tables, and what must come of it."""
+"""The streams that were killed: what they read, their tables, and the expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of each release, killed at each point of a batch, go on with the code of today.
+"""Streams of each release that were killed at each point of a batch continue with the present code.
 
 Each row is in the table once, and each batch is one snapshot. These tests need no Spark;
 `tests/spark/test_persisted_checkpoints.py` restarts the same checkpoints with it.

@@ -1,4 +1,4 @@
-"""Damaged schemas and snapshots: whatever happens to their bytes, our errors say which file it is."""
+"""Damaged schemas and snapshots: for any damage to their bytes, our errors name the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is committed in whatever order: what conflicts, and what is live, is what a dict of files says."""
+"""For all commits in any order, the conflicts and the live files are those of a dict of files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Model:
 
 
 class Run:
-    """The table and the model beside it."""
+    """The table and its model."""
 
     def __init__(self, mode: str, min_count: str) -> None:
         options = {"bucket": "1", "conflict-detection-mode": mode, "manifest.merge-min-count": min_count}

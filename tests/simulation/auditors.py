@@ -23,7 +23,7 @@ MORE = 3
 
 
 def come_to_rest(world: World) -> None:
-    """Nothing fails any more: everybody ends what he does or is killed, and late puts arrive or are lost."""
+    """Nothing fails any more: each actor ends its work or is killed, and late puts arrive or are lost."""
     world.choices.begin_end()
     world.peaceful = True
     world.log.append("from here on nothing fails")

@@ -1,5 +1,5 @@
-"""Long runs of seeded actors on one table: streams, a twin of one of them, an expirer, a hint that lies,
-faults of the storage. An auditor looks after every step. A failing seed is in the test's name."""
+"""Long runs of seeded actors on one table: streams, a twin of one of them, an expirer, a wrong hint,
+faults of the storage. An auditor checks the table after every step. A failing seed is in the test's name."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class Progress:
 
 
 class Stream:
-    """A driver of a stream: judges, writes new files or takes prepared ones, commits, and starts again
-    after whatever happened to it."""
+    """A driver of a stream. It judges, writes new files or takes prepared ones, commits, and starts again
+    after any error."""
 
     def __init__(self, world: World, user: str) -> None:
         self.world = world

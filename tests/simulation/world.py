@@ -99,7 +99,7 @@ class World:
     # -- the schedule -----------------------------------------------------------------------------
 
     def run(self, steps: int = STEPS) -> None:
-        """Runs the schedule, then lets everybody come to an end."""
+        """Runs the schedule, then lets all actors end."""
         try:
             for _ in range(steps if self.script is None else len(self.script) - 2):
                 self.choices.begin_step()
@@ -109,7 +109,7 @@ class World:
             self.end()
 
     def step(self) -> None:
-        """One actor goes on for a while."""
+        """Lets one actor run for some operations."""
         choices = self.choices
         actor = choices.pick(self.actors)
         wait = choices.pick(WAITS)

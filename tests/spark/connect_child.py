@@ -1,4 +1,4 @@
-"""A job on Spark Connect, which needs a process without a classic session. Prints what came of it.
+"""A job on Spark Connect, which needs a process without a classic session. Prints the results.
 
 python connect_child.py <folder>
 """

@@ -1,5 +1,6 @@
-"""What is wrong is said, by an error of ours with table, batch, column, count and cure; and nothing of the
-batch is visible: Java Paimon reads the table as it was. With the cause gone, the stream goes on."""
+"""Each wrong input ends in an error of ours that names table, batch, column, count and cure. Nothing of
+the batch is visible, and Java Paimon reads the table as before. Once the cause is removed, the stream
+continues."""
 
 from __future__ import annotations
 

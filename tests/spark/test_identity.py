@@ -1,4 +1,4 @@
-"""Who the query is: what a batch function can find out, and what it says when it cannot."""
+"""The identity of the query: what a batch function can find out, and its error if it cannot."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
 def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
     job: Job, java: Any, phase: Phase
 ) -> None:
-    """Spark replays the batch with the state it had before it; the table gets each result once."""
+    """Spark replays the batch with the state it had before the batch. The table gets each result once."""
     columns = [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")]
     job.create(columns, primary_keys=["day"], options={"bucket": "2"})
     job.add_files(3)

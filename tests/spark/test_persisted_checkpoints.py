@@ -1,4 +1,4 @@
-"""Checkpoints and tables of streams that a release was killed in, restarted by Spark, at their new place.
+"""Checkpoints and tables of killed streams of a release, moved and restarted by Spark.
 
 The points of a batch differ in what is beside the table, which `tests/persisted/test_killed_streams.py` goes
 through one by one. Here are three of them for each stream, with checkpoints of this Spark and of older ones.

@@ -1,4 +1,4 @@
-"""Restarts: what was committed is never written again, what was not is, and doubt is an error."""
+"""Restarts: a committed batch is never written again, another batch is, and doubt is an error."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_the_error_in_a_plain_thread_says_how_to_keep_its_query(job: Job) -> Non
 
 
 def test_a_naive_sink_doubles_what_ours_does_not(job: Job) -> None:
-    """The same steps on a sink that appends whatever it is handed, as the peers' do."""
+    """The same steps on a sink that appends every batch it gets, as those of the peers do."""
     job.create()
     job.add_files(2)
     plain = str(job.root / "plain")

@@ -1,8 +1,7 @@
-"""Small batches: written by the driver, and in every other respect as the tasks write them.
+"""Small batches: the driver writes them, and they are otherwise like those that tasks write.
 
-A batch of two partitions that tasks write becomes two files, one that the driver writes becomes one: by that
-the tests find out who wrote it.
-"""
+A batch of two partitions becomes two files if tasks write it, and one file if the driver does. So the
+tests find out who wrote it."""
 
 from __future__ import annotations
 

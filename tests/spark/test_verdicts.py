@@ -1,7 +1,6 @@
-"""Every verdict on a replay, met in real queries; after each, Java Paimon reads the table.
+"""Every verdict on a replay, in real queries. After each, Java Paimon reads the table.
 
-What must never be found is a row that is lost or there twice without an error.
-"""
+No row may be lost or doubled without an error."""
 
 from __future__ import annotations
 

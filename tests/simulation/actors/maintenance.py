@@ -100,7 +100,7 @@ class OrphanCleaner(Actor):
 
 
 class LastCleaner(OrphanCleaner):
-    """Comes when everybody is at rest. Its work must succeed."""
+    """Starts when all other actors are at rest. Its work must succeed."""
 
     def failed(self, error: PaimonStreamError) -> None:
         raise Violation("orphans are found", f"the removal fails: {error!r}")

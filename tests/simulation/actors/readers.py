@@ -1,4 +1,4 @@
-"""Readers, and somebody who drops the table and creates it again."""
+"""Readers, and a user who drops the table and creates it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that users may rely on, and what importing them costs."""
+"""The names that users may rely on, and the cost of importing them."""
 
 from __future__ import annotations
 

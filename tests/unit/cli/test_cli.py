@@ -380,7 +380,7 @@ def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_r
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Root may read and write everything, so root becomes nobody meanwhile."""
+    """Root may read and write everything, so the process gives up root's rights for a while."""
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(65534)

@@ -1,5 +1,5 @@
-"""One commit, two snapshots: kinds, order, what carries over, and what happens to a compaction that no longer
-fits; commits whose changes depend on the snapshot they are made on."""
+"""One commit, two snapshots: their kinds and order, what the second takes over, and a compaction that no
+longer fits. Also commits whose changes depend on the snapshot on which they are made."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_another_run_that_went_on_with_the_next_batch_ends_the_compaction() -> N
 
 @dataclass
 class ClearAll:
-    """Takes away whatever is live, and notes on which snapshots it was asked."""
+    """Removes all live files, and notes the snapshots on which it was asked."""
 
     bench: Bench
     asked: list[int] = field(default_factory=list)

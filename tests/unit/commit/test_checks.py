@@ -1,4 +1,4 @@
-"""What is checked of which commit, what it costs, and which options change it."""
+"""The checks of each kind of commit, their cost, and the options that change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages become changes: nothing lost, nothing in silence, sequence numbers behind those in use."""
+"""Messages become changes: nothing is lost or left out without an error, and sequence numbers are above
+those in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an overwrite takes away, and what it refuses: each rule of semantics.md §5.1 by itself."""
+"""What an overwrite removes, and what it refuses: each rule of semantics.md §5.1 by itself."""
 
 from __future__ import annotations
 

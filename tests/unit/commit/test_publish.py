@@ -1,8 +1,7 @@
-"""The check after publishing: which snapshots are part of the table, and which are void.
+"""The check after publishing: which snapshots are part of the table, and which are not.
 
-A writer is paused between staging and the put (or between the put and the check) while the table goes
-on without it; then it goes on. Each test is one thing that may have happened meanwhile.
-"""
+A writer is paused between staging and the put, or between the put and the check, while others change the
+table. Then it continues. Each test is one change that may have happened meanwhile."""
 
 from __future__ import annotations
 
@@ -487,7 +486,8 @@ def test_a_replaced_snapshot_on_which_somebody_had_built_counts_as_published() -
         raise KeyboardInterrupt
 
     def build_and_clobber() -> None:
-        """One writer publishes snapshot 3 on ours and looks no further; then another replaces ours."""
+        """One writer publishes snapshot 3 on ours and checks nothing more. Then another writer replaces
+        ours."""
         foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
         with pytest.raises(KeyboardInterrupt):
             foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))

@@ -1,5 +1,5 @@
-"""What a committer knows of its table: true of one snapshot, and moved over others' commits by their
-deltas."""
+"""What a committer knows of its table: it is true of one snapshot, and it advances over the deltas of
+other writers."""
 
 from __future__ import annotations
 

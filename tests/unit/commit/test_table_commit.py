@@ -1,4 +1,5 @@
-"""Committing without Spark: replays are found, nothing is dropped in silence, abort spares what lives."""
+"""Committing without Spark: replays are found, no message is dropped without an error, and abort keeps
+files in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents a stranger reads first say what is so."""
+"""The documents that a new user reads first are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for the person on call names what is there, and all of it."""
+"""The page for the person on call names everything that exists, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changes that `examples/cdc.py` makes of flights, and what they leave, are what they are meant to be."""
+"""The changes that `examples/cdc.py` makes of flights, and the rows that they leave, are as intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's own check finds what it is there to find."""
+"""The demo's own check finds what it must find."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The doctor says what the sink says: each scene is asked about first, then judged by a real writer.
+"""The doctor and the sink agree: the doctor is asked about each scene first, then a real writer judges it.
 
-Spark is played by `Query`: a checkpoint folder, and the rule which batch comes next.
-"""
+`Query` stands for Spark: a checkpoint folder, and the rule which batch comes next."""
 
 from __future__ import annotations
 

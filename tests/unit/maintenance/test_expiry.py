@@ -1,4 +1,4 @@
-"""Expiry, what holds it back, and what a committer does after its commit."""
+"""Expiry, what keeps it from deleting, and what a committer does after its commit."""
 
 from __future__ import annotations
 

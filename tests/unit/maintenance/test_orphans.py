@@ -1,4 +1,4 @@
-"""Orphans: what is taken, what is never taken, and what makes the cleaner refuse."""
+"""Orphans: which files are deleted, which never are, and when orphan removal refuses to work."""
 
 from __future__ import annotations
 

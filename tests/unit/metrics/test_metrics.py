@@ -1,4 +1,4 @@
-"""Reporters: one line per batch, and none can hurt a commit."""
+"""Reporters: one line for each batch, and a failing reporter does not fail a commit."""
 
 from __future__ import annotations
 

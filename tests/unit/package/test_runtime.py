@@ -1,4 +1,4 @@
-"""Clocks, dice and ids: the real ones, and those that repeat themselves."""
+"""Clocks, random numbers and ids: the real ones, and those that repeat themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading append tables: columns, partitions, time travel, streaming, and what is said when it cannot be."""
+"""Reading append tables: columns, partitions, time travel, streaming, and the errors."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_an_orc_file_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
 def test_a_broken_file_gives_an_error_that_names_it_or_rows(tmp_path: Path, file_format: str) -> None:
-    """Whatever byte is damaged, wherever it is cut off: rows, or an error of ours; never another."""
+    """If any byte is damaged, or the file is cut off anywhere, a read gives rows or an error of ours, and
+    never another error."""
     table = created(tmp_path, {"file.format": file_format}, keys=())
     append(table, [(i, f"dt{i}", i, "text" * i) for i in range(200)], "me", 1)
     (file,) = table.files()

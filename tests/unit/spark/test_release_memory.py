@@ -1,4 +1,4 @@
-"""What rows have left in the driver's memory goes back to the operating system."""
+"""Memory that rows have left in the driver goes back to the operating system."""
 
 from __future__ import annotations
 

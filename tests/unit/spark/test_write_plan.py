@@ -1,4 +1,4 @@
-"""How the next batch is written, by the sizes, files and rows of those before."""
+"""How the next batch is written, by the sizes, files and rows of the batches before."""
 
 from __future__ import annotations
 

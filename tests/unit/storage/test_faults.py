@@ -1,4 +1,4 @@
-"""Planned faults strike exactly where they are planned."""
+"""Planned faults happen exactly where they are planned."""
 
 from __future__ import annotations
 

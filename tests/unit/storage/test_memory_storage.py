@@ -1,4 +1,4 @@
-"""What is special about a storage in memory."""
+"""The properties of a storage in memory that the contract does not cover."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What dead attempts leave, where commits have compactions, changelogs and indexes: nothing goes that an
-attempt may still publish, or that a snapshot refers to."""
+"""The files of dead attempts, where commits have compactions, changelogs and indexes: no file is removed
+that an attempt may still publish, or to which a snapshot refers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The ledger: every verdict, from storage alone. One test per rule, named as what it proves."""
+"""The ledger: every verdict, from storage alone. There is one test for each rule, named after what it
+proves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Options that ask for work which this package does not do are said once, when a writer begins."""
+"""A warning names, once when a writer begins, the options that ask for work which this package does not
+do."""
 
 from __future__ import annotations
 

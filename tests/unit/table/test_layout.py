@@ -1,4 +1,4 @@
-"""Paths: where everything of a table lies."""
+"""The paths of a table's files and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests in storage: rolling, what a list says of a manifest, and files that are gone or cut off."""
+"""Manifests in storage: rolling, the values in their lists, and files that are gone or cut off."""
 
 from __future__ import annotations
 

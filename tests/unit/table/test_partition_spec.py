@@ -1,4 +1,4 @@
-"""Partitions as people name them become the values of partition rows."""
+"""Partitions in the forms that users give become the values of partition rows."""
 
 from __future__ import annotations
 

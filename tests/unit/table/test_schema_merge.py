@@ -1,4 +1,4 @@
-"""Columns of rows merged into a table's: what is added, what is widened, what is refused."""
+"""Merging the columns of rows into a table's: which are added, widened and refused."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_a_table_that_only_this_writers_options_make_writable_still_gets_columns
 
 
 class LostAnswer(MemoryStorage):
-    """Tells nobody whether a schema was created; `happens` says whether it was."""
+    """A storage that does not answer whether a schema was created. `happens` says whether it was."""
 
     happens = True
 

@@ -1,4 +1,4 @@
-"""Buckets: what is refused, and that blocks of rows do not show."""
+"""Buckets: what is refused, and that blocks of rows have no effect."""
 
 from __future__ import annotations
 

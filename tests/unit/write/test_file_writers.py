@@ -1,4 +1,4 @@
-"""Files of every format: rolled near the target, nothing left of those given up."""
+"""Files of every format: they roll near the target size, and nothing is left of files that are given up."""
 
 from __future__ import annotations
 

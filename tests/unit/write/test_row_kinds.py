@@ -1,4 +1,5 @@
-"""What rows do to their keys: by a column that is stored, by one that is not, and what a table leaves out."""
+"""The kind of each row: by a column that is stored, by one that is not, and the kinds that a table leaves
+out."""
 
 from __future__ import annotations
 

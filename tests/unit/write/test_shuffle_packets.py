@@ -1,4 +1,4 @@
-"""Shuffle packets give back all rows in their order, those of a bucket at one shuffle key."""
+"""Shuffle packets give back all rows in their order, and the rows of a bucket at one shuffle key."""
 
 from __future__ import annotations
 

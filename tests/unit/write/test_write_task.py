@@ -1,4 +1,5 @@
-"""A write task makes the right files, holds a bounded amount of rows, and cleans up after itself."""
+"""A write task makes the right files, holds a bounded number of rows, and removes its files after an
+error."""
 
 from __future__ import annotations
 
