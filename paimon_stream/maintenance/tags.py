@@ -21,6 +21,7 @@ from paimon_stream.errors import (
     NotFound,
 )
 from paimon_stream.format.json_text import MOST_JSON, parse_json
+from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
@@ -206,10 +207,11 @@ def _check_name(name: str, location: str) -> None:
             value=name,
             table=location,
         )
-    if "/" in name or "\0" in name:
+    wrong = wrong_with(tag_path(name).partition("/")[2])
+    if wrong is not None:
         raise InvalidOption(
-            f"{location}: {name!r} cannot be the name of a tag, because it would be a path. Nothing was "
-            "changed. Leave out the slash.",
+            f"{location}: {shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. "
+            "Nothing was changed. Take another name.",
             option="name",
             value=name,
             table=location,

@@ -136,12 +136,21 @@ def is_there(storage: Storage, path: str) -> bool:
 def checked_path(path: str) -> str:
     """Returns the path if it stays inside the root.
 
-    Raises `InvalidOption` for empty, absolute and backward paths (`a/../b`), and for NUL characters.
+    Raises `InvalidOption` for empty, absolute and backward paths (`a/../b`), for NUL characters, and for
+    text that no file system can hold (a lone surrogate that does not stand for a byte).
     """
     parts = path.split("/")
-    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
-        raise InvalidOption(f"The path {path!r} would leave the table's folder.", path=path)
+    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path or not _is_text(path):
+        raise InvalidOption(f"The path {path!r} would leave the table's folder, or is none.", path=path)
     return path
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_size(path: str, size: int, limit: int) -> None:

@@ -18,7 +18,7 @@ from paimon_stream.storage.bundle import Bundle
 from paimon_stream.storage.probe import probe_atomic_create
 
 THREADS = 8
-ESCAPES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b"]
+ESCAPES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b", "a\ud800b"]
 
 
 @pytest.fixture(autouse=True)

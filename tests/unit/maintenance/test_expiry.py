@@ -272,7 +272,7 @@ def test_what_a_committer_leaves_to_others_is_said_once(caplog: pytest.LogCaptur
 
 def test_a_tag_has_a_name_a_snapshot_and_no_twin() -> None:
     bench = grown(2)
-    for name in ("", " ", "a/b"):
+    for name in ("", " ", "a/b", "../../x", "a\0b", "x" * 252, "\ud800"):
         with pytest.raises(InvalidOption):
             create_tag(bench.table, name, runtime=bench.runtime)
     assert create_tag(bench.table, "t", runtime=bench.runtime).snapshot == 2
