@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS
+from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CommitContended,
@@ -30,6 +31,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from tests.kits.commits import Bench, data_file
 from tests.kits.races import Meanwhile
+from tests.kits.streams import At, Stream
 
 DAY = 24 * 3_600_000
 LITTER = (
@@ -547,6 +549,23 @@ def test_a_commit_of_files_that_an_orphan_run_has_deleted_publishes_nothing(way:
         publish[way]()
     assert scene.bench.snapshots.ids() == [1, 2, 3, 4]
     scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
+
+
+def test_a_slow_batch_of_a_stream_is_refused_before_it_is_published_and_then_written_again() -> None:
+    scene = grown()
+    scene.bench.clock, scene.bench.runtime = scene.clock, scene.runtime
+
+    def two_days_pass() -> None:
+        scene.wait()
+        assert scene.clean().paths == ("bucket-0/stream-0-1",)
+
+    stream = Stream(scene.bench, user="stream")
+    stream.start(At(Phase.WRITTEN, two_days_pass))
+    with pytest.raises(DeletedFiles, match="have been deleted: bucket-0/stream-0-1"):
+        stream.batch()
+    stream.start()
+    assert stream.batch().outcome == "committed"
+    scene.bench.audit([*(f"live-{n}" for n in range(4)), "stream-0-2"], orphans=True)
 
 
 def test_files_count_as_old_long_before_an_orphan_run_may_delete_them() -> None:
