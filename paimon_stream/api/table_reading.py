@@ -64,9 +64,8 @@ class TableReading(LoadedTable):
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
         meant = PartitionFilter(table.partition_types, specs=specs)
         manifests = ManifestStore(self._storage, table.options)
-        metas = [m for m in manifests.base_and_delta(snapshot) if meant.may_be_in(m.partition_stats)]
-        entries = live_files(manifests, metas, table.partition_types)
-        return tuple(table_file(self.location, table.layout, e) for e in entries if meant.holds(e.partition))
+        entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, meant)
+        return tuple(table_file(self.location, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
         """The tags by name, with the snapshot that each keeps, without the pin of a rollback. Raises

@@ -7,7 +7,6 @@ removes the files of messages that will never be published.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -42,7 +41,6 @@ from paimon_stream.table.table import Table, check_committable
 
 __all__ = ["TableCommit", "batch_user"]
 
-_LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
 AfterPublishing = Callable[[Table, Snapshot], None]

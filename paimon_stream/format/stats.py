@@ -18,7 +18,7 @@ from paimon_stream.format.binary_row import deserialize, serialize
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.json_text import integer, parse_json
 from paimon_stream.format.row_order import value_order
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType
 from paimon_stream.format.unreadable import understanding
 
 __all__ = [
@@ -41,7 +41,6 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 _FIRST_SURROGATE: Final = 0xD800
 _AFTER_SURROGATES: Final = 0xE000
 _TRUNCATE: Final = re.compile(r"truncate\(\s*(\d+)\s*\)")
-_FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from paimon_stream.options import (
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
@@ -160,14 +161,9 @@ def _files(
     buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
     manifests = ManifestStore(table.storage, table.options)
     _check_no_deletions(table, snapshot, manifests)
-    row = None if spec is None else spec.row
-    metas = manifests.base_and_delta(snapshot)
-    entries = live_files(manifests, metas, table.partition_types, None if row is None else [row])
-    if spec is not None and row is None:
-        meant = {
-            one: spec.matches(table.layout.partition_values(one)) for one in {e.partition for e in entries}
-        }
-        entries = [entry for entry in entries if meant[entry.partition]]
+    types = table.partition_types
+    chosen = PartitionFilter(types, specs=None if spec is None else [spec])
+    entries = live_files(manifests, manifests.base_and_delta(snapshot), types, chosen)
     if merge is not None:
         return _visible(table, merge, entries)
     if any(entry.total_buckets > 0 for entry in entries):

@@ -7,9 +7,9 @@ from typing import Final
 
 from paimon_stream.errors import BucketCountChanged, DeletedFiles
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.stats import may_contain
 from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
 
 __all__ = ["BucketIndex", "live_files", "merge_entries"]
 
@@ -47,33 +47,32 @@ def live_files(
     manifests: ManifestStore,
     metas: Iterable[ManifestFileMeta],
     types: Sequence[DataType],
-    partitions: Collection[bytes] | None = None,
+    partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
     """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in
     whatever order the entries come (semantics.md §3.5).
 
-    `types` are the types of the partition columns. `partitions` (serialized rows) limits the result to their
-    files; then only manifests whose partition statistics allow one of them are read. Raises
+    `types` are the types of the partition columns. `partitions` (a choice, or serialized rows) limits the
+    result to their files; then only manifests whose partition statistics allow one of them are read. Raises
     `CorruptMetadata`.
     """
-    wanted = None if partitions is None else frozenset(partitions)
+    chosen = partitions
+    if not isinstance(chosen, PartitionFilter):
+        if chosen is not None and not chosen:
+            return []
+        chosen = PartitionFilter(types, rows=chosen)
+    everything = chosen.is_everything
     added: list[ManifestEntry] = []
     deleted: set[FileIdentity] = set()
-    for meta in metas:
-        if wanted is not None and not _may_hold(meta, types, wanted):
-            continue
+    for meta in filter(lambda one: chosen.may_be_in(one.partition_stats), metas):
         for entry in manifests.read(meta):
-            if wanted is not None and entry.partition not in wanted:
+            if not (everything or chosen.holds(entry.partition)):
                 continue
             if entry.kind is FileKind.ADD:
                 added.append(entry)
             else:
                 deleted.add(entry.identity)
     return [entry for entry in added if entry.identity not in deleted] if deleted else added
-
-
-def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], partitions: frozenset[bytes]) -> bool:
-    return any(may_contain(types, meta.partition_stats, partition) for partition in partitions)
 
 
 class BucketIndex:
