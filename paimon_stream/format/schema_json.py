@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -133,30 +133,14 @@ def reassign_ids(fields: tuple[DataField, ...], first: int = 0) -> tuple[tuple[D
             members = []
             for member in type_.fields:
                 inner = renumber(member.type)
-                members.append(_with(member, next_id(), inner))
-            return _nested(type_, fields=tuple(members))
+                members.append(replace(member, id=next_id(), type=inner))
+            return replace(type_, fields=tuple(members))
         key = renumber(type_.key) if type_.key else None
         element = renumber(type_.element) if type_.element else None
-        return _nested(type_, key=key, element=element) if type_.is_nested else type_
+        return replace(type_, key=key, element=element) if type_.is_nested else type_
 
     made = []
     for one in fields:
         own = next_id()
-        made.append(_with(one, own, renumber(one.type)))
+        made.append(replace(one, id=own, type=renumber(one.type)))
     return tuple(made), counter
-
-
-def _with(one: DataField, id_: int, type_: DataType) -> DataField:
-    return DataField(
-        id=id_, name=one.name, type=type_, description=one.description, default_value=one.default_value
-    )
-
-
-def _nested(
-    type_: DataType,
-    *,
-    key: DataType | None = None,
-    element: DataType | None = None,
-    fields: tuple[DataField, ...] = (),
-) -> DataType:
-    return DataType(root=type_.root, nullable=type_.nullable, key=key, element=element, fields=fields)

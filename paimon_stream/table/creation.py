@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -248,12 +249,4 @@ def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -
 
 
 def _not_null_in(one: DataField, primary: Sequence[str]) -> DataField:
-    if one.name not in primary:
-        return one
-    return DataField(
-        id=one.id,
-        name=one.name,
-        type=one.type.with_nullable(False),
-        description=one.description,
-        default_value=one.default_value,
-    )
+    return replace(one, type=one.type.with_nullable(False)) if one.name in primary else one
