@@ -40,7 +40,7 @@ __all__ = [
 _MAX_CODE_POINT: Final = 0x10FFFF
 _FIRST_SURROGATE: Final = 0xD800
 _AFTER_SURROGATES: Final = 0xE000
-_TRUNCATE: Final = re.compile(r"truncate\(\s*(\d+)\s*\)")
+_TRUNCATE: Final = re.compile(r"truncate\(\s*([0-9]{1,9})\s*\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

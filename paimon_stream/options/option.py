@@ -38,7 +38,7 @@ class Option(Generic[T]):
     aliases: tuple[str, ...] = ()
 
 
-_SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _SIZE_UNITS: Final = {
     "": 1, "b": 1, "bytes": 1,
     "k": 2**10, "kb": 2**10, "kibibytes": 2**10,
@@ -56,7 +56,7 @@ _TIME_UNITS: Final = {
 
 
 def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
-    found = _SIZE.fullmatch(text)
+    found = _SIZE.fullmatch(text.strip())
     if not found or found[2].lower() not in units:
         raise ValueError(f"not a {what} such as {example!r}")
     return int(found[1]) * units[found[2].lower()]
@@ -82,9 +82,12 @@ def boolean(text: str) -> bool:
 def integer(text: str) -> int:
     """A whole number."""
     try:
-        return int(text.strip())
+        number = int(text.strip())
     except ValueError:
         raise ValueError("not a whole number such as '4'") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("beyond 64 bits")
+    return number
 
 
 def positive(text: str) -> int:

@@ -1,0 +1,105 @@
+"""Runs cases in child processes with a limit of memory and of time.
+
+`outcomes("tests.property.crafted_files")` starts one Python process. It imports the module and forks for each
+function in the module's `CASES`, so a case costs a fork and not a start of Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Outcome", "outcomes"]
+
+_MEGABYTE: Final = 1 << 20
+_SHOWN: Final = 2000
+_ARROW: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a case did: the name of the error that it raised ("" for none), the error's text, its seconds, and
+    the megabytes of memory that it needed beyond those of an empty case."""
+
+    error: str
+    text: str
+    seconds: float
+    megabytes: float
+
+
+def outcomes(module: str, *, megabytes: int = 1024, seconds: int = 30) -> dict[str, Outcome]:
+    """The outcome of each case. A case that needs more than `megabytes` gets a `MemoryError`. One that needs
+    more than `seconds` is ended by a signal, and its error is "SIGALRM"."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, module, str(megabytes), str(seconds)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_ARROW},
+    )
+    return {name: Outcome(**found) for name, found in json.loads(done.stdout).items()}
+
+
+def _one(case: Callable[[str], object], limit: int, seconds: int) -> tuple[str, str]:
+    with open("/proc/self/statm") as sizes:
+        used = int(sizes.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(seconds)
+    logging.disable()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            case(folder)
+    except BaseException as raised:  # noqa: BLE001 - the outcome may be any error
+        return type(raised).__name__, str(raised)[:_SHOWN]
+    return "", ""
+
+
+def _forked(case: Callable[[str], object], limit: int, seconds: int) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    begun = time.monotonic()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        found = _one(case, limit, seconds)
+        os.write(writing, json.dumps(found).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as source:
+        text = source.read()
+    _, status, used = os.wait4(child, 0)
+    died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    error, message = (signal.Signals(died).name, "") if died else json.loads(text)
+    return {
+        "error": error,
+        "text": message,
+        "seconds": round(time.monotonic() - begun, 3),
+        "megabytes": used.ru_maxrss * 1024 / _MEGABYTE,
+    }
+
+
+def main(module: str, megabytes: str, seconds: str) -> None:
+    """Prints the outcomes of a module's cases as JSON."""
+    cases = importlib.import_module(module).CASES
+    limits = int(megabytes) * _MEGABYTE, int(seconds)
+    empty = _forked(lambda _: None, *limits)["megabytes"]
+    made = {}
+    for name, case in cases.items():
+        made[name] = _forked(case, *limits)
+        made[name]["megabytes"] = round(made[name]["megabytes"] - empty, 1)
+    print(json.dumps(made))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
