@@ -1,4 +1,4 @@
-"""Pairs of maintenance commands on one table, and what must hold whichever way they met."""
+"""Pairs of maintenance commands on one table, and what must hold in every order of their steps."""
 
 from __future__ import annotations
 

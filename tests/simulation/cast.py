@@ -36,7 +36,7 @@ OTHERS: dict[type[Actor], int] = {
     Reader: 4,
     Dropper: 10,
 }
-"""How rarely an actor takes part: once in so many schedules."""
+"""An actor takes part once in this number of schedules."""
 
 TABLES: tuple[dict[str, str], ...] = (
     {},

@@ -120,7 +120,7 @@ def test_a_rollback_waits_for_the_expiry_of_its_target_and_then_gives_up() -> No
     with pytest.raises(CommitContended, match="snapshot 5 is being expired"):
         rollback_to(bench.table, 5, runtime=bench.runtime)
     assert read_pins(bench.storage) == []
-    bench.clock.advance(300_000)  # whoever wrote the note was killed
+    bench.clock.advance(300_000)  # the writer of the note was killed
     assert rollback_to(bench.table, 5, runtime=bench.runtime).snapshots == (6, 7)
     assert bench.storage.list_files("_paimon_stream", "expiring-") == []
 

@@ -212,7 +212,7 @@ def nested(type_: str, times: int, around: str = "ROW<x {}>") -> str:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "message"),
     [
         (("v", "ROW<x INT, y INT, x INT>"), "member 'x' appears more than once"),
         (("v", "ARRAY<MAP<INT NOT NULL, ROW<x INT, x INT>>>"), "member 'x' appears more than once"),
@@ -225,9 +225,9 @@ def nested(type_: str, times: int, around: str = "ROW<x {}>") -> str:
     ],
     ids=lambda one: one[1][:30] if isinstance(one, tuple) else "",
 )
-def test_a_schema_that_nobody_could_open_is_not_created(column: tuple[str, str], told: str) -> None:
+def test_a_schema_that_nobody_could_open_is_not_created(column: tuple[str, str], message: str) -> None:
     storage = MemoryStorage()
-    with pytest.raises(IncompatibleSchema, match=told):
+    with pytest.raises(IncompatibleSchema, match=message):
         create_table(storage, fields(**dict([column])))
     assert storage.list_files("schema") == []
     empty = DataField(id=0, name="v", type=DataType(root=TypeRoot.ROW))
