@@ -28,7 +28,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
 
     The schema is the newest at the time of the call; load the table again to see a later one. Snapshots,
-    files and tags are read on each call.
+    files and tags are read on each call. Before it does anything, each method raises `InvalidOption` for an
+    argument of a wrong type; for columns and rows it raises `IncompatibleSchema`.
 
     >>> t = PaimonTable.create(
     ...     "memory://docs/sales.db/orders",

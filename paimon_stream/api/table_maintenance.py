@@ -142,8 +142,8 @@ class TableMaintenance(LoadedTable):
     def verify(self, *, sample: int = DEFAULT_SAMPLE, progress: Progress | None = None) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is right.
 
-        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Raises only
-        `StorageError`: everything that is broken becomes a finding, with its cure.
+        `sample` data files, drawn at random, are read in full; 0 reads none. Nothing is written. Everything
+        that is broken becomes a finding, with its cure. Raises only `InvalidOption` and `StorageError`.
         """
         self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress)

@@ -104,7 +104,8 @@ class TableWriting(LoadedTable):
         return batch_commit(self._newest()).drop_partitions(partitions)
 
     def new_commit(self, commit_user: str) -> TableCommit:
-        """A `TableCommit`, which commits files under this commit user, without Spark."""
+        """A `TableCommit`, which commits files under this commit user, without Spark. Raises `InvalidOption`
+        for a user that is blank or not text, `UnsupportedFeature`."""
         self._given.text("commit_user", commit_user)
         warn_of_work_left(self._table)
         return TableCommit(self._table, commit_user, after_commit=AfterCommit())

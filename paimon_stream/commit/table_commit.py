@@ -51,7 +51,8 @@ class TableCommit:
     """Commits to one table under one commit user. Made by `PaimonTable.new_commit`.
 
     The messages may come from any engine, also for tables with a primary key. Raises `UnsupportedFeature` for
-    a table to which this release cannot commit.
+    a table to which this release cannot commit. Its methods raise `InvalidOption` for arguments of a wrong
+    type, before anything is published or deleted.
     """
 
     def __init__(
