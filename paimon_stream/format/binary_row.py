@@ -21,7 +21,7 @@ from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_columns import header_size, is_reserved
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["decode_row", "deserialize", "encode_row", "serialize"]
+__all__ = ["decode_row", "deserialize", "deserialize_partition", "encode_row", "serialize"]
 
 _NANOS_PER_MILLI: Final = 1_000_000
 _COMPACT_DECIMAL: Final = 18
@@ -47,6 +47,7 @@ _LONG: Final = struct.Struct("<q")
 _COUNT: Final = struct.Struct("<i")
 _ARITY: Final = struct.Struct(">i")
 _NAN: Final = float("nan")
+_SHOWN: Final = 64
 
 
 def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
@@ -99,6 +100,19 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     if arity != len(types):
         raise FormatError(f"The row has {arity} columns, expected are {len(types)}.", size=len(data))
     return decode_row(types, data[_ARITY.size :])
+
+
+def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[Any, ...]:
+    """The values of the partition of a manifest entry or commit message. Raises `FormatError`, which names
+    the bytes and what to do."""
+    try:
+        return deserialize(types, partition)
+    except FormatError as wrong:
+        raise FormatError(
+            f"The partition {partition[:_SHOWN].hex()} of an entry is not one of the table: {wrong} Its "
+            "writer was wrong. Run verify, which names such entries, and roll the table back to before them.",
+            partition=partition.hex(),
+        ) from None
 
 
 # -- writing ------------------------------------------------------------------------------------------

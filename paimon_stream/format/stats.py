@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidOption
-from paimon_stream.format.binary_row import deserialize, serialize
+from paimon_stream.format.binary_row import deserialize, deserialize_partition, serialize
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.json_text import integer, parse_json
 from paimon_stream.format.row_order import value_order
@@ -204,7 +204,7 @@ class PartitionStatsBuilder:
 
     def build(self) -> SimpleStats:
         """The statistics of all added entries. Raises `FormatError` for a partition that is not a row."""
-        rows = [(deserialize(self.types, one), count) for one, count in self._entries.items()]
+        rows = [(deserialize_partition(self.types, one), count) for one, count in self._entries.items()]
         columns = []
         for i, type_ in enumerate(self.types):
             values = [row[i] for row, _ in rows if row[i] is not None]
@@ -240,7 +240,7 @@ def may_contain(types: Sequence[DataType], stats: SimpleStats, partition: bytes)
     True if the statistics do not decide it. Raises `FormatError` for bytes that are not rows.
     """
     bounds = partition_bounds(types, stats)
-    return bounds is None or all(map(may_hold, types, bounds, deserialize(types, partition)))
+    return bounds is None or all(map(may_hold, types, bounds, deserialize_partition(types, partition)))
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:

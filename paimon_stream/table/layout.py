@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
-from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.binary_row import deserialize_partition
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.names import (
     POSTPONE_BUCKET,
@@ -222,7 +222,7 @@ class Layout:
 
         Raises `FormatError` for bytes that are not such a row.
         """
-        return deserialize(self.partition_types, partition)
+        return deserialize_partition(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.binary_row import deserialize, deserialize_partition
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.format.types import DataType
@@ -54,7 +54,7 @@ class PartitionFilter:
             return True
         found = self._known.get(partition)
         if found is None:
-            values = deserialize(self._types, partition)
+            values = deserialize_partition(self._types, partition)
             found = self._known[partition] = any(spec.matches(values) for spec in self._specs)
         return found
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import CorruptMetadata
+from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, IndexFileMeta, IndexManifestEntry, ManifestEntry
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -118,6 +119,20 @@ def test_verify_reports_every_entry_that_the_table_cannot_have(tmp_path: Path, p
     assert "\0" not in texts
     assert all(one.path is not None and one.path.startswith("manifest/") for one in found)
     assert {one.severity for one in found} == {"error"}
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_what_reads_such_an_entry_says_what_is_wrong_and_publishes_nothing(
+    tmp_path: Path, partitioned: bool
+) -> None:
+    disk = attacked(tmp_path, partitioned)
+    like = disk.bench.live()[0]
+    published = publish_as_others(disk.bench, [entry(FileKind.ADD, like, "y", partition=NO_PARTITION)])
+    table = PaimonTable.load(str(disk.root))
+    for call in (lambda: list(table.files()), table.compact_manifests, table.truncate):
+        with pytest.raises(FormatError, match=r"partition 00000001\w* of an entry is not .* Run verify"):
+            call()
+    assert disk.bench.snapshots.latest_id() == published.id
 
 
 @pytest.mark.parametrize("key", ["baseManifestList", "indexManifest", "statistics"])
