@@ -132,10 +132,14 @@ class _Reading:
     # -- single options ----------------------------------------------------------------------------
 
     def _is_on(self, key: str) -> bool:
-        return self._options.get(key, "false").strip().lower() == "true"
+        text = self._options.get(key, "false").lower()
+        if text not in ("true", "false"):
+            raise self._wrong(key, "is neither true nor false")
+        return text == "true"
 
     def _sequence_fields(self, engine: str) -> tuple[str, ...]:
-        names = self._columns(SEQUENCE_FIELD.key, self._options.value(SEQUENCE_FIELD))
+        text = self._options.value(SEQUENCE_FIELD)
+        names = self._columns(SEQUENCE_FIELD.key, filter(None, (part.strip() for part in text.split(","))))
         if names and engine == FIRST_ROW:
             raise self._wrong(SEQUENCE_FIELD.key, "does not go with the merge engine first-row")
         if len(set(names)) < len(names):
@@ -149,13 +153,22 @@ class _Reading:
                 )
         return names
 
-    def _columns(self, key: str, text: str) -> tuple[str, ...]:
-        """The columns that an option names, regardless of case, because option keys have lost their case."""
-        found = []
-        for name in filter(None, (part.strip() for part in text.split(","))):
-            if name not in self._schema.field_names and name.lower() not in self._names:
+    def _columns(self, key: str, names: Iterable[str]) -> tuple[str, ...]:
+        """The columns that an option's value names. Blanks around a name count, as in Java."""
+        found = tuple(names)
+        for name in found:
+            if name not in self._schema.field_names:
                 raise self._wrong(key, f"names {name!r}, which is not a column")
-            found.append(name if name in self._schema.field_names else self._names[name.lower()])
+        return found
+
+    def _columns_of_key(self, key: str) -> tuple[str, ...]:
+        """The ordering columns that the key of a sequence group names, regardless of case, because keys have
+        lost their case."""
+        found = []
+        for name in key[len(_FIELDS) : -len(".sequence-group")].split(","):
+            if name not in self._schema.field_names and name not in self._names:
+                raise self._wrong(key, f"names {name!r}, which is not a column")
+            found.append(name if name in self._schema.field_names else self._names[name])
         return tuple(found)
 
     def _default_function(self) -> str | None:
@@ -163,8 +176,7 @@ class _Reading:
         return self._options.value(option) if self._options.is_set(option) else None
 
     def _option_of(self, column: str, what: str) -> str | None:
-        found = self._options.get(f"{_FIELDS}{column}.{what}")
-        return None if found is None else found.strip()
+        return self._options.get(f"{_FIELDS}{column}.{what}")
 
     def _wrong(self, option: str, why: str) -> InvalidOption:
         value = self._options.get(option, "")
@@ -188,7 +200,8 @@ class _Reading:
                 rules[one.name] = ColumnRule(function="key")
             else:
                 own = self._option_of(one.name, "aggregate-function")
-                rules[one.name] = self._rule(one, own or default or _LAST_NON_NULL, None)
+                function = _first_set(own, default)
+                rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
             if remove and rules[one.name].ignore_retract:
                 raise self._wrong(
                     f"fields.{one.name}.ignore-retract",
@@ -197,7 +210,14 @@ class _Reading:
         return rules
 
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
-        function = function.strip()
+        if not function or function != function.strip():
+            raise InvalidOption(
+                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which no "
+                f"engine has. Set fields.{column.name}.aggregate-function to an exact name, without blanks.",
+                table=self._table,
+                column=column.name,
+                function=function,
+            )
         if function not in FUNCTIONS:
             raise UnsupportedFeature(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
@@ -236,7 +256,8 @@ class _Reading:
         groups, member_of = self._groups()
         ordering = {name for group in groups for name in group.ordering}
         on_group = PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
-        deleting = self._columns(on_group, self._options.value(PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP))
+        removing = self._options.value(PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP)
+        deleting = self._columns(on_group, filter(None, removing.split(",")))
         if remove and ignore_delete:
             raise self._wrong(IGNORE_DELETE.key, f"does not go with {PARTIAL_UPDATE_REMOVE_ON_DELETE.key}")
         if deleting and ignore_delete:
@@ -251,7 +272,7 @@ class _Reading:
         rules = {}
         for one in self._schema.fields:
             group = member_of.get(one.name)
-            function = self._option_of(one.name, "aggregate-function") or default
+            function = _first_set(self._option_of(one.name, "aggregate-function"), default)
             if one.name in ordering:
                 rules[one.name] = ColumnRule(function="of_group", group=group)
             elif one.name in self._schema.primary_keys:
@@ -260,7 +281,7 @@ class _Reading:
                 kind = "non_null" if group is None else "of_group"
                 rules[one.name] = ColumnRule(function=kind, group=group)
             else:
-                if group is None and function.strip() != _LAST_NON_NULL:
+                if group is None and function != _LAST_NON_NULL:
                     raise self._wrong(
                         f"fields.{one.name}.aggregate-function"
                         if self._option_of(one.name, "aggregate-function")
@@ -281,11 +302,14 @@ class _Reading:
         for key in sorted(self._options):
             if not (key.startswith(_FIELDS) and key.endswith(".sequence-group")):
                 continue
-            ordering = self._columns(key, key[len(_FIELDS) : -len(".sequence-group")])
+            ordering = self._columns_of_key(key)
             for name in ordering:
                 if self._schema.field(name).type.is_nested:
                     raise self._wrong(key, f"is ordered by {name!r}, whose values cannot be ordered")
-            for name in (*self._columns(key, self._options[key]), *ordering):
+            members = self._columns(key, self._options[key].split(","))
+            if len(set(members)) < len(members):
+                raise self._wrong(key, "names a column twice")
+            for name in (*members, *ordering):
                 if member_of.get(name, len(groups)) != len(groups):
                     raise self._wrong(key, f"names {name!r}, which is in another sequence group")
                 if name in self._schema.primary_keys:
@@ -293,3 +317,7 @@ class _Reading:
                 member_of[name] = len(groups)
             groups.append(SequenceGroup(ordering=ordering))
         return groups, member_of
+
+
+def _first_set(*given: str | None) -> str | None:
+    return next((one for one in given if one is not None), None)

@@ -10,6 +10,7 @@ from paimon_stream.options.option import (
     Option,
     boolean,
     duration,
+    file_prefix,
     integer,
     levels,
     one_of,
@@ -44,7 +45,7 @@ ORC_LTZ_LEGACY = Option(
 FILE_SUFFIX_COMPRESSION = Option(
     "file.suffix.include.compression", boolean, "false", "Add the compression to data file names."
 )
-DATA_FILE_PREFIX = Option("data-file.prefix", text, "data-", "Prefix of data file names.")
+DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option(
     "data-file.path-directory", text, None, "Folder between the table and the partitions."
 )
@@ -70,7 +71,9 @@ CHANGELOG_PRODUCER = Option(
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
 )
-CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", text, "changelog-", "Prefix of changelog file names.")
+CHANGELOG_FILE_PREFIX = Option(
+    "changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names."
+)
 CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
 CHANGELOG_FILE_COMPRESSION = Option(
     "changelog-file.compression", text, None, "Compression of changelog files."

@@ -12,6 +12,7 @@ __all__ = [
     "Option",
     "boolean",
     "duration",
+    "file_prefix",
     "integer",
     "levels",
     "one_of",
@@ -100,6 +101,13 @@ def positive(text: str) -> int:
 
 def text(value: str) -> str:
     """Any text, unchanged."""
+    return value
+
+
+def file_prefix(value: str) -> str:
+    """The beginning of a file's name. Readers look for files in a bucket's own folder only."""
+    if "/" in value or "\0" in value:
+        raise ValueError("a file's name holds no '/'")
     return value
 
 

@@ -27,6 +27,7 @@ _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind"
 _KEY_PREFIX: Final = "_KEY_"
 POSTPONE: Final = -2
 _UNAWARE: Final = -1
+_MOST_BUCKETS: Final = 2**31 - 1
 
 
 def first_schema(
@@ -78,6 +79,10 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
     """Raises `InvalidOption` if `bucket`, `bucket-key` and `bucket-function.type` do not fit the columns or
     each other (format.md §6.2, §6.3)."""
     bucket = options.value(BUCKET)
+    if bucket > _MOST_BUCKETS:
+        raise _bad_bucket(
+            bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted"
+        )
     keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
     if bucket < POSTPONE or bucket == 0:
         raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
@@ -155,9 +160,17 @@ def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
     stored = {}
     for key, value in options.items():
         name = str(key).strip()
-        name = name.lower() if name.lower() in declared else name
+        name = name.lower() if name.lower() in declared else _spelled(name)
         stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return stored
+
+
+def _spelled(key: str) -> str:
+    """The key with `fields.` and the last part in Paimon's spelling. Names of columns stay as they are."""
+    first, *names = key.split(".")
+    if first.lower() != "fields" or len(names) < 2:
+        return key
+    return ".".join(("fields", *names[:-1], names[-1].lower()))
 
 
 def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import parse_mode
+from paimon_stream.format.types import TypeRoot
 from paimon_stream.options import (
     CHANGELOG_PRODUCER,
     DATA_EVOLUTION,
@@ -26,7 +27,7 @@ from paimon_stream.options import (
     Options,
     table_options,
 )
-from paimon_stream.options.option import boolean, duration, integer, one_of, positive, size
+from paimon_stream.options.option import boolean, duration, integer, levels, one_of, positive, size
 
 __all__ = ["IMMUTABLE", "check_overrides", "check_possible"]
 
@@ -47,9 +48,28 @@ IMMUTABLE: Final = frozenset(
 
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
 
+
+def _each_level(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: [parse(one) for one in levels(text).values()]
+
+
+def _stats_mode(text: str) -> Any:
+    try:
+        return parse_mode(text)
+    except InvalidOption:
+        raise ValueError("not a statistics mode such as counts, full or truncate(16)") from None
+
+
 # Options that only other engines use and that are declared nowhere else: how their text is checked.
 _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
-    "file.format": one_of("parquet", "orc", "avro"),
+    **dict.fromkeys(("file.format", "changelog-file.format"), one_of("parquet", "orc", "avro")),
+    "file.format.per.level": _each_level(one_of("parquet", "orc", "avro")),
+    "metadata.stats-mode.per.level": _each_level(_stats_mode),
+    "scan.mode": one_of(
+        "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp",
+        "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full",
+        "incremental",
+    ),
     **dict.fromkeys(
         (
             "deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact",
@@ -84,6 +104,7 @@ def check_possible(schema: TableSchema, options: Options) -> None:
             _parse(key, options[key], parse)
     _check_stats_modes(options)
     _check_columns(schema, options)
+    _check_types_of_columns(schema, options)
     _check_retention(options)
     _check_kind(schema, options)
 
@@ -110,17 +131,42 @@ def _check_stats_modes(options: Options) -> None:
 
 
 def _check_columns(schema: TableSchema, options: Options) -> None:
-    """Checks that options name columns that exist. Keys of options have lost their case, values have not."""
-    lowered = {name.lower() for name in schema.field_names}
-    for key, text in options.items():
+    """Checks that options name columns that exist, in their own spelling."""
+    for key in schema.options:
         parts = key.split(".")
         if parts[0] == "fields" and len(parts) > 2:
-            _require(key, parts[1].split(","), lowered)
-        elif parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
+            _require(key, parts[1].split(","), schema.field_names)
+    for key, text in options.items():
+        parts = key.split(".")
+        if parts[0] == "file-index" and parts[-1] == "columns" and len(parts) == 3:
             named = (name.strip().partition("[")[0] for name in text.split(","))
             _require(key, named, schema.field_names)
-        elif key in (SEQUENCE_FIELD.key, ROWKIND_FIELD.key, "record-level.time-field"):
+        elif key == SEQUENCE_FIELD.key:
             _require(key, (name.strip() for name in text.split(",")), schema.field_names)
+        elif key in (ROWKIND_FIELD.key, "record-level.time-field"):
+            _require(key, (text,), schema.field_names)
+
+
+def _check_types_of_columns(schema: TableSchema, options: Options) -> None:
+    types = {one.name: one.type for one in schema.fields}
+    row_kind, time = options.get(ROWKIND_FIELD.key, ""), options.get("record-level.time-field", "")
+    expires = "record-level.expire-time" in options and schema.primary_keys
+    for key, name, wrong, why in (
+        (ROWKIND_FIELD.key, row_kind, row_kind and not types[row_kind].is_string, "is not STRING"),
+        (
+            "record-level.time-field",
+            time,
+            time and not (types[time].is_timestamp or types[time].root in (TypeRoot.INT, TypeRoot.BIGINT)),
+            "is neither INT, BIGINT nor TIMESTAMP",
+        ),
+        ("record-level.time-field", time, expires and not time, "is needed by record-level.expire-time"),
+    ):
+        if wrong:
+            raise InvalidOption(
+                f"Option {key!r} is {name!r}, which {why}. Name another column, or leave the option out.",
+                option=key,
+                value=name,
+            )
 
 
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:

@@ -129,8 +129,8 @@ _NOT_BUILT: Final = {
     DELETION_VECTORS: "deletion vectors",
     ROW_TRACKING: "row tracking",
     DATA_EVOLUTION: "data evolution",
+    PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
 }
-_NOT_BUILT_KEYED: Final = {PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key"}
 # The ones that, in tables with primary keys, are the compaction's work; `stream/writable.py` decides when.
 _LEFT_TO_COMPACTION: Final = (DELETION_VECTORS,)
 # The ones whose commits give each row an id.
@@ -221,7 +221,7 @@ def _check_kind(table: Table) -> None:
 
 def _check_options(table: Table) -> None:
     keyed = bool(table.schema.primary_keys)
-    for option, what in (_NOT_BUILT | (_NOT_BUILT_KEYED if keyed else {})).items():
+    for option, what in _NOT_BUILT.items():
         if not table.options.value(option) or (keyed and option in _LEFT_TO_COMPACTION):
             continue
         raise _unsupported(table, option, f"uses {what}, which this release does not write")

@@ -150,6 +150,19 @@ IMPOSSIBLE: list[dict[str, str]] = [
     {"primary-key": "id", "merge-engine": "first-row", "changelog-producer": "input", "bucket": "1"},
     {"primary-key": "id", "merge-engine": "first-row", "sequence.field": "s", "bucket": "1"},
     {"primary-key": "id", "row-tracking.enabled": "true", "bucket": "1"},
+    {"primary-key": "id", "bucket": "1", "rowkind.field": "id"},
+    {"primary-key": "id", "bucket": "1", "record-level.expire-time": "1 d"},
+    {"primary-key": "id", "bucket": "1", "fields.S.stats-mode": "none"},
+    {
+        "primary-key": "id",
+        "bucket": "1",
+        "fields.s.aggregate-function": " max",
+        "merge-engine": "aggregation",
+    },
+    {"primary-key": "id", "bucket": "1", "fields.s.ignore-retract": "maybe", "merge-engine": "aggregation"},
+    {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "", "merge-engine": "partial-update"},
+    {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "s,s", "merge-engine": "partial-update"},
+    {"bucket": "99999999999", "bucket-key": "id"},
 ]
 
 

@@ -60,9 +60,8 @@ def test_columns_get_fresh_ids_and_options_become_text() -> None:
 
 
 def test_columns_in_option_names_keep_their_case() -> None:
-    assert dict(made(options={"fields.Name.stats-mode": "none"}).options) == {
-        "fields.Name.stats-mode": "none"
-    }
+    made_ = made({"Name": "STRING"}, options={"FIELDS.Name.Stats-Mode": "none"})
+    assert dict(made_.options) == {"fields.Name.stats-mode": "none"}
 
 
 def test_primary_key_columns_become_not_null_and_partition_columns_stay() -> None:
@@ -203,6 +202,46 @@ def test_a_table_that_no_engine_could_merge_is_not_created() -> None:
     assert storage.list_files("schema") == []
     foreign = engine | {"fields.s.aggregate-function": "hll_sketch"}
     assert create_table(storage, fields(k="INT", s="BYTES"), primary_keys=["k"], options=foreign)
+
+
+MERGED = {"bucket": "1", "merge-engine": "aggregation"}
+GROUPED = {"bucket": "1", "merge-engine": "partial-update"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data-file.prefix": "a/b"},
+        {"changelog-file.prefix": "../x", "changelog-producer": "input"},
+        {"bucket": str(2**31)},
+        {"rowkind.field": "v"},
+        {"record-level.expire-time": "1 d"},
+        {"record-level.expire-time": "1 d", "record-level.time-field": "s"},
+        {"scan.mode": "foo"},
+        {"file.format.per.level": "0:csv"},
+        {"metadata.stats-mode.per.level": "0:foo"},
+        {"changelog-producer": "input", "changelog-file.format": "csv"},
+        {"fields.V.stats-mode": "none"},
+        MERGED | {"fields.v.aggregate-function": ""},
+        MERGED | {"fields.v.aggregate-function": " sum"},
+        MERGED | {"fields.default-aggregate-function": "sum "},
+        MERGED | {"fields.V.aggregate-function": "sum"},
+        MERGED | {"fields.v.ignore-retract": "maybe"},
+        MERGED | {"fields.s.aggregate-function": "listagg", "fields.s.distinct": "maybe"},
+        GROUPED | {"fields.v.sequence-group": " s"},
+        GROUPED | {"fields.v.sequence-group": "S"},
+        GROUPED | {"fields.v.sequence-group": ""},
+        GROUPED | {"fields.v.sequence-group": "s,s"},
+        GROUPED | {"fields.v.sequence-group": "s", "partial-update.remove-record-on-sequence-group": "V"},
+    ],
+    ids=repr,
+)
+def test_options_with_which_java_could_not_go_on_are_refused(options: dict[str, str]) -> None:
+    storage = MemoryStorage()
+    columns = fields(k="INT", v="INT", s="STRING")
+    with pytest.raises(InvalidOption):
+        create_table(storage, columns, primary_keys=["k"], options={"bucket": "1"} | options)
+    assert storage.list_files("schema") == []
 
 
 def nested(type_: str, times: int, around: str = "ROW<x {}>") -> str:

@@ -220,7 +220,7 @@ def change(order: str, kind: str, *values: int | None) -> pa.Table:
             {
                 **GROUPED,
                 "fields.g.sequence-group": "m",
-                "fields.h.sequence-group": "",
+                "fields.h.sequence-group": "h",
                 "partial-update.remove-record-on-sequence-group": "h",
             },
             "-D",
