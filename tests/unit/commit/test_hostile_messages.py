@@ -102,7 +102,7 @@ def test_a_partition_that_is_no_row_of_the_table_is_refused(disk: Disk, entrance
     refuse(disk, entrance, messages, "a commit message does not fit the table")
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(partition=st.binary(max_size=60), bucket=st.integers(-(2**31), 2**31 - 1), name=st.text(max_size=300))
 def test_whatever_passes_lies_in_a_bucket_of_the_table(
     disk: Disk, partition: bytes, bucket: int, name: str

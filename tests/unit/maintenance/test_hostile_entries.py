@@ -151,8 +151,8 @@ def test_a_snapshot_that_names_metadata_outside_is_a_finding_and_deletes_nothing
     report = verify(disk.bench.table)
     assert any(name in one.message and one.path == "snapshot/snapshot-6" for one in report.findings)
     for command in (
-        lambda: expire_snapshots(disk.bench.table, 1, older_than="0 s"),
-        lambda: remove_orphan_files(disk.bench.table, dry_run=False),
+        lambda: expire_snapshots(disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime),
+        lambda: remove_orphan_files(disk.bench.table, dry_run=False, runtime=disk.bench.runtime),
     ):
         with pytest.raises(CorruptMetadata, match="snapshot-6, in "):
             command()
