@@ -20,7 +20,7 @@ from paimon_stream.format.entries import (
     IndexFileMeta,
     SimpleStats,
 )
-from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_type
+from paimon_stream.format.types import parse_type
 
 __all__ = ["decode_data_file", "decode_index_file", "encode_data_file", "encode_index_file"]
 
@@ -262,27 +262,14 @@ def _names(array: bytes) -> tuple[str, ...]:
 # -- index files --------------------------------------------------------------------------------------
 
 
-def _row_type(*texts: str) -> DataType:
-    fields = tuple(DataField(id=i, name=f"f{i}", type=parse_type(text)) for i, text in enumerate(texts))
-    return DataType(root=TypeRoot.ROW, fields=fields)
-
-
-def _array_type(element: DataType) -> DataType:
-    return DataType(root=TypeRoot.ARRAY, element=element)
-
-
 _NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")
-_DELETIONS: Final = _array_type(_row_type("STRING", "INT", "INT", "BIGINT"))
-_GLOBAL: Final = ("BIGINT", "BIGINT", "INT", "ARRAY<INT>", "BYTES")
-_STRING: Final = parse_type("STRING")
-_BIGINT: Final = parse_type("BIGINT")
-
-
-def _index_types(*global_index: str) -> tuple[DataType, ...]:
-    return (_STRING, _STRING, _BIGINT, _BIGINT, _DELETIONS, _STRING, _row_type(*global_index))
-
-
-_INDEX: Final = {11: _index_types(*_GLOBAL), 12: _index_types(*_GLOBAL, "BYTES")}
+_DELETIONS: Final = "ARRAY<ROW<f0 STRING, f1 INT, f2 INT, f3 BIGINT>>"
+_BEFORE: Final = ("STRING", "STRING", "BIGINT", "BIGINT", _DELETIONS, "STRING")
+_GLOBAL: Final = "f0 BIGINT, f1 BIGINT, f2 INT, f3 ARRAY<INT>, f4 BYTES"
+_INDEX: Final = {
+    11: tuple(map(parse_type, (*_BEFORE, f"ROW<{_GLOBAL}>"))),
+    12: tuple(map(parse_type, (*_BEFORE, f"ROW<{_GLOBAL}, f5 BYTES>"))),
+}
 
 
 def encode_index_file(file: IndexFileMeta) -> bytes:

@@ -26,6 +26,7 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.verify_manifests import Shelf
+from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, convert
@@ -40,9 +41,6 @@ from paimon_stream.write.file_stats import column_bounds, merged
 __all__ = ["check_sample"]
 
 _BATCH_ROWS: Final = 65_536
-_SEQUENCE: Final = DataField(
-    id=2**31 - 1, name="_SEQUENCE_NUMBER", type=DataType(root=TypeRoot.BIGINT, nullable=False)
-)
 _RESTORE: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
 )
@@ -158,7 +156,7 @@ class _File:
     @property
     def fields(self) -> list[DataField]:
         """The columns to read."""
-        return [*self.written.fields, *((_SEQUENCE,) if self.keyed else ())]
+        return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
 
     def take(self, chunk: Chunk) -> None:
         """Adds some rows."""
@@ -240,7 +238,7 @@ class _File:
 
     def _check_sequences(self) -> None:
         file = self.entry.file
-        low, high = merged(self.bounds.get(_SEQUENCE.name, []), _SEQUENCE.type)
+        low, high = merged(self.bounds.get(SEQUENCE_COLUMN.name, []), SEQUENCE_COLUMN.type)
         if low is not None and not file.min_sequence_number <= low <= high <= file.max_sequence_number:
             text = (
                 f"{self.path} holds sequence numbers {low} to {high}; its manifest says "

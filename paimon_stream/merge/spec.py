@@ -13,7 +13,7 @@ from typing import Final
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField
+from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
 from paimon_stream.options import (
     AGGREGATION_REMOVE_ON_DELETE,
@@ -28,8 +28,8 @@ from paimon_stream.options import (
 )
 
 __all__ = [
-    "AGGREGATION", "FIRST_ROW", "KIND", "PARTIAL_UPDATE", "SEQUENCE", "MergeSpec",
-    "SequenceGroup",
+    "AGGREGATION", "FIRST_ROW", "KIND", "KIND_COLUMN", "PARTIAL_UPDATE", "SEQUENCE", "SEQUENCE_COLUMN",
+    "MergeSpec", "SequenceGroup",
 ]  # fmt: skip
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
@@ -37,6 +37,9 @@ SEQUENCE: Final = "_SEQUENCE_NUMBER"
 
 KIND: Final = "_VALUE_KIND"
 """The column of row kinds, TINYINT: 0 +I, 1 -U, 2 +U, 3 -D."""
+
+SEQUENCE_COLUMN: Final = DataField(id=2_147_483_646, name=SEQUENCE, type=parse_type("BIGINT NOT NULL"))
+KIND_COLUMN: Final = DataField(id=2_147_483_645, name=KIND, type=parse_type("TINYINT NOT NULL"))
 
 PARTIAL_UPDATE: Final = "partial-update"
 AGGREGATION: Final = "aggregation"

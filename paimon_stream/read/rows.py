@@ -24,9 +24,9 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, arrow_type
 from paimon_stream.format.unreadable import BROKEN
-from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
+from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
@@ -42,10 +42,6 @@ __all__ = ["BATCH_ROWS", "read_batches"]
 BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
 
-_SEQUENCE: Final = DataField(
-    id=2_147_483_646, name=SEQUENCE, type=DataType(root=TypeRoot.BIGINT, nullable=False)
-)
-_KIND: Final = DataField(id=2_147_483_645, name=KIND, type=DataType(root=TypeRoot.TINYINT, nullable=False))
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
@@ -81,8 +77,8 @@ class _Merging:
         self._key_types = [scan.schema.field(name).type for name in spec.keys]
         needed = tuple(map(scan.schema.field, spec.needed(self._names)))
         self._plain = _Reader(scan, scan.columns)
-        self._with_kind = _Reader(scan, (*scan.columns, _KIND))
-        self._whole = _Reader(scan, (*needed, _SEQUENCE, _KIND))
+        self._with_kind = _Reader(scan, (*scan.columns, KIND_COLUMN))
+        self._whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for files in buckets(self._scan.files):
@@ -151,7 +147,7 @@ class _Reader:
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""
         wanted = {one.id: one for one in self._columns if one.name not in partition}
-        sources = {one.id: one for one in (*written.fields, _SEQUENCE, _KIND) if one.id in wanted}
+        sources = {one.id: one for one in (*written.fields, SEQUENCE_COLUMN, KIND_COLUMN) if one.id in wanted}
         for id_, one in sources.items():
             check_evolution(wanted[id_].name, one.type, wanted[id_].type)
         return sources

@@ -18,8 +18,8 @@ from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.format.file_format import FileFormat, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
-from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.merge.spec import KIND, SEQUENCE
+from paimon_stream.format.types import DataField
+from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE, SEQUENCE_COLUMN
 from paimon_stream.options import (
     CHANGELOG_FILE_COMPRESSION,
     CHANGELOG_FILE_FORMAT,
@@ -47,8 +47,6 @@ __all__ = ["KeyValueSettings", "KeyValueWriter", "key_value_schema"]
 
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
-_SEQUENCE_ID: Final = 2_147_483_646
-_KIND_ID: Final = 2_147_483_645
 _TARGET_BYTES: Final = "128 mb"
 _DELETING: Final = (1, 3)
 _KEY_MODE: Final = "truncate(128)"
@@ -58,19 +56,10 @@ _LEVEL: Final = 0
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
     """The columns of a key-value file of that table; thin files omit the key columns."""
     keys = [
-        DataField(
-            id=_FIRST_KEY_ID + one.id,
-            name=_KEY_PREFIX + one.name,
-            type=replace(one.type, nullable=False),
-        )
+        DataField(id=_FIRST_KEY_ID + one.id, name=_KEY_PREFIX + one.name, type=one.type.with_nullable(False))
         for one in map(schema.field, schema.trimmed_primary_keys)
     ]
-    bigint = DataType(root=TypeRoot.BIGINT, nullable=False)
-    tinyint = DataType(root=TypeRoot.TINYINT, nullable=False)
-    own = (
-        DataField(id=_SEQUENCE_ID, name=SEQUENCE, type=bigint),
-        DataField(id=_KIND_ID, name=KIND, type=tinyint),
-    )
+    own = (SEQUENCE_COLUMN, KIND_COLUMN)
     return replace(schema, fields=(*(() if thin else keys), *own, *schema.fields))
 
 
