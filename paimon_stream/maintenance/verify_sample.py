@@ -7,7 +7,7 @@ files, and in tables with a primary key the sequence numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,11 +27,9 @@ from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
-from paimon_stream.options import BUCKET_FUNCTION, ORC_LTZ_LEGACY, Options
-from paimon_stream.read.avro_rows import read_avro
+from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, convert
-from paimon_stream.read.orc_rows import read_orc
-from paimon_stream.read.parquet_rows import read_parquet
+from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
@@ -40,20 +38,8 @@ from paimon_stream.write.file_stats import column_bounds, merged
 
 __all__ = ["check_sample"]
 
-_BATCH_ROWS: Final = 65_536
 _RESTORE: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
-_BROKEN: Final = (
-    pa.ArrowException,
-    FormatError,
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    OverflowError,
-    EOFError,
-    OSError,
 )
 
 
@@ -98,8 +84,9 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
     try:
         written = SchemaStore(storage).get(entry.file.schema_id)
         checker = _File(table=table, entry=entry, path=path, written=written, found=found)
-        for chunk in _chunks(storage, path, checker.fields, written):
-            checker.take(chunk)
+        with storage.open_input(path) as source:
+            for chunk in file_chunks(source, path, checker.fields, written):
+                checker.take(chunk)
         checker.finish()
     except NotFound:
         return  # gone since it was listed, because its snapshot expired
@@ -110,27 +97,11 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
         text = f"{path}: {wrong.message.rstrip('.')}."
         found.error("row-values", text, path, "Repair the rows with an engine that reads them.")
         return
-    except _BROKEN as wrong:
+    except (*BROKEN_FILE, FormatError, OSError) as wrong:
         found.error("file-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
         return
     found.checked["sampled files"] += 1
     found.checked["sampled rows"] += checker.rows
-
-
-def _chunks(
-    storage: Storage, path: str, fields: Sequence[DataField], written: TableSchema
-) -> Iterator[Chunk]:
-    with storage.open_input(path) as source:
-        match path.rpartition(".")[2].lower():
-            case "parquet":
-                yield from read_parquet(source, path, fields, _BATCH_ROWS)
-            case "orc":
-                legacy = Options(written.options).value(ORC_LTZ_LEGACY)
-                yield from read_orc(source, path, fields, legacy)
-            case "avro":
-                yield from read_avro(source, path, fields, _BATCH_ROWS)
-            case other:
-                raise UnsupportedFeature(f"{path} is a {other!r} file.", path=path)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["BATCH_ROWS", "read_batches"]
+__all__ = ["BATCH_ROWS", "BROKEN_FILE", "file_chunks", "read_batches"]
 
 BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
@@ -46,7 +46,7 @@ _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 # What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
-_BROKEN: Final = (pa.ArrowException, *BROKEN)
+BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -184,20 +184,7 @@ class _Reader:
             return
         storage = self._scan.table.storage
         with _reading(path, self._scan), storage.open_input(self._relative(entry)) as source:
-            match _format(entry.file.file_name):
-                case "parquet":
-                    yield from read_parquet(source, path, fields, batch_rows)
-                case "orc":
-                    legacy = Options(written.options).value(ORC_LTZ_LEGACY)
-                    yield from read_orc(source, path, fields, legacy)
-                case "avro":
-                    yield from read_avro(source, path, fields, batch_rows)
-                case other:
-                    raise UnsupportedFeature(
-                        f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro. Read the "
-                        "table with an engine that does.",
-                        path=path,
-                    )
+            yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(
         self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]
@@ -213,6 +200,27 @@ class _Reader:
                 found = chunk.columns[source.name]
                 columns.append(convert(found, source.type, one.type, chunk.leaf, one.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+
+def file_chunks(
+    source: Any, path: str, fields: Sequence[DataField], written: TableSchema, batch_rows: int = BATCH_ROWS
+) -> Iterator[Chunk]:
+    """These columns of a file, as the file has them, one chunk at a time. `written` is the schema that it was
+    written with. Raises what the reader of its format raises, and `UnsupportedFeature` for another format."""
+    match _format(path):
+        case "parquet":
+            yield from read_parquet(source, path, fields, batch_rows)
+        case "orc":
+            legacy = Options(written.options).value(ORC_LTZ_LEGACY)
+            yield from read_orc(source, path, fields, legacy)
+        case "avro":
+            yield from read_avro(source, path, fields, batch_rows)
+        case other:
+            raise UnsupportedFeature(
+                f"{path} is a {other!r} file; this release reads Parquet, ORC and Avro. Read the table with "
+                "an engine that does.",
+                path=path,
+            )
 
 
 def _format(name: str) -> str:
@@ -255,7 +263,7 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
             f"the process more memory. If the file should be small: {_CURE}",
             path=path,
         ) from None
-    except _BROKEN as failed:
+    except BROKEN_FILE as failed:
         raise _broken(path, failed) from None
 
 
