@@ -24,7 +24,7 @@ from paimon_stream.table.message_files import remove_files, written_files
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["live_files_of", "remove_dead_attempts", "snapshots_of_batch"]
+__all__ = ["live_files_of", "remove_beside", "remove_dead_attempts", "snapshots_of_batch"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,6 +82,17 @@ def remove_dead_attempts(
     if removed:
         _LOG.info("Removed %d files of a dead attempt at batch %d.", removed, entry.batch_id)
     return removed
+
+
+def remove_beside(
+    table: Table, snapshots: SnapshotStore, entry: JournalEntry | None, newest: Snapshot, runtime: Runtime
+) -> int:
+    """Removes the files of the attempts that `entry` names, after a restart found the batch committed. Its
+    newest snapshot is `newest`. Returns the number of removed files. Raises `StorageError`, `FormatError`."""
+    if entry is None:
+        return 0
+    of_batch, complete = snapshots_of_batch(snapshots, entry, newest)
+    return remove_dead_attempts(table, entry, of_batch, runtime, complete=complete) if of_batch else 0
 
 
 def _stands(snapshots: SnapshotStore, published: Sequence[Snapshot]) -> bool:

@@ -28,13 +28,13 @@ from paimon_stream.errors import (
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
-from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_TABLE_CHANGE
+from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.probe import probe_atomic_create
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims
-from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
+from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
 from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, journal_since, judge
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
@@ -160,8 +160,8 @@ class StreamWriter:
         judged = judge(
             self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
         )
-        if ON_TABLE_CHANGE.key in refuse.accepted:
-            self._journal.clear()  # it shows what the table lost, and would ask the operator again
+        if refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key} and self._claims.holds():
+            self._journal.clear()  # it is of batches that the table lost, or that are written again
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged
@@ -273,17 +273,12 @@ class StreamWriter:
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
         """Records that an earlier run has committed the batch, and removes what dead attempts at it left."""
-        removed_files = 0
+        own, removed_files = None, 0
         if verdict.snapshot is not None:
-            if verdict.dead is not None:
-                of_batch, complete = snapshots_of_batch(self._snapshots, verdict.dead, verdict.snapshot)
-                if of_batch:
-                    removed_files = remove_dead_attempts(
-                        self.table, verdict.dead, of_batch, self._runtime, complete=complete
-                    )
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
-        else:
-            own = None
+            removed_files = remove_beside(
+                self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime
+            )
         self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen)
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport.already_committed(

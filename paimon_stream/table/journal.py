@@ -47,16 +47,16 @@ class Journal:
         return decode_journal_entry(data, path)
 
     def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, replaces that of an earlier attempt, and keeps only the one before it.
+        """Writes the entry atomically, replaces that of an earlier attempt, and removes those of earlier
+        batches, except the one before it.
 
-        Entries of later batches are removed, too. They exist if an operator let a rewound checkpoint
-        continue.
+        Entries of later batches stay. They exist if this run was paused, and a later run went on without it.
         """
         self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         there = self.batches() if self._kept is None else self._kept
-        others = [batch for batch in there if batch != entry.batch_id]
-        before = max((batch for batch in others if batch < entry.batch_id), default=None)
-        for batch in others:
+        earlier = [batch for batch in there if batch < entry.batch_id]
+        before = max(earlier, default=None)
+        for batch in earlier:
             if batch != before:
                 self.remove(batch)
         self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)

@@ -35,11 +35,15 @@ def test_the_last_two_entries_are_kept() -> None:
     assert journal.batches() == [2, 5]
 
 
-def test_entries_of_later_batches_go_when_a_rewound_checkpoint_continues() -> None:
-    journal = Journal(MemoryStorage(), "me")
-    for batch in (8, 9, 3):
-        journal.write(entry(batch))
-    assert journal.batches() == [3]
+def test_a_paused_run_that_records_its_batch_late_leaves_the_entries_of_later_ones() -> None:
+    storage = MemoryStorage()
+    later, paused = Journal(storage, "me"), Journal(storage, "me")
+    for batch in (8, 9):
+        later.write(entry(batch))
+    paused.write(entry(3))
+    assert later.batches() == [3, 8, 9]
+    Journal(storage, "me").write(entry(10))
+    assert later.batches() == [9, 10]
 
 
 def test_users_have_journals_of_their_own_whatever_they_are_called() -> None:

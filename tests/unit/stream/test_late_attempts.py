@@ -9,7 +9,7 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.errors import HistoryUnknown, SharedCheckpoint, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
+from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_CHECKPOINT_RESET, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.ledger import Fresh, Reuse, Verdict
 from paimon_stream.stream.writer import Batch
@@ -18,6 +18,7 @@ from tests.kits.streams import At, PowerCut, Stream
 
 WRITTEN_AGAIN = {JOURNAL_REUSE.key: "false"}
 NO_JOURNAL = {JOURNAL.key: "false"}
+RESET = {ON_CHECKPOINT_RESET.key: "continue"}
 CONTINUE = {ON_UNKNOWN_HISTORY.key: "continue"}
 
 
@@ -254,3 +255,35 @@ def test_files_of_a_dead_attempt_stay_where_the_batch_was_rolled_back_before_the
     stream.start()
     with pytest.raises(TableRolledBack):
         stream.batch()
+
+
+# -- the journal ---------------------------------------------------------------------------------------
+
+
+def test_a_paused_run_that_records_its_batch_late_hides_no_later_batch() -> None:
+    bench = Bench()
+    Stream(bench).batch()
+    later = Stream(bench, next_batch=1, runs=20, written=1)
+    paused = Stream(bench, next_batch=1, runs=10)
+    paused.start(At(Phase.WRITTEN, lambda: later.batches(3)))
+    with pytest.raises(SharedCheckpoint):
+        paused.batch()
+    others(bench, 1, 2, 3)
+    bench.expire(bench.latest().id - 1)
+    before = readable(bench)
+    again = Stream(bench, next_batch=3, runs=30, written=9, done_millis=later.done_millis)
+    assert again.batch().outcome == "already committed"
+    assert readable(bench) == before
+
+
+def test_after_a_rewound_checkpoint_was_let_in_the_entries_of_its_later_batches_are_gone() -> None:
+    bench = Bench()
+    Stream(bench).batches(5)
+    rewound = Stream(bench, next_batch=2, runs=10, written=5, options=RESET)
+    rewound.batch()
+    rewound.options = {}
+    rewound.start()
+    rewound.batches(2)
+    assert readable(bench) == [
+        "me-0-1", "me-1-2", "me-2-3", "me-2-6", "me-3-4", "me-3-7", "me-4-5", "me-4-8",
+    ]  # fmt: skip
