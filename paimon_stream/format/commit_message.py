@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
 
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
@@ -31,6 +32,12 @@ _SMALLEST_PARTITION: Final = 12
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
 _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 _T = TypeVar("_T")
+_FILE_FIELDS: Final = (
+    "new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files",
+    "compact_before", "compact_after", "compact_changelog_files", "compact_new_index_files",
+    "compact_deleted_index_files",
+)  # fmt: skip
+_FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,18 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     _read_from: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Takes lists and iterators of files once, as tuples. Raises `InvalidData` for anything else."""
+        if {type(one) for one in _FILES_OF(self)} == {tuple}:
+            return
+        for name in _FILE_FIELDS:
+            kind = IndexFileMeta if "index" in name else DataFileMeta
+            given = getattr(self, name)
+            files = tuple(given) if isinstance(given, Iterable) else (given,)
+            if not all(isinstance(one, kind) for one in files):
+                raise InvalidData(f"{name} of a CommitMessage is wrong. Give a list of {kind.__name__}.")
+            object.__setattr__(self, name, files)
 
     def file_names(self) -> Iterator[str]:
         """The names of all files that the message adds or removes, of those beside them, and of its index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,23 @@ INDEX_12 = [
     "STRING",
     "ROW<a BIGINT, b BIGINT, c INT, d ARRAY<INT>, e BYTES, f BYTES>",
 ]
+
+
+def test_files_in_lists_and_iterators_become_tuples() -> None:
+    files: Any = iter([FILE])
+    indexes: Any = [INDEX]
+    made = CommitMessage(
+        partition=bytes(12), bucket=0, total_buckets=None, new_files=files, new_index_files=indexes
+    )
+    assert made == replace(MESSAGE, new_index_files=(INDEX,))
+
+
+@pytest.mark.parametrize("wrong", ["data-1", [INDEX], ["data-1"], FILE.file_name.encode(), 7, {"data-1": 1}])
+def test_files_of_another_type_are_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(
+        InvalidData, match=r"new_files of a CommitMessage is wrong. Give a list of DataFileMeta"
+    ):
+        CommitMessage(partition=bytes(12), bucket=0, total_buckets=None, new_files=wrong)
 
 
 def test_the_general_row_codec_writes_the_same_data_file_row() -> None:
