@@ -163,6 +163,8 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
     for meta in metas:
         checked_name(meta.file_name, path)
+    if len({meta.file_name for meta in metas}) < len(metas):
+        raise corrupt(path, len(data), "it names a manifest twice, so the manifest's files would count twice")
     return metas
 
 

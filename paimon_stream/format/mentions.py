@@ -19,6 +19,10 @@ __all__ = ["MAX_PREFIXES", "PREFIX_BYTES", "Mentions"]
 PREFIX_BYTES: Final = 5
 """How many bytes at the beginning of a name are compared."""
 
+_LONGEST: Final = 255
+"""The longest name of a file, in bytes (`format/names.py`). In crafted bytes, longer strings could overlap at
+every byte, and hashing them all would take minutes."""
+
 MAX_PREFIXES: Final = 16
 """With more different prefixes than this, only the first byte of each name is compared."""
 
@@ -56,4 +60,5 @@ def _note(block: bytes, start: int, found: list[int]) -> None:
     found.append(hash(block[start : start + (last >> 1)]))
     if start > 1 and (first := block[start - 2]) > 0x7F:
         size = (last << 7 | first & 0x7F) >> 1
-        found.append(hash(block[start : start + size]))
+        if size <= _LONGEST:
+            found.append(hash(block[start : start + size]))

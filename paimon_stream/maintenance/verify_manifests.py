@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
@@ -119,6 +119,9 @@ class Shelf:
             data = self.storage.read(path)
         except NotFound:
             self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, _RESTORE)
+            return None
+        except CorruptMetadata as wrong:
+            self.found.error("manifest-broken", wrong.message, path, _RESTORE)
             return None
         if len(data) != meta.file_size:
             text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from paimon_stream.errors import CorruptMetadata, StorageError
+from paimon_stream.errors import CorruptMetadata, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
@@ -77,9 +77,9 @@ class Checkpoint:
             # Spark starts the newest planned batch where the batch before it ended.
             for batch in range(max(planned - 1, 0), planned + 1):
                 path = f"offsets/{batch}"
-                if not _is_offsets(self._read(path) or b""):
+                if not _is_offsets(_content(storage, path)):
                     return path
-        if done is not None and not (self._read(f"commits/{done}") or b"").startswith(b"v"):
+        if done is not None and not _content(storage, f"commits/{done}").startswith(b"v"):
             return f"commits/{done}"
         return self._empty_record(storage)
 
@@ -186,6 +186,15 @@ def open_checkpoint(location: str) -> Checkpoint:
         return Checkpoint(root=location.rstrip("/"), storage=None)
     root = os.path.abspath(path)
     return Checkpoint(root=root, storage=LocalStorage(root))
+
+
+def _content(storage: Storage, path: str) -> bytes:
+    """The content of a file; empty if it is missing, or too large to be what it should be. Raises
+    `StorageError` if it may be there and cannot be read now."""
+    try:
+        return storage.read(path, MOST_JSON)
+    except (NotFound, CorruptMetadata):
+        return b""
 
 
 def _is_offsets(data: bytes) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.unreadable import BROKEN
 
 __all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
 
@@ -97,7 +98,7 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
         if version > 1:
             (row_bytes,) = _ROW_BYTES.unpack_from(data, end)
             end += _ROW_BYTES.size
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
+    except BROKEN:
         raise FormatError(f"The result of task {partition_id} is broken ({len(data)} bytes).") from None
     messages = CommitMessage.deserialize_all(data[end:], message_version)
     return TaskResult(

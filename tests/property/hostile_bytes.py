@@ -46,7 +46,7 @@ from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.write.result import decode_result
+from paimon_stream.write.result import TaskFailure, decode_result, encode_result
 from tests.kits.seeds import examples
 
 TESTS: Final = Path(__file__).parent.parent
@@ -310,6 +310,13 @@ CASES: Final[dict[str, Callable[[str], None]]] = {
     "commit messages": _of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
     "committable": _of_bytes(ManifestCommittable.deserialize, _COMMITTABLES),
     "task result": _of_bytes(decode_result, [b"PSTR\x02\x00" + bytes(12 + 20) + b"\0\0\0\x0b" + bytes(12)]),
+    "task failure": _of_bytes(
+        decode_result,
+        [
+            encode_result(TaskFailure(error=FormatError("broken", path="/t", count=3))),
+            b"PSTR\x02\x01" + bytes(12) + b"[" * 100_000,
+        ],
+    ),
     "row": _of_bytes(partial(decode_row, _ROW_TYPES), [_ROW]),
     "statistics": _of_bytes(
         lambda data: decode_stats(
