@@ -3,9 +3,10 @@
 #
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
 #   make test         the tests, on the newest pyspark
-#   make test-long    the long ones: kills of real jobs, streams and scans beside Java, simulations
+#   make test-long    the long ones: kills of real jobs, streams and scans beside Java
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
+#   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
 #   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour and more
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
@@ -17,7 +18,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
+.PHONY: help demo test test-long torture test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -34,6 +35,9 @@ JOBS ?= 2
 ROUNDS ?= 1
 DROPPED ?= 2
 SNAPSHOTS ?= 3000
+MINUTES ?= 3
+SEED ?=
+PAGE ?=
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
@@ -97,6 +101,9 @@ test-spark35: java .venv-spark35/.ready jar
 
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
+
+torture: .venv/.ready
+	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.

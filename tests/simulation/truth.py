@@ -97,6 +97,7 @@ class Truth:
     excused: set[Token] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     suspects: dict[tuple[str, object], State] = field(default_factory=dict)
+    there_again: State | None = None
     late: set[str] = field(default_factory=set)
     upsets: int = 0
     last_void: int = 0
@@ -178,6 +179,9 @@ class Truth:
         self._once(state)
         process.putting = state
         known = self.history.get(state.nonce)
+        if known is not None and process.may_expire and known is self.head:
+            self.there[state.id], self.there_again = known, None
+            return
         if known is not None and process.may_roll_back:  # a rollback brings back what had expired
             self.there[state.id] = known
             self.beside.pop(state.id, None)
@@ -217,6 +221,11 @@ class Truth:
         """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
         that exists, it is the table from now on: a restarted writer may have to live with that."""
         process.putting = None
+        lost = self.there_again
+        if lost is not None and process.may_expire and lost.id not in self.there:
+            if process.dead:
+                raise Limit("an expiry that met a rollback died before it put the newest snapshot back")
+            raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
             self._adopt(newest)
@@ -255,6 +264,9 @@ class Truth:
             counted = process.may_expire and self.last_void > process.upsets
             if counted or any(one > snapshot_id for one in self.beside):
                 raise Limit("expiry counted the snapshot of a writer that slept through a rollback")
+            if process.may_expire and not process.may_roll_back:
+                self.there_again = state  # it looks again, and must put it back
+                return
             voided = state.made_by is process and process.busy
             if not (process.may_roll_back or voided):
                 raise Violation("nothing vanishes", f"{process.name} deletes snapshot {state.id}, the newest")

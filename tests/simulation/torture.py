@@ -1,0 +1,133 @@
+"""Runs schedules of fresh seeds for as long as asked, on all cores: `make torture MINUTES=60 SEED=1`.
+
+Prints a line of progress, and each failure as its shortest schedule. With `--page` it writes the figures of
+the run into docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulation.page import figures, written_into
+from tests.simulation.planted import BUGS
+from tests.simulation.report import Outcome, run, shortest
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+CHUNK = 25
+MOST_SHOWN = 10
+MOST_TRIES = 400
+
+
+@dataclass
+class Tally:
+    """What some schedules met. `failed` are seeds with the steps of their shortest schedules."""
+
+    schedules: int = 0
+    seconds: float = 0.0
+    operations: int = 0
+    steps: int = 0
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    meetings: Counter[tuple[str, str]] = field(default_factory=Counter)
+    limits: Counter[str] = field(default_factory=Counter)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Takes over what other schedules met."""
+        self.schedules += other.schedules
+        self.seconds += other.seconds
+        self.operations += other.operations
+        self.steps += other.steps
+        self.faults += other.faults
+        self.meetings += other.meetings
+        self.limits += other.limits
+        self.failed += other.failed
+
+    def of(self, outcome: Outcome) -> None:
+        """Counts one schedule."""
+        world = outcome.world
+        self.schedules += 1
+        self.operations += world.operations
+        self.steps += len(world.choices.made)
+        self.faults += world.faults_met
+        self.meetings += world.met
+        if outcome.limit is not None:
+            self.limits[outcome.limit] += 1
+
+
+def chunk(first: int) -> Tally:
+    """Runs some schedules, one seed after another."""
+    tally = Tally()
+    begun = time.process_time()
+    for seed in range(first, first + CHUNK):
+        outcome = run(seed)
+        tally.of(outcome)
+        if outcome.rule is not None:
+            tally.failed.append((seed, str(shortest(outcome))))
+    tally.seconds = time.process_time() - begun
+    return tally
+
+
+def caught(number: int) -> tuple[str, str, int | None]:
+    """The planted bug with that number, and after how many schedules, from seed 0 on, it is caught."""
+    bug = BUGS[number]
+    with bug.planted():
+        for tries in range(MOST_TRIES):
+            if run(tries).rule is not None:
+                return bug.name, bug.what, tries + 1
+    return bug.name, bug.what, None
+
+
+def torture(minutes: float, seed: int, processes: int) -> Tally:
+    """Runs schedules until the time is over."""
+    total, begun = Tally(), time.monotonic()
+    until = begun + 60 * minutes
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        starts = iter(range(seed, sys.maxsize, CHUNK))
+        pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
+        while pending:
+            total.add(pending.pop(0).get())
+            if time.monotonic() < until:
+                pending.append(pool.apply_async(chunk, (next(starts),)))
+            for number, steps in total.failed[:MOST_SHOWN]:
+                print(f"\n{steps}\n(again: make torture SEED={number} MINUTES=0)", flush=True)
+            total.failed[:MOST_SHOWN] = [(number, "") for number, _ in total.failed[:MOST_SHOWN]]
+            left = max(0.0, until - time.monotonic())
+            rate = 60 * total.schedules / max(1e-9, total.seconds)
+            print(
+                f"\r{total.schedules} schedules, {rate:.0f} a minute and core, "
+                f"{len(total.failed)} failed, {left / 60:.1f} min left  ",
+                end="",
+                flush=True,
+            )
+    print()
+    return total
+
+
+def main() -> int:
+    """Runs the schedules, and returns 1 if one has failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--page", action="store_true", help="write the figures into docs/reliability.md")
+    given = parser.parse_args()
+    today = time.strftime("%Y%m%d")
+    seed = int(today) * 1_000_000 if given.seed is None else given.seed
+    print(f"Seeds from {seed} on (SEED={seed} repeats this run).", flush=True)
+    tally = torture(given.minutes, seed, given.processes)
+    if given.page:
+        with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
+            bugs = pool.map(caught, range(len(BUGS)), chunksize=1)
+        PAGE.write_text(written_into(PAGE.read_text(), figures(tally, bugs, seed, given.minutes)))
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
