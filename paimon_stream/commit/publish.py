@@ -204,7 +204,7 @@ class Publisher:
         following = self._snapshots.find(K + 1)
         if following is not None:
             if self._traces.in_base_of(following, staged):
-                if doubted and not self._traces.is_whole(staged.snapshot):
+                if not self._traces.is_whole(staged.snapshot):
                     self._remove_repeated(staged)
                 return Landed()
             return self._void(staged, proven=True)
@@ -219,8 +219,8 @@ class Publisher:
         return None
 
     def _remove_repeated(self, staged: Staged) -> None:
-        """Removes the snapshot's file where the snapshot has expired: a put that was repeated, because the
-        answer to the first one got lost, created it again."""
+        """Removes the snapshot's file where the snapshot has expired. A put that was repeated, because the
+        answer to the first one got lost, created it again, or a late put of the same prepared files did."""
         self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:

@@ -67,11 +67,13 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 class Evidence:
     """What `judge_first` uses, apart from the snapshots.
 
-    `entry` is the journal's entry of this batch, and `last_entry` the newest one of an earlier batch.
+    `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch, and
+    `later_entry` the newest one of a later batch.
     `registered` is the register of this commit user, and `others` are the registers of all other users.
     `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
-    be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot. `claimed`
-    says whether another sink of this run writes under a commit user.
+    be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot.
+    `built_on` says whether its first snapshot was built on its second. `claimed` says whether another sink of
+    this run writes under a commit user.
     """
 
     identity: WriterIdentity
@@ -81,10 +83,12 @@ class Evidence:
     schema_created_millis: int
     entry: JournalEntry | None
     last_entry: JournalEntry | None
+    later_entry: JournalEntry | None
     registered: RegisteredWriter | None
     others: Callable[[], tuple[RegisteredWriter, ...]]
     previous_done_millis: int | None
     files_live: Callable[[Snapshot, JournalEntry], int]
+    built_on: Callable[[Snapshot, Snapshot], bool]
     claimed: Callable[[str], bool]
 
     @property
@@ -104,6 +108,10 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     _judge_identity(evidence, history, refuse)
     if history.own is not None:
         return _judge_known(snapshots, evidence, history.own, seen, entry, last_entry, refuse)
+    later = _of_this_table(_own_entry(evidence.later_entry, evidence.identity), evidence)
+    if later is not None:  # it was prepared after this batch had been done
+        refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
+        return Fresh(seen=seen)
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
     if last_entry is not None:
@@ -137,8 +145,11 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
     lowest = None
     siblings: dict[str, Snapshot] = {}
     if latest is not None:
+        above: Snapshot | None = None
         for snapshot in snapshots.walk_down(latest.id):
-            lowest = snapshot.id
+            if above is not None and _is_beside(snapshots, evidence, snapshot, above):
+                break
+            lowest, above = snapshot.id, snapshot
             if is_own(snapshot, evidence.identity):
                 return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
             if incarnation is None and _continues(evidence.identity, snapshot):
@@ -146,6 +157,14 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
     return _History(own=None, complete=lowest in (None, 1), incarnation=incarnation, siblings=siblings)
+
+
+def _is_beside(snapshots: SnapshotStore, evidence: Evidence, snapshot: Snapshot, above: Snapshot) -> bool:
+    """Whether this snapshot of our stream, the oldest that exists, was created again by a late put after its
+    id had expired. Then the one above it was built on another, and the table does not have its rows."""
+    if not is_own(snapshot, evidence.identity) or snapshots.exists(snapshot.id - 1):
+        return False
+    return not evidence.built_on(above, snapshot)
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:

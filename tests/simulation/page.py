@@ -30,7 +30,8 @@ def figures(tally: Tally, bugs: Sequence[tuple[str, str, int | None]], seed: int
     verbs, faults = _sides(tally.faults)
     phases, actors = _sides(tally.meetings)
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by `make torture MINUTES={minutes:g} SEED={seed} PAGE=--page`.",
+        f"Written on {time.strftime('%Y-%m-%d')} by "
+        f"`make torture MINUTES={minutes:g} SEED={seed} PAGE=--page`.",
         "",
         "| figure | value |",
         "|---|---|",

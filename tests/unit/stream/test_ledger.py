@@ -156,10 +156,12 @@ class World:
             schema_created_millis=1000,
             entry=self.entry,
             last_entry=self.last_entry,
+            later_entry=None,
             registered=self.registered,
             others=lambda: self.others,
             previous_done_millis=self.previous_done_millis,
             files_live=lambda snapshot, messages: self.live,
+            built_on=lambda following, own: True,
             claimed=lambda user: self.claimed,
         )
         return judge_first(self.snapshots, evidence, self.refusals(batch_id))
