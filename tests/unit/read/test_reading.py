@@ -29,7 +29,9 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.schema_json import decode_schema, encode_schema
+from paimon_stream.read.scan import plan_scan
 from paimon_stream.storage.faults import Fault, FaultyStorage
+from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write import cast_scalar
 from paimon_stream.write.task import WriteSpec, write_task
@@ -114,6 +116,17 @@ def test_columns_that_are_none_are_refused_at_once(tmp_path: Path, columns: Any,
     table = created(tmp_path)
     with pytest.raises(IncompatibleSchema, match=message):
         table.to_batches(columns=columns)
+
+
+def test_a_read_of_some_partitions_opens_only_the_manifests_that_can_have_them(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    for batch, name in enumerate("abc"):
+        append(table, [(batch, name, hour, "") for hour in (1, 2)], "me", batch)
+    storage = FaultyStorage(LocalStorage(table.location))
+    scan = plan_scan(load_table(storage), partition={"dt": "b"})
+    opened = [one.path for one in storage.operations if one.path.startswith("manifest/manifest-")]
+    assert len(scan.files) == 2
+    assert len([path for path in opened if "list" not in path]) == 1
 
 
 def test_partitions_that_are_none_are_refused_at_once(tmp_path: Path) -> None:
