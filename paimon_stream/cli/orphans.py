@@ -10,7 +10,7 @@ from paimon_stream.cli.columns import Column, Listing, json_by_first
 from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import count, iso, size
+from paimon_stream.cli.text import count, iso, listed, size
 from paimon_stream.maintenance.hints import repair_hints as repair
 
 __all__ = ["compact_manifests", "orphans", "repair_hints"]
@@ -64,7 +64,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     said = f"{count(report.count, 'orphan')}, {size(report.bytes)}, {verb}; all are older than {since}."
     failed = [f"{count(report.failed, 'file')} could not be deleted."] if report.failed else []
     if report.skipped:
-        failed.append(f"Not looked into, links and folders of others: {', '.join(report.skipped)}.")
+        failed.append(f"Links and folders that Paimon did not name were left: {listed(report.skipped)}.")
     parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
     document = report_json(report.to_json(), **json_by_first(_KINDS, kinds))
     return changed_answer(document, parts, done=yes, something=report.count > 0)

@@ -378,6 +378,13 @@ def test_the_json_of_orphans_has_the_columns_of_its_listing_and_is_that_of_the_r
     assert list(document) == list(report)
 
 
+def test_orphans_names_the_links_that_it_left(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (table / "index").symlink_to(tmp_path / "outside")
+    assert "Links and folders that Paimon did not name were left: index." in run("orphans", table).stdout
+    assert json.loads(run("orphans", table, "--json").stdout)["skipped"] == ["index"]
+
+
 @contextmanager
 def without_rights() -> Iterator[None]:
     """Root may read and write everything, so the process gives up root's rights for a while."""

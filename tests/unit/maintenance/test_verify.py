@@ -16,7 +16,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import FileKind, ManifestEntry, SimpleStats
+from paimon_stream.format.entries import FileKind, IndexFileMeta, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.findings import VerifyReport
@@ -474,3 +474,15 @@ def test_a_snapshot_that_cannot_be_read_makes_the_next_no_bad_merge() -> None:
 def test_a_negative_sample_is_refused() -> None:
     with pytest.raises(InvalidOption, match="sample is -1"):
         look(grown().bench.table, sample=-1)
+
+
+def test_index_files_are_looked_for_where_the_table_has_them() -> None:
+    bench = Bench(options={"index-file-in-data-file-dir": "true"})
+    file = IndexFileMeta(index_type="bitmap", file_name="i", file_size=5, row_count=1)
+    bench.storage.write("bucket-0/i", b"index")
+    bench.committer().commit(bench.request(0, [replace(bench.message("f"), new_index_files=(file,))]))
+    assert look(bench.table, sample=0).findings == ()
+    bench.storage.delete("bucket-0/i")
+    assert [(one.code, one.path) for one in look(bench.table, sample=0).findings] == [
+        ("index-file-missing", "bucket-0/i")
+    ]
