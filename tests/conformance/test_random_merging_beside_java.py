@@ -40,6 +40,16 @@ def asked(java_call: Any, *args: Any, **named: Any) -> Any:
         raise JavaRefused(str(error).split("\n\tat")[0][:600]) from None
 
 
+def ordered(value: Any) -> str:
+    """The value as text, with the entries of maps in one order."""
+    match value:
+        case dict():
+            return str(sorted((str(key), ordered(one)) for key, one in value.items()))
+        case list() | tuple():
+            return str([ordered(one) for one in value])
+    return repr(value)
+
+
 class Twins:
     """The same table twice: one that we write, and one that Java writes."""
 
@@ -124,6 +134,9 @@ class Twins:
             table = PaimonTable.load(str(path))
             seen[f"we read {path.name}"] = self._rows(wire_rows(table.to_arrow(), table.schema.fields))
             seen[f"Java reads {path.name}"] = self._rows(asked(java_rows, self.java, table))
+        if self.table.options.get("changelog-producer") == "input":
+            ours, theirs = (asked(self.java.read_changes, path, 1) for path in (self.ours, self.theirs))
+            assert Counter(map(ordered, ours)) == Counter(map(ordered, theirs)), when
         expected = seen["Java reads theirs"]
         for who, rows in seen.items():
             assert rows == expected, (when, who, rows - expected, expected - rows)

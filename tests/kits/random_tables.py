@@ -87,6 +87,8 @@ def definition(random: Random) -> Definition:
     ):  # fmt: skip
         if key and random.random() < share:
             options[key] = "true"
+    if engine != "first-row" and random.random() < 0.15:
+        options["changelog-producer"] = "input"
     if engine == "partial-update" and ordering and random.random() < 0.8:
         ordering = _add_groups(random, options, ordering, values)
     share = {"first-row": 0.0, "partial-update": 0.1}.get(engine, 0.4)
