@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.names import wrong_with
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
@@ -74,6 +77,30 @@ def test_an_expiry_passes_over_what_cannot_exist_and_says_so(tmp_path: Path, par
     assert not [name for name in disk.inside() if name.endswith(("/f0", "/f1"))]
     again = expire_snapshots(disk.bench.table, 1, older_than="0 s")
     assert (again.snapshots, again.impossible) == ((), 0)
+
+
+PARTS = st.sampled_from(["..", "/", ".", "x", "canary", "sub", "%2F", "\\", "\n", "\0", "~", " ", "bucket-0"])
+NAMES = st.lists(PARTS, max_size=5).map("".join)
+
+
+@settings(max_examples=20, deadline=None)
+@given(names=st.lists(NAMES, min_size=1, max_size=6, unique=True), extras=st.lists(NAMES, max_size=3))
+def test_an_expiry_deletes_nothing_outside_whatever_the_names_of_its_files(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], extras: list[str]
+) -> None:
+    disk = Disk(tmp_path_factory.mktemp("names"))
+    bench = disk.bench
+    bench.committer().commit(bench.request(0, [bench.message("f0")]))
+    like, outside = bench.live()[0], disk.outside()
+    like = replace(like, file=replace(like.file, extra_files=tuple(extras)))
+    for kind in FileKind:
+        publish_as_others(bench, [entry(kind, like, name) for name in names])
+    disk.link("bucket-0/sub")
+    report = expire_snapshots(bench.table, 1, older_than="0 s")
+    possible = [name for name in (*names, *extras * len(names)) if wrong_with(name) is None]
+    assert (report.snapshots, report.files.get("data", 0)) == ((1, 2), len(possible))
+    assert disk.outside() == outside
+    bench.audit(["f0"])
 
 
 COMMANDS: dict[str, Callable[[Disk], object]] = {

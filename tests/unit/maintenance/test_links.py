@@ -11,6 +11,7 @@ from paimon_stream.errors import StorageError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
 from paimon_stream.maintenance.verify import verify
+from paimon_stream.storage.base import FileStat
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.names import Disk
@@ -126,3 +127,26 @@ def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(
     expired = expire_snapshots(table, 1, older_than="0 s")
     assert (expired.snapshots, expired.files["data"], expired.left) == ((1, 2), 2, 0)
     disk.bench.audit(["f2"], orphans=True)
+
+
+class Swapping(LocalStorage):
+    """Replaces a bucket by a link to a folder outside, at the last look before a file in it is deleted."""
+
+    def stat(self, path: str) -> FileStat:
+        found = super().stat(path)
+        bucket = Path(self.root, "bucket-0")
+        if path.endswith("/canary") and not bucket.is_symlink():
+            bucket.rename(f"{self.root}/moved")
+            bucket.symlink_to(Path(self.root).parent.parent / "outside")
+        return found
+
+
+def test_a_bucket_that_becomes_a_link_at_the_last_moment_costs_nothing_outside(tmp_path: Path) -> None:
+    disk = grown(tmp_path)
+    disk.write(disk.root / "bucket-0" / "canary")
+    disk.age()
+    outside = disk.outside()
+    report = remove_orphan_files(disk.bench.table, dry_run=False, storage=Swapping(str(disk.root)))
+    assert (report.count, report.failed) == (0, 1)
+    assert disk.outside() == outside
+    assert (disk.root / "moved" / "canary").exists()
