@@ -87,7 +87,7 @@ def test_merging_and_compactions_between_leave_the_metadata_java_leaves(
 
 
 def compare(java: Any, folder: Path, kind: str, options: dict[str, str], commits: int) -> None:
-    """Java and we make the same commits on two tables; all metadata must be the same."""
+    """Java and we make the same commits on two tables. All metadata must be the same."""
     mine, theirs = (create(java, folder / name, kind, **options) for name in ("mine", "theirs"))
     compactions = {} if kind == "buckets" else {5, 9}
     writer = ours(mine, "w")

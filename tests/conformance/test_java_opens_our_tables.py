@@ -224,7 +224,7 @@ def test_java_honours_a_delete_of_ours(java: Any, table_of_java: Path) -> None:
 
 
 def test_java_reads_all_of_several_thousand_entries(java: Any, table_of_java: Path) -> None:
-    """Many blocks, several manifests; the files themselves are not read."""
+    """Many blocks and several manifests. The files themselves are not read."""
     ours = Rewriter(table_of_java, **{"manifest.target-file-size": "30 kb"})
     latest = ours.snapshots.latest()
     assert latest is not None

@@ -66,7 +66,7 @@ class Twins:
         return sorted(self._seen[path].values())
 
     def check(self, predicate: tuple[Any, ...]) -> int:
-        """Checks files and rows of a scan with the predicate; returns how many files it left out."""
+        """Checks files and rows of a scan with the predicate. Returns the number of files that it skipped."""
         ours, theirs = (
             sorted(self._seen[path][key] for key in self.java.scan_files(path, predicate))
             for path in (self.ours, self.theirs)
@@ -85,7 +85,7 @@ class Twins:
 
 
 def holds(predicate: tuple[Any, ...], row: dict[str, Any]) -> bool:
-    """The predicate in Python; a comparison with NULL holds nowhere."""
+    """The predicate in Python. A comparison with NULL is never true."""
     op, *rest = predicate
     if op in ("and", "or"):
         return (all if op == "and" else any)(holds(part, row) for part in rest)

@@ -43,7 +43,7 @@ def named(schema: Any, step: dict[str, Any]) -> list[Change]:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_java_and_we_go_on_with_a_table_of_java(name: str, golden: Golden, java: Any) -> None:
-    """Our changes, Java's, a compaction, ours, an expiry, ours; every time Java and we read the rows."""
+    """Our changes, Java's, a compaction, ours, an expiry, ours. Each time Java and we read the rows."""
     import casekit
 
     path, expected = golden(name)

@@ -25,7 +25,7 @@ def write(java: Any, path: Path, batch: list[Change], identifier: int) -> None:
 
 
 def assert_same_rows(java: Any, path: Path, unordered: int | None = None) -> PaimonTable:
-    """We read what Java reads; `unordered` is a column of lists whose order Java leaves open."""
+    """We read what Java reads. `unordered` is a column of lists whose order Java does not define."""
     table = PaimonTable.load(str(path))
     ours = _counted(wire_rows(table.to_arrow(), table.schema.fields), unordered)
     assert ours == _counted(java_rows(java, table), unordered)

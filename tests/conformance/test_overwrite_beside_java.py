@@ -85,7 +85,7 @@ class Pair:
         return TableCommit(load_table(LocalStorage(str(self.mine))), "w")
 
     def check(self, users: bool = True) -> list[dict[str, Any]]:
-        """All metadata is the same; returns our snapshots."""
+        """Checks that all metadata is the same. Returns our snapshots."""
         java, mine, theirs = self.java, self.mine, self.theirs
         made, expected = java.snapshots(mine), java.snapshots(theirs)
         left_out = (*self.OURS, *(() if users else ("commitUser",)))

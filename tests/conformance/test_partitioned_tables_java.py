@@ -43,8 +43,8 @@ def partition_rows(path: Path) -> list[tuple[str, int, int]]:
 
 
 def facts(files: list[dict[str, Any]]) -> list[str]:
-    """What is said of files, without what differs from run to run. Without buckets Java begins to number
-    anew with every writer, but not at 0 where it has many of them and begins to buffer."""
+    """The metadata of files, without what differs from run to run. Without buckets, Java begins to number
+    again with every writer, but not at 0 if it has many writers and begins to buffer."""
     kept = []
     for file in files:
         first = file["minSequenceNumber"]

@@ -1,5 +1,5 @@
-"""Random tables with a primary key: we refuse what Java refuses, and both read the same rows, whoever wrote
-them."""
+"""Random tables with a primary key: we refuse what Java refuses, and both read the same rows of either
+writer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Twins:
         self.ours, self.theirs = root / "db.db" / "ours", root / "db.db" / "theirs"
 
     def create(self) -> bool:
-        """Creates both, with one row; False if both of us refuse the options."""
+        """Creates both tables, with one row. False if both of us refuse the options."""
         first = [("+I", dict.fromkeys(self.table.keys, 99))]
         refusals = []
         for make in (self._create_theirs, self._create_ours):
@@ -87,7 +87,7 @@ class Twins:
         commit_changes(made, first, 0)
 
     def write(self, batch: list[Change], identifier: int, *, by_append: bool) -> list[Change]:
-        """Writes the batch to both, without the rows that we refuse; returns what was written."""
+        """Writes the batch to both tables, without the rows that we refuse. Returns what was written."""
         try:
             self.write_ours(batch, identifier, by_append)
         except NumericOverflow:
@@ -157,7 +157,7 @@ class Twins:
 
 
 def compare_a_random_table(java: Any, root: Path, seed: int) -> str:
-    """Compares the table of that seed; returns what happened to it."""
+    """Compares the table of this seed. Returns what happened to it."""
     random = Random(seed)
     table = definition(random)
     twins = Twins(java, root, table)

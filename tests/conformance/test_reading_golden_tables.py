@@ -166,8 +166,8 @@ def _files(files: list[dict[str, Any]]) -> list[str]:
 
 
 def _without_quirks_of_orc(column: dict[str, Any]) -> None:
-    """Java's ORC pads CHAR in bounds, too, and has NaN for both bounds of a column with a NaN; ours has the
-    least number there, which is a bound that prunes right."""
+    """Java's ORC also pads CHAR in bounds, and has NaN for both bounds of a column with a NaN. Ours has
+    the least number there, which is a correct bound for pruning."""
     if isinstance(column["min"], str):
         column["min"] = column["min"].rstrip(" ")
     if str(column["max"]).lower() == "nan":

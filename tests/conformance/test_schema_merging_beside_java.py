@@ -88,8 +88,8 @@ def our_merge(current: TableSchema, columns: TableSchema) -> TableSchema | None:
 
 
 def loses(old: DataType, new: DataType) -> bool:
-    """Whether Java's way from one type to the other can lose or change a value, or cannot be gone when it
-    reads; distinguished by families and digits, not by our own rule."""
+    """Whether Java's conversion from one type to the other can lose or change a value, or is impossible
+    when it reads. It is decided by families and digits, not by our own rule."""
     whole = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INT: 10, TypeRoot.BIGINT: 19}
     mantissa = {TypeRoot.FLOAT: 7, TypeRoot.DOUBLE: 15}
     if new.root is TypeRoot.DECIMAL:
@@ -142,7 +142,7 @@ def some_fields(rng: random.Random, depth: int) -> tuple[DataField, ...]:
 
 
 def changed(rng: random.Random, type_: DataType) -> DataType:
-    """Mostly the type itself, or one it can become; sometimes anything."""
+    """Mostly the type itself, or one that it can become. Sometimes any type."""
     nullable = rng.random() < 0.7
     if not type_.is_nested:
         if rng.random() < 0.03:

@@ -90,7 +90,7 @@ def test_statistics_made_by_java_after_our_commit_are_carried_on_again(
 
 
 def with_index_files(java: Any, path: Path) -> list[dict[str, Any]]:
-    """Has Java commit index files, as a message of ours brings them; what it then says of them."""
+    """Lets Java commit index files of a message of ours. Returns what Java then reports of them."""
     (path / "index").mkdir()
     for bucket in (0, 1):
         name = f"index-00000000-0000-0000-0000-00000000000{bucket}-0"

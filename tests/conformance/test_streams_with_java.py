@@ -79,7 +79,7 @@ EXTREMES = [
 
 @pytest.fixture
 def streams(spark_session: SparkSession, tmp_path: Path) -> Callable[[Path | None], Job]:
-    """Makes the job that streams into a table; what it writes is `feed`'s."""
+    """Makes the job that streams into a table. `feed` chooses what it writes."""
     spark_session.sparkContext.setLogLevel("OFF")
 
     class TableJob(Job):

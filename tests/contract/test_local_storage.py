@@ -139,7 +139,7 @@ def test_a_process_killed_while_it_replaces_leaves_the_old_file(storage: LocalSt
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The order of the calls that make a file durable; each is made for real."""
+    """The order of the calls that make a file durable. Each call is real."""
     log: list[str] = []
     root = f"{tmp_path}/"
 

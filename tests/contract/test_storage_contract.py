@@ -31,7 +31,7 @@ def _eager_thread_switches() -> Iterator[None]:
 
 
 def run_together(work: Callable[[int], None], threads: int = THREADS) -> None:
-    """Runs it in several threads that start at the same moment; the first error fails the test."""
+    """Runs it in several threads that start at the same moment. The first error fails the test."""
     barrier = threading.Barrier(threads)
     errors: list[BaseException] = []
 

@@ -107,7 +107,7 @@ def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tup
 
 
 def commit(case: Case, storage: FaultyStorage) -> Published | BaseException | None:
-    """One commit; None if the process died before it began."""
+    """One commit. None if the process died before it began."""
     bench = case.bench
     request = bench.request(BATCH, case.messages, renumber=True)
     try:

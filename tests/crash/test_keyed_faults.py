@@ -90,7 +90,8 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def attempts(world: World, fault: dict[str, Any]) -> Iterator[tuple[MemoryStorage, FaultyStorage]]:
-    """A copy of the world for each operation, and a storage on it that fails there; ends with a clean run."""
+    """A copy of the world for each operation, and a storage on it that fails there. Ends with a run
+    without a failure."""
     at, fired = 0, True
     while fired:
         at += 1

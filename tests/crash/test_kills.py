@@ -138,7 +138,8 @@ def wait_until_stopped(child: subprocess.Popen[str]) -> None:
 def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
     tmp_path: Path, java: Any
 ) -> None:
-    """W12: the first driver sleeps with everything staged, a second one replays the batch and goes on."""
+    """W12: the first driver is stopped with everything staged. A second one replays the batch and
+    continues."""
     job = Job(tmp_path)
     job.make(3, {"bucket": "-1"})
     sleeper = job.start("pause:staged", 1)
@@ -153,7 +154,7 @@ def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
 
 @pytest.mark.one_spark
 def test_a_hint_written_late_never_points_to_an_expired_snapshot(tmp_path: Path, java: Any) -> None:
-    """W13: the driver sleeps between publishing and its hint; others commit on and expire its snapshot."""
+    """W13: the driver is stopped between publishing and its hint. Others commit and expire its snapshot."""
     job = Job(tmp_path)
     job.make(1, {"bucket": "-1"})
     sleeper = job.start("pause:confirmed", 0)

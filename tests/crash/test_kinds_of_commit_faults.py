@@ -142,7 +142,7 @@ def deletes() -> Case:
 
 @dataclass
 class ClearTheTable:
-    """A source of changes: whatever is live goes."""
+    """A source of changes that removes all live files."""
 
     bench: Bench
 
@@ -189,7 +189,7 @@ def kinds_of_mine(bench: Bench) -> list[CommitKind]:
 
 
 def state(case: Case) -> str:
-    """Which snapshot is in; asserts that the table is just that, and whole."""
+    """How far the commit is published. Asserts that the table has exactly those files and is whole."""
     kinds = kinds_of_mine(case.bench)
     compacted = CommitKind.COMPACT in kinds
     expected = case.done if compacted else case.written if kinds else case.before

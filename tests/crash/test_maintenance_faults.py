@@ -29,7 +29,7 @@ FAULTS = {
 
 
 def attempts(fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
-    """A fresh table for each operation, failing that operation; ends with a clean run."""
+    """A fresh table for each operation, which then fails. Ends with a run without a failure."""
     at, fired = 0, True
     while fired:
         at += 1
@@ -253,7 +253,7 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
 
 @pytest.mark.parametrize("moment", Moment)
 def test_an_interrupted_expiry_never_refuses_a_tag_for_ever(moment: Moment) -> None:
-    """Only the tag `kept` keeps snapshot 4; the expiry of snapshot 6 is killed before or after it deletes
+    """Only the tag `kept` keeps snapshot 4. The expiry of snapshot 6 is killed before or after it deletes
     the snapshot's file, and no snapshot is due afterwards."""
     case = Case.make()
     case.append(100)

@@ -27,7 +27,7 @@ from tests.kits.commits import Bench
 
 @dataclass
 class Case:
-    """A table with appends, two compactions and a tag; what is live is known."""
+    """A table with appends, two compactions and a tag. Its live files are known."""
 
     bench: Bench
 
@@ -120,7 +120,7 @@ TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=Tru
 
 @cache
 def built() -> dict[str, bytes]:
-    """The files of the table, made once; copies are cheap."""
+    """The files of the table. They are made once and then copied."""
     TEMPLATE.build()
     for one in TEMPLATE.bench.snapshots.ids():
         assert not TEMPLATE.broken(TEMPLATE.bench.snapshots.get(one))

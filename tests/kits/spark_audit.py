@@ -1,4 +1,4 @@
-"""Checks what Java Paimon finds in a table and what the user of a failed query reads; damages tables."""
+"""Checks what Java Paimon finds in a table and what the user of a failed query reads. Also damages tables."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Killed:
         return tuple(int(part) for part in self.path.parent.name.removeprefix("spark-").split("."))
 
     def unpack(self, folder: Path) -> list[Path]:
-        """Unpacks all of it; returns the folder of each kill, which is its root now."""
+        """Unpacks all of it. Returns the folder of each kill, which is its root now."""
         with tarfile.open(self.path) as archive:
             archive.extractall(folder, filter="data")
         kills = sorted(folder.iterdir())

@@ -18,7 +18,7 @@ SOURCE = "id bigint, day string, n bigint"
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream; `mode` is the output mode of its query, and of its sink."""
+    """One stream. `mode` is the output mode of its query and of its sink."""
 
     name: str
     columns: tuple[tuple[str, str], ...]

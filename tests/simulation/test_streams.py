@@ -175,7 +175,8 @@ class World:
             create_tag(self.bench.table, f"tag-{self.source.random()}", runtime=self.bench.runtime)
 
     def roll_back(self) -> None:
-        """To a tag, whose snapshot may have expired; sometimes the process dies somewhere."""
+        """Rolls back to a tag whose snapshot may have expired. Sometimes the process dies at some
+        operation."""
         tags = sorted(read_tags(self.bench.storage).items())
         if not tags:
             return
@@ -245,7 +246,7 @@ class World:
                 writer.owe(*kinds)
 
     def give_back(self) -> None:
-        """A writer that died, or does not know, may have brought back what was taken away."""
+        """A writer that died, or does not know its outcome, may have brought back what was removed."""
         live = set(self.live())
         back, there = self.gone & live, batches_of(live)
         assert not back or self.excused, f"came back after they were taken away: {back}"
@@ -260,7 +261,7 @@ class World:
     # -- a stream ----------------------------------------------------------------------------------
 
     def batch(self, writer: Writer) -> None:
-        """One batch, in the present run or a new one; what it answers must be what is true."""
+        """One batch, in the present run or a new one. Its answer must be true."""
         stream, events, answer = writer.stream, self.events, writer.answer
         if stream.writer is None or answer or self.chance(5):
             stream.options = {answer: "continue"} if answer else {}

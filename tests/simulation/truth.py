@@ -211,7 +211,7 @@ class Truth:
         return below is not None and below.id in self.beside and state.base == frozenset(below.live)
 
     def _adopt(self, snapshot_id: int) -> None:
-        """The table goes on from a snapshot that lay beside its line."""
+        """The table continues from a snapshot that lay beside its line."""
         if self.there[snapshot_id].files - self.paths:
             raise Limit("a writer that slept through a rollback died before it removed its snapshot")
         del self.beside[snapshot_id]
@@ -231,7 +231,7 @@ class Truth:
             self._adopt(newest)
 
     def _moved_to(self, state: State | None, reason: str) -> None:
-        """Another state is the newest. What it lacks was taken away."""
+        """Another state is the newest. What it lacks was removed."""
         old = set(self.head.live) if self.head is not None else set()
         new = set(state.live) if state is not None else set()
         if reason == "overwrite" and state is not None and old - new:

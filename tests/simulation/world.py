@@ -172,7 +172,7 @@ class World:
             self.log[-1] = f"({_age(wait)} later) {self.log[-1]}"
 
     def land(self, which: int) -> None:
-        """A late operation takes effect, whatever became of its process."""
+        """A late operation takes effect, even if its process has ended."""
         process, verb, path, effect = self.late.pop(which)
         if self.cleaned and self.millis - process.begun_millis > 50 * 60_000:
             return

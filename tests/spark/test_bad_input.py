@@ -302,7 +302,7 @@ def _mount(*arguments: object) -> bool:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nobody can write below the folder; root needs a mount for that."""
+    """The folder refuses all writes. For root that needs a mount."""
     if os.geteuid() != 0:
         folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
         for path in folders:

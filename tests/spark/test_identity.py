@@ -33,7 +33,7 @@ def run(
     *,
     counted: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """Runs one batch; returns the query and what `body` returned."""
+    """Runs one batch. Returns the query and what `body` returned."""
     seen: list[Any] = []
     frame = spark.readStream.schema("id long").parquet(source)
     if counted:

@@ -374,7 +374,7 @@ def test_a_table_rolled_back_to_before_the_stream_stops_it(job: Job, java: Any) 
 
 @pytest.mark.one_spark
 def test_the_batch_that_was_rolled_back_is_written_again_if_spark_replays_it(job: Job, java: Any) -> None:
-    """Nothing is lost then: the one batch that the rollback took is the one that comes again."""
+    """Nothing is lost: the one batch that the rollback removed is the one that comes again."""
     job.create()
     job.add_files(2)
     job.run()
@@ -442,7 +442,7 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(j
 def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
     job: Job, java: Any, options: dict[str, str]
 ) -> None:
-    """The query dies between the two; the restart skips the one and writes the other."""
+    """The query dies between the two sinks. The restart skips the first and writes the second."""
     job.create(options=options)
     job.add_files(2)
 

@@ -34,7 +34,7 @@ def widened(ids: DataFrame, wide: str) -> DataFrame:
 
 
 class Cases:
-    """The cases by name; each has its own table below `root`."""
+    """The cases by name. Each has a table of its own below `root`."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark = spark

@@ -68,7 +68,7 @@ class Actor:
     # -- how work is carried out ------------------------------------------------------------------
 
     def ready(self) -> Process:
-        """The living process of this actor; a new one if it has none."""
+        """The living process of this actor, or a new one if it has none."""
         if self.process is None or self.process.dead:
             self.restart()
         assert self.process is not None

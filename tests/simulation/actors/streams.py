@@ -211,7 +211,7 @@ class Stream(Actor):
         self.last = None
 
     def forgive(self) -> None:
-        """Everything that was taken away so far is known to the operator now."""
+        """The operator knows everything that was removed so far."""
         known = self.checkpoint
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
         for token in [one for one in self.world.truth.taken if one[0] == self.user]:

@@ -517,7 +517,7 @@ def test_a_replaced_snapshot_that_somebody_builds_on_later_is_found_by_the_next_
         raise KeyboardInterrupt
 
     def replace_ours() -> None:
-        """A writer has staged snapshot 3 on ours, and is slow; meanwhile another one replaces ours."""
+        """A slow writer has staged snapshot 3 on ours. Meanwhile another one replaces ours."""
         foreign = bench.committer(observer=At(Phase.PUBLISHED, die))
         with pytest.raises(KeyboardInterrupt):
             foreign.commit(bench.request(1, [bench.message("other-1")], user="other"))

@@ -57,7 +57,7 @@ class Known(History):
         self.storage.delete(snapshot_path(snapshot.id))
 
     def reads_of(self, act: Callable[[], object]) -> int:
-        """How many manifests and lists are read meanwhile."""
+        """The number of manifests and lists that the call reads."""
         before = len(self.storage.operations)
         act()
         done = self.storage.operations[before:]

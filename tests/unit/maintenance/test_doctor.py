@@ -78,7 +78,7 @@ class Query:
             metadata.write_text(json.dumps({"id": self.query_id}))
 
     def next_batch(self) -> Batch:
-        """Plans the next batch, unless one is planned and not done; returns what the sink gets."""
+        """Plans the next batch, unless one is planned and not done. Returns what the sink gets."""
         planned, done = self.log("offsets"), self.log("commits")
         number = 0 if not planned else planned[-1] + (planned[-1:] == done[-1:])
         offsets = self.checkpoint / "offsets" / str(number)

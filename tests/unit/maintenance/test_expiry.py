@@ -36,7 +36,7 @@ HOUR = 3_600_000
 
 
 def grown(commits: int, **options: str) -> Bench:
-    """A table of that many snapshots, one a second; the last was made a second ago."""
+    """A table of this number of snapshots, one each second. The last was made a second ago."""
     bench = Bench(options={key.replace("_", "-"): value for key, value in options.items()})
     for number in range(commits):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))

@@ -18,7 +18,7 @@ from tests.kits.names import Disk
 
 
 def grown(folder: Path, partitioned: bool = False) -> Disk:
-    """A table of three snapshots; the last one replaced the files of the others."""
+    """A table of three snapshots. The last one replaced the files of the others."""
     disk = Disk(folder, partitioned=partitioned)
     bench = disk.bench
     for number in range(2):

@@ -369,8 +369,8 @@ def expire_all_but_the_newest(scene: Scene) -> None:
 
 
 def commit_the_prepared_files(scene: Scene) -> None:
-    """A journalled batch is committed, and two more after it, so that its entry goes; then all expires
-    but the last snapshot."""
+    """A journalled batch is committed, and two more after it, so that its entry is removed. Then all
+    snapshots but the last expire."""
     journal = Journal(scene.storage, "me")
     prepared = journal.read(7)
     assert prepared is not None

@@ -113,7 +113,7 @@ class Damage:
         return found
 
     def snapshot(self, **change: Any) -> None:
-        """Writes the newest snapshot anew."""
+        """Writes the newest snapshot again."""
         self.put(replace(self.latest, **change))
 
     def put(self, snapshot: Snapshot) -> None:
@@ -145,7 +145,7 @@ class Damage:
         return len(data)
 
     def entries(self, change: Callable[[list[ManifestEntry]], list[ManifestEntry]], **meta: Any) -> None:
-        """Writes the newest delta manifest anew, and its list; `meta` changes what the list says of it."""
+        """Writes the newest delta manifest and its list again. `meta` changes the entry of the list."""
         latest = self.latest
         (old,) = self.manifests.delta(latest)
         made = change(self.manifests.read(old))
@@ -170,7 +170,7 @@ class Damage:
         return self.table.layout.data_file(one.partition, one.bucket, one.file.file_name)
 
     def rewrite(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Writes the rows of a data file anew, of the same number of bytes in the manifest."""
+        """Writes the rows of a data file again. The manifest has the same number of bytes."""
         path = self.data_path()
         rows = change(pq.read_table(pa.BufferReader(self.storage.read(path))))
         sink = pa.BufferOutputStream()

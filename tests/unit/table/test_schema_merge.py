@@ -330,7 +330,7 @@ class Rival(MemoryStorage):
 
 
 class _Quiet:
-    """The storage below a rival, where nobody is first."""
+    """The storage below a rival: its puts are not preceded by those of others."""
 
     def __init__(self, rival: Rival) -> None:
         self._rival = rival
