@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import StorageError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
@@ -150,3 +151,13 @@ def test_a_bucket_that_becomes_a_link_at_the_last_moment_costs_nothing_outside(t
     assert (report.count, report.failed) == (0, 1)
     assert disk.outside() == outside
     assert (disk.root / "moved" / "canary").exists()
+
+
+def test_abort_deletes_nothing_in_a_bucket_that_is_a_link(tmp_path: Path) -> None:
+    disk = grown(tmp_path)
+    message = disk.bench.message("canary", bucket=1)
+    os.rename(disk.root / "bucket-1", tmp_path / "outside" / "moved")
+    disk.link("bucket-1", "outside/moved")
+    outside = disk.outside()
+    assert TableCommit(disk.bench.table, "me").abort([message]) == 0
+    assert disk.outside() == outside
