@@ -3,11 +3,13 @@ its beginning to its end, and then the first one continues."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from tests.kits.races import Meanwhile
+from tests.kits.races import Meanwhile, Stopped
 from tests.kits.rivals import COMMANDS, Rivals
-from tests.kits.seeds import MANY
+from tests.kits.seeds import MANY, examples
 
 STEP = 1 if MANY else 31
 
@@ -30,3 +32,26 @@ def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(
                 rivals.lives_on()
             except Exception as wrong:
                 raise AssertionError(f"{second} before operation {at} of {first}: {rivals.done}") from wrong
+
+
+DELETING = [name for name in COMMANDS if name not in ("append", "abort", "orphans", "tag")]
+
+
+@pytest.mark.parametrize("first", DELETING)
+def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str) -> None:
+    """The first stops before an operation, the second before one of its own, then the first goes on to its
+    end, and the second after it."""
+    for second in DELETING:
+        dice = random.Random(first + second)
+        for number in range(examples(2, 400)):
+            rivals = Rivals.make(expired=number % 3 == 2)
+            stops, yields = 1 + dice.randrange(90), 1 + dice.randrange(60)
+            one = Stopped(rivals.case.bench.storage, stops, lambda s, r=rivals: r.run(first, s))
+            storage = Meanwhile(rivals.case.bench.storage, yields, one.finish)
+            rivals.run(second, storage)  # type: ignore[arg-type]
+            one.finish()
+            try:
+                rivals.audit()
+                rivals.lives_on()
+            except Exception as wrong:
+                raise AssertionError(f"{first} to {stops}, {second} to {yields}: {rivals.done}") from wrong
