@@ -105,7 +105,6 @@ class _Reading:
         self._schema = schema
         self._options = options
         self._table = table
-        self._names = {name.lower(): name for name in schema.field_names}
 
     def spec(self) -> MergeSpec:
         engine = self._options.value(MERGE_ENGINE)
@@ -163,16 +162,6 @@ class _Reading:
             if name not in self._schema.field_names:
                 raise self._wrong(key, f"names {name!r}, which is not a column")
         return found
-
-    def _columns_of_key(self, key: str) -> tuple[str, ...]:
-        """The ordering columns that the key of a sequence group names, regardless of case, because keys have
-        lost their case."""
-        found = []
-        for name in key[len(_FIELDS) : -len(".sequence-group")].split(","):
-            if name not in self._schema.field_names and name not in self._names:
-                raise self._wrong(key, f"names {name!r}, which is not a column")
-            found.append(name if name in self._schema.field_names else self._names[name])
-        return tuple(found)
 
     def _default_function(self) -> str | None:
         option = DEFAULT_AGGREGATE_FUNCTION
@@ -305,7 +294,7 @@ class _Reading:
         for key in sorted(self._options):
             if not (key.startswith(_FIELDS) and key.endswith(".sequence-group")):
                 continue
-            ordering = self._columns_of_key(key)
+            ordering = self._columns(key, key[len(_FIELDS) : -len(".sequence-group")].split(","))
             for name in ordering:
                 if self._schema.field(name).type.is_nested:
                     raise self._wrong(key, f"is ordered by {name!r}, whose values cannot be ordered")

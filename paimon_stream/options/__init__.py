@@ -18,3 +18,4 @@ from paimon_stream.options.of_unsupported_features import *  # noqa: F403 - ever
 from paimon_stream.options.option import SINK_PREFIX as SINK_PREFIX
 from paimon_stream.options.option import Option as Option
 from paimon_stream.options.values import Options as Options
+from paimon_stream.options.values import folded as folded

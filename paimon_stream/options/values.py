@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from paimon_stream.errors import InvalidOption, PaimonStreamError
 from paimon_stream.options.option import Option
 
-__all__ = ["Options", "lowered"]
+__all__ = ["Options", "folded", "lowered"]
 
 T = TypeVar("T")
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 class Options(Mapping[str, str]):
     """The options in force: a table's options, overridden by those of one writer.
 
-    Keys are looked up regardless of case. `options[TARGET_FILE_SIZE.key]` is the text of an option, and
-    `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is the table's location, for
-    messages.
+    Keys are looked up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is
+    the text of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes. `location` is
+    the table's location, for messages.
     """
 
     __slots__ = ("_location", "_raw")
@@ -61,7 +61,7 @@ class Options(Mapping[str, str]):
         return option.default
 
     def __getitem__(self, key: str) -> str:
-        return self._raw[key.lower()]
+        return self._raw[folded(key)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._raw)
@@ -74,8 +74,16 @@ class Options(Mapping[str, str]):
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
-    """Keys in lower case, values as text."""
-    return {str(key).lower(): _as_text(value) for key, value in options.items()}
+    """Keys in lower case, except for the columns in them; values as text."""
+    return {folded(str(key)): _as_text(value) for key, value in options.items()}
+
+
+def folded(key: str) -> str:
+    """The key in lower case. Columns that it names, as in `fields.<column>.stats-mode`, stay as they are."""
+    if not key.lower().startswith("fields."):
+        return key.lower()
+    _, *names, last = key.split(".")
+    return ".".join(("fields", *names, last.lower()))
 
 
 def _as_text(value: object) -> str:

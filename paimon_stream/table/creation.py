@@ -17,6 +17,7 @@ from paimon_stream.options import (
     BUCKET_KEY,
     Options,
     check_table_options,
+    folded,
     table_options,
 )
 from paimon_stream.table.option_rules import check_possible
@@ -160,17 +161,10 @@ def _stored_options(options: Mapping[str, object]) -> dict[str, str]:
     stored = {}
     for key, value in options.items():
         name = str(key).strip()
-        name = name.lower() if name.lower() in declared else _spelled(name)
+        low = name.lower()
+        name = folded(name) if low in declared or low.startswith("fields.") else name
         stored[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return stored
-
-
-def _spelled(key: str) -> str:
-    """The key with `fields.` and the last part in Paimon's spelling. Names of columns stay as they are."""
-    first, *names = key.split(".")
-    if first.lower() != "fields" or len(names) < 2:
-        return key
-    return ".".join(("fields", *names[:-1], names[-1].lower()))
 
 
 def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: str) -> tuple[str, ...]:

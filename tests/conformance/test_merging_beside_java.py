@@ -119,6 +119,16 @@ def test_files_of_every_format_are_merged_with_and_without_key_columns(
     assert some.num_rows and set(some["b"].to_pylist()) == {True}
 
 
+def test_columns_that_differ_by_case_have_options_of_their_own(tmp_path: Path, java: Any) -> None:
+    path = tmp_path / "db.db" / "t"
+    schema = [("k", "INT NOT NULL"), ("a", "INT"), ("A", "INT")]
+    options = {"merge-engine": "aggregation", "fields.A.aggregate-function": "sum"}
+    java.create_table(path, schema, [], ["k"], ALONE | options)
+    for identifier in (1, 2):
+        write(java, path, [("+I", {"k": 1, "a": 1, "A": 1})], identifier)
+    assert assert_same_rows(java, path).to_arrow().to_pylist() == [{"k": 1, "a": 1, "A": 2}]
+
+
 def test_a_first_row_table_shows_what_a_compaction_has_taken_up(tmp_path: Path, java: Any) -> None:
     path = tmp_path / "db.db" / "t"
     schema = [("k", "INT NOT NULL"), ("v", "INT")]
