@@ -42,9 +42,9 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
                 _check(size, limit)
                 plain = pa.Codec("snappy").decompress(packed, decompressed_size=size, asbytes=True)
             case "bzip2":
-                plain = _streamed(bz2.BZ2Decompressor(), packed, limit)
+                plain = _whole(bz2.BZ2Decompressor(), packed, limit)
             case "xz":
-                plain = _streamed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
+                plain = _whole(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), packed, limit)
             case _:
                 raise LookupError(codec)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as wrong:
@@ -61,6 +61,15 @@ def _check(size: int, limit: int) -> None:
 def _streamed(stream: Any, packed: bytes, limit: int) -> bytes:
     plain: bytes = stream.decompress(packed, limit + 1)
     if not stream.eof and len(plain) <= limit:
+        raise EOFError
+    return plain
+
+
+def _whole(stream: Any, packed: bytes, limit: int) -> bytes:
+    """Like `_streamed`, for codecs whose writers leave nothing after the stream's end. Some writers of
+    deflate leave a part of a checksum there."""
+    plain = _streamed(stream, packed, limit)
+    if stream.eof and stream.unused_data:
         raise EOFError
     return plain
 

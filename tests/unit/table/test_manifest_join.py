@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CorruptMetadata
-from paimon_stream.format.avro_file import packed_blocks_of
+from paimon_stream.errors import CorruptMetadata, InvalidData
+from paimon_stream.format.avro_file import MOST_PLAIN, packed_blocks_of, read_file
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import (
     EMPTY_ROW,
@@ -18,7 +18,9 @@ from paimon_stream.format.entries import (
     FileKind,
     ManifestEntry,
     ManifestFileMeta,
+    SimpleStats,
 )
+from paimon_stream.format.manifest_avro import FULL_BLOCK
 from paimon_stream.format.types import parse_type
 from paimon_stream.options import Options
 from paimon_stream.storage.faults import FaultyStorage
@@ -187,3 +189,40 @@ def test_manifests_that_java_wrote_are_joined_with_ours(golden: Any) -> None:
     joined = joiner.join(metas, NameSource("ours"))
     before = [one for meta in metas for one in manifests.read(meta)]
     assert [one for meta in joined for one in manifests.read(meta)] == before
+
+
+def wide(number: int) -> ManifestEntry:
+    """An entry with 20 KB of statistics, so that a thousand of them exceed a block."""
+    low = bytes([number % 251]) * 10_000
+    return entry(number, value_stats=SimpleStats(min_values=low, max_values=low, null_counts=()))
+
+
+def plain_sizes(desk: Desk, metas: Sequence[ManifestFileMeta]) -> list[int]:
+    files = (desk.storage.read(manifest_path(meta.file_name)) for meta in metas)
+    return [len(block.data) for data in files for block in read_file(data, "x").blocks]
+
+
+def test_wide_statistics_are_divided_among_blocks_that_can_be_read_back() -> None:
+    desk = Desk()
+    entries = [wide(number) for number in range(1000)]
+    meta = desk.write(*entries)
+    assert max(plain_sizes(desk, [meta])) <= FULL_BLOCK < sum(plain_sizes(desk, [meta]))
+    assert desk.manifests.read(meta) == entries
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_joined_blocks_stay_below_the_size_that_a_reader_accepts(described: bool) -> None:
+    desk = Desk()
+    parts = [desk.write(*(wide(i) for i in range(n, n + 300))) for n in range(0, 900, 300)]
+    parts = parts if described else [replace(one, min_bucket=None) for one in parts]
+    joined = desk.joiner.join(parts, desk.names)
+    assert max(plain_sizes(desk, joined)) <= FULL_BLOCK < sum(plain_sizes(desk, joined))
+    assert desk.decoded(joined) == desk.decoded(parts)
+
+
+def test_statistics_that_no_reader_accepts_are_refused_before_they_are_written() -> None:
+    desk = Desk()
+    low = bytes(MOST_PLAIN)
+    with pytest.raises(InvalidData, match=r"'f1' .*metadata\.stats-mode"):
+        desk.write(entry(1, value_stats=SimpleStats(min_values=low, max_values=b"", null_counts=())))
+    assert desk.storage.list_files("manifest") == []
