@@ -41,7 +41,7 @@ from paimon_stream.maintenance.removal import Remover
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import NameSet, journalled_names
+from paimon_stream.table.references import NameSet, branches, journalled_names
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -78,7 +78,8 @@ class Cleaner:
     _tag_names: tuple[int, str, frozenset[str]] | None = None
     _tag_files: tuple[int, str, NameSet] | None = None
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _branches: list[Snapshot] | None = None
+    _branches: list[Snapshot] = field(default_factory=list)
+    _branches_read: list[str] = field(default_factory=lambda: [""])  # the table's own folder
     _branch_names: frozenset[str] = frozenset()
     _branch_files: NameSet | None = None
     _journalled: NameSet | None = None
@@ -182,9 +183,12 @@ class Cleaner:
     # -- what others refer to ---------------------------------------------------------------------
 
     def _refresh_tags(self) -> None:
-        """Reads which tags exist now: one may have been made since the last snapshot was removed."""
-        if self._branches is None:
-            self._branches = branch_snapshots(self.storage)
+        """Reads which branches and tags exist now: one may have been made since the last snapshot was
+        removed."""
+        named = branches(self.storage)
+        if named != self._branches_read:
+            self._branches_read, self._branches = named, branch_snapshots(self.storage)
+            self._branch_files, self._branch_names = None, frozenset()
             for one in self._branches:
                 self._branch_names |= metadata_names(self.storage, self.manifests, one)
         before, self._tags = self._tags, {}
@@ -244,7 +248,7 @@ class Cleaner:
 
     def _files_of_branches(self) -> NameSet:
         if self._branch_files is None:
-            self._branch_files = self._live_names(self._branches or [])
+            self._branch_files = self._live_names(self._branches)
         return self._branch_files
 
     def _journal_names(self) -> NameSet:

@@ -189,6 +189,23 @@ def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
         bench.storage.stat(f"bucket-0/{name}")
 
 
+def test_a_branch_that_is_made_during_an_expiry_keeps_what_it_refers_to() -> None:
+    bench = grown(4)
+    bench.committer().commit(bench.request(9, [bench.compaction("f0", "f1", into="big")]))
+    held = bench.metadata_of(3)
+
+    def branch(_what: str, done: int, _total: int | None) -> None:
+        if done == 1:
+            path = "branch/branch-b/snapshot/snapshot-3"
+            bench.storage.write(path, bench.storage.read("snapshot/snapshot-3"))
+
+    report = expire_snapshots(bench.table, 1, 1, dt.timedelta(0), runtime=bench.runtime, progress=branch)
+    assert report.snapshots == (1, 2, 3, 4)
+    assert held <= bench.metadata_files()
+    for name in ("f0", "f1", "big", "f2"):
+        bench.storage.stat(f"bucket-0/{name}")
+
+
 def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
     bench = grown(15)
     bench.clock.advance(HOUR)
