@@ -42,7 +42,10 @@ def live_files_of(
     # The partitions of the abandoned files are not recorded.
     touched = None if entry.abandoned else {message.partition for message in entry.messages}
     live = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, touched)
-    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live})
+    # Others may have committed entries that have no path in the table.
+    names = {path.rpartition("/")[2] for path in prepared}
+    alike = [one for one in live if one.file.file_name in names]
+    return len(prepared & {layout.data_file(e.partition, e.bucket, e.file.file_name) for e in alike})
 
 
 def remove_dead_attempts(

@@ -12,12 +12,15 @@ from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import FileKind
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.storage.faults import Killed
-from paimon_stream.stream.dead_attempts import remove_dead_attempts, snapshots_of_batch
+from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
 from paimon_stream.table.message_files import data_files, written_files
 from tests.kits.commits import Bench
+from tests.kits.names import entry as named
+from tests.kits.names import publish_as_others
 from tests.unit.commit.test_publish import At, others
 
 BATCH = 5
@@ -201,3 +204,14 @@ def test_abort_removes_what_all_parts_would_add_and_never_what_the_table_has() -
         one = replace(bench.message("fresh"), new_files=(), **{part: getattr(published, part)})
         with pytest.raises(DeletedFiles):
             commit.abort([one])
+
+
+def test_live_files_are_found_beside_entries_that_have_no_path() -> None:
+    bench = Bench()
+    message = bench.message("ours")
+    request = bench.request(BATCH, [message])
+    bench.committer().commit(bench.request(1, [message], user="other"))
+    found = bench.live()[0]
+    latest = publish_as_others(bench, [named(FileKind.ADD, found, "../../x")])
+    journalled = entry(bench, request, dead=replace(message, new_files=()), uuids=("u",))
+    assert live_files_of(bench.table, latest, journalled, bench.runtime) == 1
