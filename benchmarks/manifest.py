@@ -13,16 +13,28 @@ from typing import Any
 
 import fastavro
 
-from paimon_stream.format.avro_file import read_file
+from paimon_stream.format.avro_file import compressor, read_file
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, SimpleStats
-from paimon_stream.format.manifest_avro import decode_entries_of, decode_manifest, encode_manifest
+from paimon_stream.format.manifest_avro import (
+    chunks,
+    decode_entries_of,
+    decode_manifest,
+    encode_entries,
+    manifest_of_blocks,
+)
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.types import parse_type
 
 TYPES = [parse_type(text) for text in ("BIGINT", "STRING", "DOUBLE", "TIMESTAMP(6)", "STRING")]
 PARTITION = [parse_type("STRING")]
+
+
+def encode_manifest(some: list[ManifestEntry], compression: str) -> bytes:
+    """A whole manifest, as a commit writes it."""
+    codec = compressor(compression, 1)
+    return manifest_of_blocks([one for few in chunks(some) for one in encode_entries(few, codec)], codec)
 
 
 def entries(count: int) -> list[ManifestEntry]:
@@ -66,7 +78,7 @@ def best(what: str, work: Callable[[], Any], count: int) -> Any:
 def main(count: int) -> None:
     """Prints the rates."""
     some = entries(count)
-    data = best("encode_manifest", lambda: encode_manifest(some, compression="zstd", level=1), count)
+    data = best("encode_manifest", lambda: encode_manifest(some, "zstd"), count)
     read = best("decode_manifest", lambda: decode_manifest(data, "x"), count)
     assert read == some
     one = some[5].partition
@@ -75,7 +87,7 @@ def main(count: int) -> None:
     )
     assert of_one == [entry for entry in some if entry.partition == one]
     best("fastavro, dicts only", lambda: list(read_records(data, "x", MANIFEST_SCHEMA, 2)), count)
-    plain = encode_manifest(some, compression="null", level=1)
+    plain = encode_manifest(some, "null")
     records = list(fastavro.reader(io.BytesIO(plain)))
 
     def generic() -> bytes:

@@ -62,7 +62,7 @@ COMMANDS: dict[str, Callable[[Disk], object]] = {
     "expire": lambda disk: expire_snapshots(
         disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime
     ),
-    "orphans": lambda disk: remove_orphan_files(disk.bench.table, dry_run=False),
+    "orphans": lambda disk: remove_orphan_files(disk.bench.table, dry_run=False, runtime=disk.bench.runtime),
     "delete a tag": lambda disk: delete_tag(disk.bench.table, "kept", runtime=disk.bench.runtime),
     "rollback": lambda disk: rollback_to(disk.bench.table, 3, runtime=disk.bench.runtime),
 }
