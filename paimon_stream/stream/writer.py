@@ -312,9 +312,8 @@ class StreamWriter:
 
     def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
         """Records the attempt in the journal before it can be published. Returns whether it did."""
-        if not self.table.options.value(JOURNAL):
-            return False
-        if not (entry.messages or self._overwrites):
+        publishes = bool(entry.messages) or self._overwrites
+        if not (publishes and self.table.options.value(JOURNAL)):
             return False
         try:
             self._journal.write(entry)
