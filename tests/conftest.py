@@ -35,7 +35,7 @@ settings.register_profile(
 settings.load_profile("house")
 
 
-SLOWEST = ("test_kills.py", "test_kills_of_sums.py", "test_streams_with_java.py", "test_commits.py")
+SLOWEST = ("test_kills.py", "test_kills_of_sums.py", "test_streams_with_java.py", "test_schedules.py")
 """The files that take minutes. They come first, so that two processes that share the files end together."""
 
 

@@ -12,7 +12,7 @@ from paimon_stream.table.references import journalled_names
 from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner, Restorer
 from tests.simulation.actors.streams import Stream
 from tests.simulation.scheduler import DAY
-from tests.simulation.truth import State, Violation
+from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -108,7 +108,11 @@ def check_sums(world: World, state: State) -> None:
         place = state.live[name].partition
         model.update({(place, key): value for key, value in world.values[name].items()})
     merged: dict[tuple[bytes, int], int] = {}
-    for entry in sorted(state.live.values(), key=lambda one: one.file.max_sequence_number):
+    place_of = {name: place for place, name in enumerate(state.order)}
+    # Of files with the same number either may win, so here the earlier one does.
+    for entry in sorted(
+        state.live.values(), key=lambda one: (one.file.max_sequence_number, -place_of[one.file.file_name])
+    ):
         values = world.values[entry.file.file_name]
         merged.update({(entry.partition, key): value for key, value in values.items()})
     if merged != model:

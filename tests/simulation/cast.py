@@ -46,8 +46,14 @@ TABLES: tuple[dict[str, str], ...] = (
 )
 
 
-def world_of(seed: int, script: Script | None = None, *, without: Collection[str] = ()) -> World:
-    """The world of a seed, with its table and its actors. `without` names kinds of actors that stay away."""
+def world_of(seed: int, script: Script | None = None, *, only: Collection[str] = ()) -> World:
+    """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
+    no others."""
+
+    def takes_part(kind: str, rarely: int) -> bool:
+        drawn = choices.once_in(rarely)
+        return kind in only if only else drawn
+
     world = World(seed, script)
     choices = world.choices
     options, partitioned = dict(choices.pick(TABLES)), choices.once_in(3)
@@ -60,16 +66,16 @@ def world_of(seed: int, script: Script | None = None, *, without: Collection[str
     options = {"paimon-stream.journal": "false"} if choices.once_in(4) else {}
     stream = Stream(world, "stream a", first, options, overwrites=choices.once_in(10))
     actors: list[Actor] = [stream]
-    if choices.once_in(2) and "twin" not in without:
+    if takes_part("twin", 2):
         first.shared = True
         twin = Stream(world, "the twin of stream a", first, options, overwrites=stream.overwrites)
         actors.append(twin)
-    if choices.once_in(3):
+    if takes_part("stream b", 3):
         actors.append(Stream(world, "stream b", Checkpoint("b")))
     for kind, rarely in OTHERS.items():
         if keyed and kind is Committer:
             continue  # who commits files to a table with keys answers for their sequence numbers himself
-        if choices.once_in(rarely) and kind.kind not in without:
+        if takes_part(kind.kind, rarely):
             actors.append(kind(world, f"the {kind.kind}"))
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from paimon_stream.commit import committer, publish, sequence, table_commit
-from paimon_stream.commit.publish import Landed, Lost, Publisher, Traces
-from paimon_stream.errors import CommitUnknown, Unavailable
-from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
-from paimon_stream.maintenance.expire_run import Begun, Cleaner
+from paimon_stream.commit.publish import Landed, Lost, Publisher
+from paimon_stream.errors import Unavailable
+from paimon_stream.maintenance import expire, expire_run, orphans, rollback_target, tags
+from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.storage.base import PutResult
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, writer
-from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import message_files, references
@@ -25,20 +24,28 @@ from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.references import References
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
+from tests.simulation.cast import world_of
+from tests.simulation.choices import Script
+from tests.simulation.world import World
 
 Patch = pytest.MonkeyPatch
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A change to the code. `what` says in a sentence what goes wrong; it is caught within `within`
-    schedules from seed `seed` on."""
+    """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within` schedules
+    from seed `seed` on, in which a stream and the actors `only` take part."""
 
     name: str
     what: str
     plant: Callable[[Patch], None]
+    only: tuple[str, ...] = ()
     seed: int = 0
     within: int = 60
+
+    def make(self, seed: int, script: Script | None = None) -> World:
+        """A world with those who meet the bug."""
+        return world_of(seed, script, only=self.only)
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -51,11 +58,11 @@ class Bug:
 BUGS: list[Bug] = []
 
 
-def bug(what: str, seed: int = 0, within: int = 60) -> Callable[[Callable[[Patch], None]], None]:
+def bug(what: str, *only: str, seed: int = 0, within: int = 60) -> Callable[[Callable[[Patch], None]], None]:
     """Adds a change to the list. Its name is that of the function."""
 
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, seed, within))
+        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, only, seed, within))
 
     return add
 
@@ -68,12 +75,12 @@ def _fresh(snapshots: SnapshotStore) -> Fresh:
 # -- judging -------------------------------------------------------------------------------------------
 
 
-@bug("Nobody judges the first batch of a run.")
+@bug("Nobody judges the first batch of a run.", "twin")
 def no_judge(patch: Patch) -> None:
     patch.setattr(evidence, "judge_first", lambda snapshots, *rest: _fresh(snapshots))
 
 
-@bug("A batch counts as committed if any journal entry of it exists.")
+@bug("A batch counts as committed if any journal entry of it exists.", "twin")
 def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
     def judge(snapshots: SnapshotStore, found: Evidence, refuse: Any) -> Any:
         if found.entry is not None:
@@ -84,12 +91,12 @@ def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
     patch.setattr(evidence, "judge_first", judge)
 
 
-@bug("A run does not look for its own snapshots.")
+@bug("A run does not look for its own snapshots.", "expirer")
 def own_snapshots_are_overlooked(patch: Patch) -> None:
     patch.setattr(ledger, "is_own", lambda snapshot, identity: False)
 
 
-@bug("A window with a gap counts as complete.")
+@bug("A window with a gap counts as complete.", "twin", "expirer", "batch writer", seed=59)
 def a_gap_counts_as_nothing(patch: Patch) -> None:
     def window(self: SnapshotStore, after: int, upto: int) -> Window:
         return Window(snapshots=real(self, after, upto).snapshots, complete=True)
@@ -98,56 +105,32 @@ def a_gap_counts_as_nothing(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "window", window)
 
 
-@bug("Nobody looks what others have published under the same user since the batch was judged.")
+@bug("Nobody looks what others have published under the same user since the batch was judged.", "twin")
 def others_are_overlooked(patch: Patch) -> None:
     patch.setattr(committer, "published_since", lambda *given: None)
 
 
-@bug("The fence always holds, whoever has begun a run or published late.")
-def the_fence_always_holds(patch: Patch) -> None:
-    patch.setattr(RunFence, "__call__", lambda self: True)
-
-
-@bug("The first batch of a run believes its fence where history has a gap.")
-def a_late_attempt_of_an_earlier_run_is_forgotten(patch: Patch) -> None:
-    def fence(self: RunFence) -> bool:
-        return self._claims.holds()
-
-    patch.setattr(RunFence, "__call__", fence)
-
-
-@bug("A run knows the snapshot that it saw by its id alone.")
-def what_was_seen_is_known_by_its_id(patch: Patch) -> None:
-    patch.setattr(later_batches, "is_held", lambda *given: True)
-    patch.setattr(committer, "require_lineage", lambda *given: None)
-
-
-@bug("A run does not notice that its last snapshot was replaced or rolled back.")
+@bug("A run does not notice that its last snapshot was replaced or rolled back.", "rollback", seed=2)
 def a_lost_commit_is_followed(patch: Patch) -> None:
     patch.setattr(later_batches, "_is_remembered_rightly", lambda *given: True)
     patch.setattr(committer, "require_lineage", lambda *given: None)
 
 
-@bug("A restarted run does not compare the journal with the table.")
+@bug("A restarted run does not compare the journal with the table.", "rollback")
 def a_rollback_is_taken_for_an_expiry(patch: Patch) -> None:
     patch.setattr(ledger.ReplayErrors, "table_rolled_back", lambda *given: None)
 
 
-@bug("A table that was dropped and created again counts as the same one.")
+@bug("A table that was dropped and created again counts as the same one.", "dropper", seed=1)
 def any_table_is_the_same(patch: Patch) -> None:
     patch.setattr(SchemaStore, "first_digest", lambda self: "always the same")
     patch.setattr(ledger.ReplayErrors, "table_replaced", lambda *given: None)
 
 
-@bug("A run whose history is unknown begins anew.")
-def unknown_history_is_no_history(patch: Patch) -> None:
-    patch.setattr(ledger.ReplayErrors, "history_unknown", lambda *given: None)
-
-
 # -- publishing ----------------------------------------------------------------------------------------
 
 
-@bug("The hint is believed if its snapshot exists and the next one does not.")
+@bug("The hint is believed if the next snapshot is missing.", seed=4)
 def a_hint_is_believed(patch: Patch) -> None:
     def latest(self: SnapshotStore) -> Any:
         hint = self._hint(LATEST_HINT)
@@ -158,7 +141,7 @@ def a_hint_is_believed(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "latest", latest)
 
 
-@bug("The snapshot's file is replaced instead of created.")
+@bug("The file of a snapshot is replaced instead of created.", seed=2)
 def a_snapshot_is_replaced(patch: Patch) -> None:
     def put(self: SnapshotStore, snapshot: Any, content: bytes | None = None) -> PutResult:
         self._storage.write(snapshot_path(snapshot.id), content or b"")
@@ -167,33 +150,12 @@ def a_snapshot_is_replaced(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "publish", put)
 
 
-@bug("The committer looks whether the id is free, and then writes.")
-def look_then_write(patch: Patch) -> None:
-    def put(self: SnapshotStore, snapshot: Any, content: bytes | None = None) -> PutResult:
-        if self.exists(snapshot.id):
-            return PutResult.EXISTS
-        self._storage.write(snapshot_path(snapshot.id), content or b"")
-        return PutResult.CREATED
-
-    patch.setattr(SnapshotStore, "publish", put)
-
-
-@bug("What was put counts as part of the table.")
-def no_look_after_the_put(patch: Patch) -> None:
-    patch.setattr(Publisher, "confirm", lambda *given, **more: Landed())
-
-
-@bug("What lies above the new snapshot is not looked at.")
-def nobody_looks_above(patch: Patch) -> None:
-    patch.setattr(Publisher, "_look_above", lambda *given, **more: Landed())
-
-
-@bug("What lies below the new snapshot is never a rollback.")
+@bug("What lies below the new snapshot is never a rollback.", seed=101)
 def what_lies_below_is_never_a_rollback(patch: Patch) -> None:
     patch.setattr(Publisher, "_look_below", lambda *given: Landed())
 
 
-@bug("A put without an answer counts as lost.")
+@bug("A put without an answer counts as lost.", "batch writer", seed=19)
 def no_answer_means_lost(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
         try:
@@ -205,7 +167,7 @@ def no_answer_means_lost(patch: Patch) -> None:
     patch.setattr(Publisher, "put", put)
 
 
-@bug("A put whose id is taken counts as lost, though it may be its own earlier put.")
+@bug("A put whose id is taken counts as lost, though it may be its own earlier put.", "batch writer", seed=8)
 def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
         for _ in range(3):
@@ -220,24 +182,11 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
     patch.setattr(Publisher, "put", put)
 
 
-@bug("The files of a batch are deleted although it may be published.")
-def files_are_deleted_in_doubt(patch: Patch) -> None:
-    def give_up(self: StreamWriter, *given: Any) -> Any:
-        try:
-            return real(self, *given)
-        except CommitUnknown:
-            self.discard(given[2].messages)
-            raise
-
-    real = StreamWriter._publish
-    patch.setattr(StreamWriter, "_publish", give_up)
-
-
-@bug("A lost attempt deletes the data files of its batch, which the next attempt commits.")
+@bug("A lost attempt deletes the files that the next one commits.", "batch writer", "twin")
 def a_lost_attempt_takes_its_rows_along(patch: Patch) -> None:
     def drop(self: Any, attempts: Any, staged: Any, lost: Any) -> None:
         message_files.remove_files(
-            self._storage, message_files.data_files(self._cache._table.layout, attempts.request.messages)
+            self._storage, message_files.data_files(self._checker._table.layout, attempts.request.messages)
         )
         real(self, attempts, staged, lost)
 
@@ -246,23 +195,7 @@ def a_lost_attempt_takes_its_rows_along(patch: Patch) -> None:
     patch.setattr(committer.Checker, "_missing", lambda *given: [])
 
 
-@bug("A void snapshot is deleted whatever its id holds now.")
-def whatever_is_there_is_removed(patch: Patch) -> None:
-    def remove(self: SnapshotStore, snapshot_id: int, data: bytes) -> bool:
-        self._storage.delete(snapshot_path(snapshot_id))
-        return True
-
-    patch.setattr(SnapshotStore, "remove_if_equal", remove)
-    patch.setattr(Publisher, "_is_next", lambda *given: False)
-    patch.setattr(Traces, "in_base_of", lambda *given: False)
-
-
-@bug("A snapshot upon which another was built counts as void.")
-def a_successor_is_taken_for_a_stranger(patch: Patch) -> None:
-    patch.setattr(Traces, "in_base_of", lambda *given: False)
-
-
-@bug("A staging is too old at once, so nothing is ever published.")
+@bug("A staging is too old at once, so nothing is ever published.", "batch writer")
 def a_staging_is_too_old_at_once(patch: Patch) -> None:
     patch.setattr(committer, "_SHORTEST_STAGED_MILLIS", -1)
     patch.setattr(committer, "_LONGEST_STAGED_MILLIS", -1)
@@ -271,18 +204,12 @@ def a_staging_is_too_old_at_once(patch: Patch) -> None:
 # -- the journal and what dead attempts left -----------------------------------------------------------
 
 
-@bug("Prepared files are committed without a look whether they still exist.")
-def prepared_files_are_not_looked_at(patch: Patch) -> None:
-    patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
-    patch.setattr(committer.Checker, "_missing", lambda *given: [])
-
-
-@bug("The files of dead attempts are deleted without a look at the batch's snapshot.")
+@bug("The files of dead attempts are deleted without a look at the snapshot of the batch.", "twin")
 def dead_files_are_not_compared(patch: Patch) -> None:
     patch.setattr(dead_attempts, "_references", lambda *given: ())
 
 
-@bug("The files of a published batch are deleted as those of a dead attempt.")
+@bug("The files of a published batch are deleted as those of a dead attempt.", "reader")
 def every_attempt_is_dead(patch: Patch) -> None:
     def settle(self: StreamWriter, verdict: Any, entry: Any, outcome: Any, **more: Any) -> int:
         self.discard(entry.messages)
@@ -292,13 +219,13 @@ def every_attempt_is_dead(patch: Patch) -> None:
     patch.setattr(StreamWriter, "_settle", settle)
 
 
-@bug("filter_and_commit filters nothing.")
+@bug("filter_and_commit filters nothing.", "committer", seed=10)
 def nothing_is_filtered(patch: Patch) -> None:
     patch.setattr(table_commit.TableCommit, "_newest_of_user", lambda *given: None)
     patch.setattr(committer.Checker, "_is_judged", lambda *given: False)
 
 
-@bug("abort deletes what is committed.")
+@bug("abort deletes what is committed.", "committer")
 def abort_does_not_ask(patch: Patch) -> None:
     patch.setattr(table_commit, "names_in_use", lambda *given: frozenset())
 
@@ -306,12 +233,14 @@ def abort_does_not_ask(patch: Patch) -> None:
 # -- sequence numbers ----------------------------------------------------------------------------------
 
 
-@bug("Nobody looks whether another writer has used the same sequence numbers.")
+@bug(
+    "Nobody looks whether another writer has used the same sequence numbers.", "twin", "batch writer", seed=15
+)
 def numbers_are_not_compared(patch: Patch) -> None:
     patch.setattr(sequence.Sequences, "check", lambda *given: None)
 
 
-@bug("Every batch of a table with keys begins at sequence number 0.")
+@bug("Every batch of a table with keys begins at sequence number 0.", "batch writer", seed=2)
 def numbers_begin_at_zero(patch: Patch) -> None:
     def following(self: sequence.Sequences) -> sequence.Numbering:
         return sequence.Numbering(base=real(self).base, first=0)
@@ -324,66 +253,43 @@ def numbers_begin_at_zero(patch: Patch) -> None:
 # -- expiry --------------------------------------------------------------------------------------------
 
 
-@bug("Expiry takes the newest of the old snapshots first.")
+@bug("Expiry takes the newest of the old snapshots first.", "expirer")
 def expiry_from_the_wrong_end(patch: Patch) -> None:
     real = expire._pairs
     patch.setattr(expire, "_pairs", lambda *given: reversed(list(real(*given))))
 
 
-@bug("Expiry overlooks tags.")
+@bug("Expiry overlooks tags.", "expirer", "tagger")
 def expiry_overlooks_tags(patch: Patch) -> None:
     patch.setattr(Cleaner, "_tag_at", lambda *given: None)
 
 
-@bug("Expiry overlooks branches.")
+@bug("Expiry overlooks branches.", "expirer", "brancher")
 def expiry_overlooks_branches(patch: Patch) -> None:
     patch.setattr(expire_run, "branch_snapshots", lambda *given: [])
 
 
-@bug("Expiry deletes metadata that the next snapshot uses.")
+@bug("Expiry deletes metadata that the next snapshot uses.", "expirer")
 def expiry_keeps_nothing(patch: Patch) -> None:
     patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
-
-
-@bug("Expiry deletes the files that the next snapshot deleted before it deletes the snapshot.")
-def files_go_before_their_snapshot(patch: Patch) -> None:
-    def begin(self: Cleaner, oldest: Any, following: Any, newest: Any) -> Begun:
-        self.finish(oldest, following)
-        return real(self, oldest, following, newest)
-
-    real = Cleaner.begin
-    patch.setattr(Cleaner, "begin", begin)
-
-
-@bug("Expiry does not look for the pin of a rollback.")
-def expiry_overlooks_rollbacks(patch: Patch) -> None:
-    patch.setattr(expire_run, "read_pins", lambda *given: [])
-    patch.setattr(expire, "refuse_while_pinned", lambda *given: None, raising=False)
-    patch.setattr(Cleaner, "_is_history", lambda *given: True)
 
 
 # -- rollback and tags ---------------------------------------------------------------------------------
 
 
-@bug("A rollback does not wait for an expiry, and leaves no pin.")
-def a_rollback_without_a_pin(patch: Patch) -> None:
-    patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
-    patch.setattr(rollback._Rollback, "_look", lambda self: None)
-
-
-@bug("A rollback looks neither whether its target still stands nor whether it is whole.")
+@bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
 def a_rollback_does_not_look_again(patch: Patch) -> None:
     patch.setattr(rollback_target, "_refuse_gone", lambda *given: None)
     patch.setattr(rollback_target, "_wait_for_expiry", lambda *given: None)
     patch.setattr(rollback_target, "_refuse_broken", lambda *given: None)
 
 
-@bug("A tag is not taken back if its snapshot has expired meanwhile.")
+@bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
 def a_tag_without_a_second_look(patch: Patch) -> None:
     patch.setattr(tags, "_why_not_whole", lambda *given: None)
 
 
-@bug("The files of a deleted tag go although snapshots need them.")
+@bug("The files of a deleted tag go although snapshots need them.", "tagger", "overwriter", seed=6)
 def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(tags, "_nearest", lambda *given: [])
     patch.setattr(tags, "_roots_beside", lambda *given: [])
@@ -393,24 +299,24 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
 # -- orphans -------------------------------------------------------------------------------------------
 
 
-@bug("Orphan removal overlooks journals.")
+@bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)
 def orphans_overlook_journals(patch: Patch) -> None:
     patch.setattr(References, "_read_journals", lambda self: None)
     patch.setattr(committer.Checker, "_missing", lambda *given: [])
     patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
 
 
-@bug("Orphan removal takes files of any age.")
+@bug("Orphan removal takes files of any age.", "orphan cleaner", seed=11)
 def orphans_of_any_age(patch: Patch) -> None:
     patch.setattr(orphans, "_age", lambda *given: -1)
 
 
-@bug("Orphan removal overlooks tags.")
+@bug("Orphan removal overlooks tags.", "orphan cleaner", "tagger", "expirer", "overwriter", seed=1)
 def orphans_overlook_tags(patch: Patch) -> None:
     patch.setattr(references, "_ROOTS", tuple(one for one in references._ROOTS if one[0] != "tag"))
 
 
-@bug("Orphan removal overlooks snapshots other than the newest.")
+@bug("Orphan removal overlooks snapshots other than the newest.", "orphan cleaner", "overwriter")
 def orphans_know_one_snapshot(patch: Patch) -> None:
     def roots(storage: Any) -> Any:
         found = [one for one in real(storage) if one.folder == "snapshot"]

@@ -11,7 +11,7 @@ from paimon_stream.errors import PaimonStreamError
 from tests.simulation.cast import world_of
 from tests.simulation.choices import Script
 from tests.simulation.shrink import shrink
-from tests.simulation.truth import Limit, Violation
+from tests.simulation.state import Limit, Violation
 from tests.simulation.world import World
 
 MakeWorld = Callable[[int, "Script | None"], World]
@@ -43,7 +43,7 @@ def run(seed: int, script: Script | None = None, make: MakeWorld = world_of) -> 
         return Outcome(seed, world, limit=str(limit))
     except Violation as broken:
         return Outcome(seed, world, broken.rule, str(broken))
-    except (PaimonStreamError, AssertionError, LookupError, TypeError, ValueError) as error:
+    except (PaimonStreamError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         return Outcome(seed, world, type(error).__name__, f"{type(error).__name__}: {error}")
     return Outcome(seed, world)
 

@@ -79,7 +79,7 @@ def caught(number: int) -> tuple[str, str, int | None]:
     bug = BUGS[number]
     with bug.planted():
         for tries in range(MOST_TRIES):
-            if run(tries).rule is not None:
+            if run(tries, make=bug.make).rule is not None:
                 return bug.name, bug.what, tries + 1
     return bug.name, bug.what, None
 

@@ -15,64 +15,11 @@ from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, decode_snapshot
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, manifest_path
+from tests.simulation.state import Limit, State, Token, Violation, token_of, tokens
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
     from tests.simulation.world import World
-
-Token = tuple[str, int]
-"""A batch: the commit user and the batch id."""
-
-
-class Violation(AssertionError):
-    """Something that must never happen has happened. `rule` names the auditor."""
-
-    def __init__(self, rule: str, what: str) -> None:
-        super().__init__(f"{rule}: {what}")
-        self.rule = rule
-
-
-class Limit(Exception):
-    """The schedule reached something that the documents exclude, or that no writer can prevent. It ends
-    there. docs/reliability.md lists these limits."""
-
-
-def token_of(name: str) -> Token | None:
-    """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
-    `<user>-<batch>-<number>`."""
-    user, batch, _ = name.split("-")
-    return None if batch == "x" else (user, int(batch))
-
-
-@dataclass(eq=False)
-class State:
-    """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
-    `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
-    data files in its manifests, live or not."""
-
-    snapshot: Snapshot
-    live: dict[str, ManifestEntry]
-    base: frozenset[str]
-    files: frozenset[str]
-    mentioned: frozenset[str]
-    made_by: Process | None = None
-    order: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> int:
-        return self.snapshot.id
-
-    @property
-    def nonce(self) -> str:
-        return self.snapshot.nonce
-
-    def tokens(self) -> set[Token]:
-        return tokens(self.live)
-
-
-def tokens(names: Iterable[str]) -> set[Token]:
-    """The batches that data files are of."""
-    return {one for one in map(token_of, names) if one is not None}
 
 
 @dataclass
@@ -256,6 +203,9 @@ class Truth:
         state = self.there.pop(snapshot_id, None)
         if state is None:
             return
+        keeps = process.may_expire or process.may_roll_back
+        if not keeps and state.made_by is not process and self.upsets > process.upsets:
+            raise Limit("a writer that slept through a rollback removed the snapshot that had taken its id")
         if self.beside.pop(snapshot_id, None) is not None:
             self.upsets += 1
             self.last_void = self.upsets

@@ -17,7 +17,8 @@ from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
 from tests.simulation.scheduler import BURSTS, MINUTE, WAITS, Process
-from tests.simulation.truth import State, Truth
+from tests.simulation.state import State
+from tests.simulation.truth import Truth
 
 STEPS = 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paimon_stream.read.scan import plan_scan
 from tests.simulation.actors.base import Actor, Work
-from tests.simulation.truth import Violation
+from tests.simulation.state import Violation
 
 
 class Reader(Actor):

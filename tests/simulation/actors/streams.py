@@ -25,7 +25,7 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.simulation.actors.base import Actor, Work
-from tests.simulation.truth import State, Token, Violation
+from tests.simulation.state import State, Token, Violation
 
 REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)

@@ -1,0 +1,67 @@
+"""One snapshot with everything that it refers to, and what ends a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Process
+
+Token = tuple[str, int]
+"""A batch: the commit user and the batch id."""
+
+
+class Violation(AssertionError):
+    """Something that must never happen has happened. `rule` names the auditor."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+class Limit(Exception):
+    """The schedule reached something that the documents exclude, or that no writer can prevent. It ends
+    there. docs/reliability.md lists these limits."""
+
+
+def token_of(name: str) -> Token | None:
+    """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
+    `<user>-<batch>-<number>`."""
+    user, batch, _ = name.split("-")
+    return None if batch == "x" else (user, int(batch))
+
+
+@dataclass(eq=False)
+class State:
+    """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
+    `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
+    data files in its manifests, live or not."""
+
+    snapshot: Snapshot
+    live: dict[str, ManifestEntry]
+    base: frozenset[str]
+    files: frozenset[str]
+    mentioned: frozenset[str]
+    made_by: Process | None = None
+    order: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> int:
+        return self.snapshot.id
+
+    @property
+    def nonce(self) -> str:
+        return self.snapshot.nonce
+
+    def tokens(self) -> set[Token]:
+        return tokens(self.live)
+
+
+def tokens(names: Iterable[str]) -> set[Token]:
+    """The batches that data files are of."""
+    return {one for one in map(token_of, names) if one is not None}
