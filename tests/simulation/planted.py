@@ -12,11 +12,12 @@ import pytest
 
 from paimon_stream.commit import committer, publish, sequence, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
-from paimon_stream.errors import Unavailable
-from paimon_stream.maintenance import expire, expire_run, orphans, rollback_target, tags
+from paimon_stream.errors import CommitUnknown, Unavailable
+from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.storage.base import PutResult
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, writer
+from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table import message_files, references
@@ -127,6 +128,32 @@ def any_table_is_the_same(patch: Patch) -> None:
     patch.setattr(ledger.ReplayErrors, "table_replaced", lambda *given: None)
 
 
+@bug(
+    "The fence always holds, whoever has begun a run or published late.",
+    "twin",
+    "expirer",
+    "batch writer",
+    seed=63,
+)
+def the_fence_always_holds(patch: Patch) -> None:
+    patch.setattr(RunFence, "__call__", lambda self: True)
+
+
+@bug("A checkpoint behind its journal is not refused.", seed=248)
+def later_entries_are_overlooked(patch: Patch) -> None:
+    real = evidence.Evidence
+
+    def without_later(**found: Any) -> Evidence:
+        return real(**{**found, "later_entry": None})
+
+    patch.setattr(evidence, "Evidence", without_later)
+
+
+@bug("A snapshot that was created again after its id had expired counts as a commit.", seed=477)
+def what_came_back_is_believed(patch: Patch) -> None:
+    patch.setattr(ledger, "_is_beside", lambda *given: False)
+
+
 # -- publishing ----------------------------------------------------------------------------------------
 
 
@@ -199,6 +226,19 @@ def a_lost_attempt_takes_its_rows_along(patch: Patch) -> None:
 def a_staging_is_too_old_at_once(patch: Patch) -> None:
     patch.setattr(committer, "_SHORTEST_STAGED_MILLIS", -1)
     patch.setattr(committer, "_LONGEST_STAGED_MILLIS", -1)
+
+
+@bug("The files of a batch are deleted although it may be published.", "batch writer", "twin", seed=9)
+def files_are_deleted_in_doubt(patch: Patch) -> None:
+    def give_up(self: StreamWriter, *given: Any) -> Any:
+        try:
+            return real(self, *given)
+        except CommitUnknown:
+            self.discard(given[2].messages)
+            raise
+
+    real = StreamWriter._publish
+    patch.setattr(StreamWriter, "_publish", give_up)
 
 
 # -- the journal and what dead attempts left -----------------------------------------------------------
@@ -294,6 +334,12 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(tags, "_nearest", lambda *given: [])
     patch.setattr(tags, "_roots_beside", lambda *given: [])
     patch.setattr(SnapshotStore, "stands", lambda *given: False)
+
+
+@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback", seed=43)
+def a_rollback_without_a_pin(patch: Patch) -> None:
+    patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
+    patch.setattr(rollback._Rollback, "_look", lambda self: None)
 
 
 # -- orphans -------------------------------------------------------------------------------------------
