@@ -12,6 +12,7 @@ from collections.abc import Collection
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.table.line import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["is_held", "published_since", "require_last", "require_lineage"]
@@ -36,7 +37,7 @@ def published_since(
     after = 0 if seen is None else seen.id
     if request.is_batch or latest is None or latest.id == after:
         return None
-    window = snapshots.window(after, latest.id)
+    window = published_after(snapshots, seen, latest)
     for snapshot in window.snapshots:
         if (
             snapshot.commit_user == request.user
@@ -131,5 +132,6 @@ def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None)
     """Whether the snapshot is the latest, or lies below the latest, even if it has expired since."""
     if latest is None or latest.id < ref.id:
         return False
-    kept = latest if latest.id == ref.id else snapshots.find(ref.id)
-    return kept is None or kept.nonce == ref.nonce
+    if latest.id == ref.id:
+        return latest.nonce == ref.nonce
+    return not is_replaced(snapshots, ref, latest)

@@ -37,6 +37,7 @@ from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, Stora
 from paimon_stream.format.entries import FileIdentity, FileKind
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
+from paimon_stream.table.line import has_file
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -292,13 +293,7 @@ class Traces:
             present = self._live(Base(snapshot=following, metas=metas), {file.partition for file in removed})
             return present.isdisjoint(removed)
         known = {meta.file_name for meta in staged.metas}
-        one_of_ours = next(iter(staged.added))
-        return any(
-            entry.identity == one_of_ours
-            for meta in metas
-            if meta.file_name not in known
-            for entry in self._manifests.read(meta)
-        )
+        return has_file(self._manifests, metas, known, next(iter(staged.added)))
 
     def all_live(self, latest: Snapshot, staged: Staged) -> bool:
         """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have

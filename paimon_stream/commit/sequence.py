@@ -23,6 +23,7 @@ from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
+from paimon_stream.table.line import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -152,5 +153,5 @@ class Sequences:
             kept = self._snapshots.find(after)
             if kept is not None and kept.nonce != numbered.nonce:
                 return None
-        window = self._snapshots.window(after, latest.id)
+        window = published_after(self._snapshots, numbered, latest)
         return window.snapshots if window.complete else None

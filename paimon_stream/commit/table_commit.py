@@ -33,6 +33,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.line import in_line
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages, data_files, remove_files
 from paimon_stream.table.references import names_in_use
@@ -358,9 +359,11 @@ class TableCommit:
             return None
         lowest = latest.id
         for snapshot in self._snapshots.walk_down(latest.id):
-            lowest = snapshot.id
             if snapshot.commit_user == self._user and snapshot.commit_identifier != BATCH_IDENTIFIER:
+                if not in_line(self._snapshots, snapshot, latest):
+                    break
                 return snapshot.commit_identifier
+            lowest = snapshot.id
         if lowest > 1 and smallest > 0:
             self._refusals(smallest).history_unknown(
                 f"no snapshot of this user is left, and those before {lowest} have expired"

@@ -13,10 +13,8 @@ from typing import Final
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import CorruptMetadata, SequenceConflict
-from paimon_stream.format.entries import FileKind
+from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.journal_entry import JournalEntry
-from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.storage.base import Storage
@@ -98,7 +96,6 @@ def gather(
         others=claims.others,
         previous_done_millis=batch.previous_done_millis,
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry, runtime),
-        built_on=lambda following, own: _is_built_on(table, following, own, runtime),
         claimed=claimed or claims.claimed,
     )
 
@@ -143,24 +140,6 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict) -> int | N
     if registered is not None and same_table and registered.journal_since is not None:
         return registered.journal_since
     return evidence.batch_id + isinstance(verdict, AlreadyCommitted)
-
-
-def _is_built_on(table: Table, following: Snapshot, own: Snapshot, runtime: Runtime) -> bool:
-    """Whether the following snapshot was built on ours: its base has our manifests, or files that we added.
-    A snapshot without files leaves no trace, and counts as part of the line. One whose lists are gone has
-    expired. Raises `CorruptMetadata`, `StorageError`."""
-    manifests = ManifestStore(table.storage, table.options, runtime)
-    base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
-    there = {meta.file_name for meta in base}
-    try:
-        delta = manifests.delta(own)
-        if not delta or any(meta.file_name in there for meta in delta):
-            return True
-        entries = [entry for meta in delta for entry in manifests.read(meta)]
-    except CorruptMetadata:
-        return False
-    added = {entry.identity for entry in entries if entry.kind is FileKind.ADD}
-    return not added or any(entry.identity in added for meta in base for entry in manifests.read(meta))
 
 
 def _why_not_reusable(

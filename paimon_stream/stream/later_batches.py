@@ -17,6 +17,7 @@ from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.table.line import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["Memory", "judge_next", "require_unpublished", "superseded"]
@@ -47,7 +48,7 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
     seen = None if latest is None else SnapshotRef.of(latest)
     after = 0 if memory.seen is None else memory.seen.id
     if latest is not None and latest.id > after:
-        window = snapshots.window(after, latest.id)
+        window = published_after(snapshots, memory.seen, latest)
         for snapshot in window.snapshots:
             identifier = snapshot.commit_identifier
             if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
@@ -100,7 +101,7 @@ def _is_in_lineage(
     snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
-    if kept is not None and kept.nonce != own.snapshot.nonce:
+    if kept is not None and is_replaced(snapshots, own.snapshot, latest):
         refuse.commit_lost(own, kept)
     elif kept is None and newest <= own.snapshot.id:  # else it has expired
         refuse.table_rolled_back(

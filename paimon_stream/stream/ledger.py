@@ -21,6 +21,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
+from paimon_stream.table.line import in_line, is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Reuse", "Verdict", "judge_first"]
@@ -72,8 +73,7 @@ class Evidence:
     `registered` is the register of this commit user, and `others` are the registers of all other users.
     `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
     be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot.
-    `built_on` says whether its first snapshot was built on its second. `claimed` says whether another sink of
-    this run writes under a commit user.
+    `claimed` says whether another sink of this run writes under a commit user.
     """
 
     identity: WriterIdentity
@@ -88,7 +88,6 @@ class Evidence:
     others: Callable[[], tuple[RegisteredWriter, ...]]
     previous_done_millis: int | None
     files_live: Callable[[Snapshot, JournalEntry], int]
-    built_on: Callable[[Snapshot, Snapshot], bool]
     claimed: Callable[[str], bool]
 
     @property
@@ -142,29 +141,29 @@ class _History:
 
 def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidence) -> _History:
     incarnation = None
-    lowest = None
+    lowest: Snapshot | None = None
     siblings: dict[str, Snapshot] = {}
     if latest is not None:
-        above: Snapshot | None = None
         for snapshot in snapshots.walk_down(latest.id):
-            if above is not None and _is_beside(snapshots, evidence, snapshot, above):
-                break
-            lowest, above = snapshot.id, snapshot
             if is_own(snapshot, evidence.identity):
+                if not in_line(snapshots, snapshot, latest):
+                    break  # its id was created again after it had expired: all below has expired, too
                 return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
+            lowest = snapshot
             if incarnation is None and _continues(evidence.identity, snapshot):
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
-    return _History(own=None, complete=lowest in (None, 1), incarnation=incarnation, siblings=siblings)
+    return _History(
+        own=None,
+        complete=latest is None or _is_first(snapshots, lowest, latest),
+        incarnation=incarnation,
+        siblings=siblings,
+    )
 
 
-def _is_beside(snapshots: SnapshotStore, evidence: Evidence, snapshot: Snapshot, above: Snapshot) -> bool:
-    """Whether this snapshot of our stream, the oldest that exists, was created again by a late put after its
-    id had expired. Then the one above it was built on another, and the table does not have its rows."""
-    if not is_own(snapshot, evidence.identity) or snapshots.exists(snapshot.id - 1):
-        return False
-    return not evidence.built_on(above, snapshot)
+def _is_first(snapshots: SnapshotStore, lowest: Snapshot | None, latest: Snapshot) -> bool:
+    return lowest is not None and lowest.id == 1 and in_line(snapshots, lowest, latest)
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
@@ -324,14 +323,14 @@ def _judge_entry(
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     if entry.previous is not None:
         kept = snapshots.find(entry.previous.snapshot.id)
-        if kept is not None and kept.nonce != entry.previous.snapshot.nonce:
+        if kept is not None and is_replaced(snapshots, entry.previous.snapshot, latest):
             refuse.commit_lost(entry.previous, kept)
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
         return Fresh(seen=seen)
-    if latest is None or snapshots.window(base, latest.id).complete:
+    if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
     if evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
@@ -354,8 +353,7 @@ def _judge_lost_batch(
     base = last_entry.base
     rolled_back = history.complete or latest is None
     if base is not None and latest is not None:
-        kept = snapshots.find(base.id)
-        rolled_back |= base.id > latest.id or (kept is not None and kept.nonce != base.nonce)
+        rolled_back |= base.id > latest.id or is_replaced(snapshots, base, latest)
     if rolled_back:
         refuse.table_rolled_back(
             f"batch {last_entry.batch_id} was committed, and no snapshot of this stream is left"

@@ -56,7 +56,7 @@ class SnapshotStore:
     bytes differ from the last ones. What the store remembers of the newest snapshot proves later hints."""
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
-        self._storage = storage
+        self.storage = storage
         self._clock = (runtime or system()).clock
         self._parsed: tuple[bytes, Snapshot] | None = None
         self._newest: Snapshot | None = None
@@ -70,7 +70,7 @@ class SnapshotStore:
 
     def ids(self) -> list[int]:
         """The ids of all snapshots that exist, ascending, by listing the folder."""
-        names = self._storage.list_names(SNAPSHOT_FOLDER, _PREFIX)
+        names = self.storage.list_names(SNAPSHOT_FOLDER, _PREFIX)
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest_id(self) -> int | None:
@@ -239,13 +239,13 @@ class SnapshotStore:
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
         try:
-            return self._storage.read(snapshot_path(snapshot_id), MOST_JSON)
+            return self.storage.read(snapshot_path(snapshot_id), MOST_JSON)
         except NotFound:
             return None
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether the snapshot's file exists."""
-        return self._storage.exists(snapshot_path(snapshot_id))
+        return self.storage.exists(snapshot_path(snapshot_id))
 
     def stands(self, snapshot: Snapshot) -> bool:
         """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
@@ -283,7 +283,7 @@ class SnapshotStore:
         """Creates the snapshot's file atomically. `content` is its encoded form, if the caller has it. EXISTS
         means that another commit was first, or that this one succeeded before and the answer got lost; the
         nonce shows which. Raises `StorageError`."""
-        return self._storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
+        return self.storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
 
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
@@ -299,7 +299,7 @@ class SnapshotStore:
         if present is not None and present > snapshot_id and self.exists(present):
             return False
         for _ in range(_HINT_ATTEMPTS):
-            self._storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
+            self.storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
             if self.exists(snapshot_id) and not self.exists(snapshot_id + 1):
                 break
             ids = self.ids()
@@ -315,7 +315,7 @@ class SnapshotStore:
         """
         if self.raw(snapshot_id) != data:
             return False
-        self._storage.delete(snapshot_path(snapshot_id))
+        self.storage.delete(snapshot_path(snapshot_id))
         return True
 
     # -- within -----------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class SnapshotStore:
     def _hint(self, path: str) -> int | None:
         """The id in a hint file; None if anything is wrong with it, because it is only a hint."""
         try:
-            text = read_hint(self._storage, path)
+            text = read_hint(self.storage, path)
         except StorageError:
             return None
         found = None if text is None else id_in_name(text.strip(), "")
@@ -340,9 +340,9 @@ class SnapshotStore:
         return found is not None and found.nonce == nonce
 
     def _tags(self) -> Iterator[Snapshot]:
-        for stat in self._storage.list_files(TAG_FOLDER, "tag-"):
+        for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
             try:
-                yield decode_snapshot(self._storage.read(stat.path, MOST_JSON), stat.path)
+                yield decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
             except NotFound:
                 continue  # deleted since it was listed
 
@@ -353,7 +353,7 @@ class SnapshotStore:
         return parsed[1]
 
     def _full(self, path: str) -> str:
-        return f"{self._storage.location}/{path}"
+        return f"{self.storage.location}/{path}"
 
 
 def _unbroken(ids: list[int]) -> range:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from paimon_stream.errors import CheckpointRewound
+from paimon_stream.errors import CheckpointRewound, HistoryUnknown
+from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Killed
 from paimon_stream.storage.memory import MemoryStorage
@@ -29,27 +30,59 @@ class LatePuts(MemoryStorage):
             raise Killed
         return super().put_if_absent(path, data)
 
+    def arrive(self) -> None:
+        [(path, data)] = self.sent  # type: ignore[attr-defined]
+        assert path == snapshot_path(3)
+        assert super().put_if_absent(path, data) is PutResult.CREATED
 
-@pytest.mark.parametrize("others", [1, 2, 3])
-def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(others: int) -> None:
-    bench = Bench()
+
+def sent(bench: Bench, stream: Stream) -> LatePuts:
+    """The storage of a run of the stream that dies while its put of snapshot 3 is on its way."""
     assert isinstance(bench.storage, MemoryStorage)
-    Stream(bench).batches(2)
     late = LatePuts(bench.storage.name)
-    old = Stream(bench, next_batch=2, runs=10)
-    old.start(storage=late)
+    stream.start(storage=late)
     with pytest.raises(Killed):
-        old.batch()
-    for number in range(1 + others):
-        bench.committer().commit(bench.request(number, [bench.message(f"other-{number}")], user="another"))
-    bench.expire(3)
-    [(path, data)] = late.sent  # type: ignore[attr-defined]
-    assert path == snapshot_path(3)
-    assert bench.storage.put_if_absent(path, data) is PutResult.CREATED
+        stream.batch()
+    return late
 
-    new = Stream(bench, next_batch=2, runs=20, done_millis=bench.clock.now_millis())
+
+def others(bench: Bench, count: int) -> None:
+    for number in range(count):
+        bench.committer().commit(bench.request(number, [bench.message(f"other-{number}")], user="another"))
+
+
+@pytest.mark.parametrize("options", [{}, {JOURNAL_REUSE.key: "false"}, {JOURNAL.key: "false"}])
+@pytest.mark.parametrize("above", [1, 2, 3])
+def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(
+    above: int, options: dict[str, str]
+) -> None:
+    bench = Bench()
+    Stream(bench, options=options).batches(2)
+    late = sent(bench, Stream(bench, next_batch=2, runs=10, options=options))
+    others(bench, 1 + above)
+    bench.expire(3)
+    late.arrive()
+    new = Stream(bench, next_batch=2, runs=20, options=options, done_millis=bench.clock.now_millis())
+    with pytest.raises(HistoryUnknown):  # who published the first snapshot 3 is not known
+        new.batch()
+    new.options = {**options, ON_UNKNOWN_HISTORY.key: "continue"}
+    new.start()
     assert new.batch().outcome == "committed"
-    assert [name for name in bench.live_names() if name.startswith("me-2-")] == ["me-2-1"]
+    assert len([name for name in bench.live_names() if name.startswith("me-2-")]) == 1
+
+
+def test_our_last_snapshot_is_not_lost_when_another_writer_creates_its_id_again() -> None:
+    bench = Bench()
+    others(bench, 2)
+    late = sent(bench, Stream(bench, user="late", query_id="q9", checkpoint="/ck/late"))
+    stream = Stream(bench)
+    stream.batch()
+    others(bench, 2)
+    bench.expire(3)
+    late.arrive()
+    assert bench.snapshots.ids() == [3, 4, 5]
+    stream.batch()
+    assert [name for name in bench.live_names() if name.startswith("me-")] == ["me-0-1", "me-1-2"]
 
 
 def test_an_own_snapshot_that_is_the_oldest_one_still_counts() -> None:

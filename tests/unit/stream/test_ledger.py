@@ -23,6 +23,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
+from paimon_stream.format.manifest_avro import encode_manifest_list
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
     CommitKind,
@@ -47,6 +48,8 @@ from paimon_stream.stream.ledger import (
 )
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
+
+NO_MANIFESTS = encode_manifest_list((), compression="null", level=1)
 
 ME = WriterIdentity(
     user="paimon-stream_q1", query_id="q1", run_id="run-2", checkpoint="/ck/a", query_name=None, token="t"
@@ -133,6 +136,8 @@ class World:
             properties={"paimon-stream." + key.replace("_", "-"): value for key, value in marks.items()},
         )
         self.storage.write(f"snapshot/snapshot-{id_}", encode_snapshot(snapshot))
+        for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+            self.storage.write(f"manifest/{name}", NO_MANIFESTS)
         return snapshot
 
     def mine(self, id_: int, identifier: int, **marks: str) -> Snapshot:
@@ -161,7 +166,6 @@ class World:
             others=lambda: self.others,
             previous_done_millis=self.previous_done_millis,
             files_live=lambda snapshot, messages: self.live,
-            built_on=lambda following, own: True,
             claimed=lambda user: self.claimed,
         )
         return judge_first(self.snapshots, evidence, self.refusals(batch_id))

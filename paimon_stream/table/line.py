@@ -1,0 +1,92 @@
+"""The line of a table: the newest snapshot, the one on which it was built, and so on downwards.
+
+A put that was on its way for a long time may create an id again after the snapshot with this id has expired.
+Such a file lies beside the line: no later snapshot was built on it, so its rows are not in the table. It
+looks like the oldest snapshot, because the ids have no gap. Whoever draws a conclusion from an old snapshot
+asks here whether it lies in the line (exactly-once.md §2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.options import Options
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore, Window
+
+__all__ = ["has_file", "in_line", "is_replaced", "published_after"]
+
+
+def in_line(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool:
+    """Whether a snapshot that exists is the latest, or the next one was built on it.
+
+    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the line,
+    because none of its rows can be missing. Reads two manifest lists, and manifests only if the next commit
+    merged them. Raises `StorageError`.
+    """
+    if snapshot.id >= latest.id:
+        return True
+    following = latest if latest.id == snapshot.id + 1 else snapshots.find(snapshot.id + 1)
+    if following is None:
+        return False  # expiry deletes upwards, so no snapshot outlives the next one
+    try:
+        return _built_on(ManifestStore(snapshots.storage, Options({})), following, snapshot)
+    except CorruptMetadata:
+        return False  # one of them expires now, or its files went long ago
+
+
+def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
+    """Whether the id of a snapshot that was part of the table exists in the line with another nonce: a writer
+    that does not publish atomically replaced it, or it was rolled back and its id used again. Raises
+    `StorageError`."""
+    kept = snapshots.find(ref.id)
+    if kept is None or kept.nonce == ref.nonce:
+        return False
+    return latest is None or in_line(snapshots, kept, latest)
+
+
+def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
+    """The snapshots of the line after `seen`, which is None for the empty table. If `seen` has expired, the
+    next one may have expired, too, and been created again; then the window is not complete. Raises
+    `StorageError`."""
+    window = snapshots.window(0 if seen is None else seen.id, latest.id)
+    if not window.complete or not window.snapshots:
+        return window
+    kept = None if seen is None else snapshots.find(seen.id)
+    if kept is not None or in_line(snapshots, window.snapshots[0], latest):
+        return window
+    return Window(snapshots=window.snapshots[1:], complete=False)
+
+
+def has_file(
+    manifests: ManifestStore, metas: Collection[ManifestFileMeta], known: Collection[str], file: FileIdentity
+) -> bool:
+    """Whether a manifest that is not `known` has an entry of this file. Raises `CorruptMetadata`."""
+    return any(
+        entry.identity == file
+        for meta in metas
+        if meta.file_name not in known
+        for entry in manifests.read(meta)
+    )
+
+
+def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
+    delta = manifests.delta(snapshot)
+    base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
+    if not delta or not {meta.file_name for meta in delta}.isdisjoint(meta.file_name for meta in base):
+        return True
+    added = (
+        entry.identity
+        for meta in delta
+        if meta.num_added_files
+        for entry in manifests.read(meta)
+        if entry.kind is FileKind.ADD
+    )
+    one = next(added, None)
+    if one is None:
+        return True  # it removed files only, and a merged manifest does not show who did
+    known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    return has_file(manifests, base, {meta.file_name for meta in known}, one)
