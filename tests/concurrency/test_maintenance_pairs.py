@@ -55,3 +55,28 @@ def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str
                 rivals.lives_on()
             except Exception as wrong:
                 raise AssertionError(f"{first} to {stops}, {second} to {yields}: {rivals.done}") from wrong
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["alone", "with commits after it"])
+def test_an_expiry_that_stood_still_for_ten_minutes_notices_a_rollback(written: bool) -> None:
+    """The rollback takes the expiry for one that was killed. With commits after it, the ids of the snapshots
+    that the expiry knows are those of others."""
+
+    def roll_back(rivals: Rivals) -> None:
+        rivals.case.bench.clock.advance(600_000)
+        rivals.run("rollback to the tag")
+        for number in range(5 * written):
+            rivals.case.append(700 + number)
+        if written:
+            rivals.run("append")
+            rivals.run("untag")
+
+    at, met = 0, True
+    while met:
+        at += 1 if MANY else 5
+        rivals = Rivals.make(expired=False)
+        storage = Meanwhile(rivals.case.bench.storage, at, lambda r=rivals: roll_back(r))
+        rivals.run("expire", storage)  # type: ignore[arg-type]
+        met = storage.happened
+        rivals.audit()
+        rivals.lives_on()
