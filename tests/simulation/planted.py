@@ -157,7 +157,14 @@ def what_came_back_is_believed(patch: Patch) -> None:
 # -- publishing ----------------------------------------------------------------------------------------
 
 
-@bug("The hint is believed if the next snapshot is missing.", seed=4)
+@bug(
+    "The hint is believed if the next snapshot is missing.",
+    "Java writer",
+    "expirer",
+    "batch writer",
+    "twin",
+    seed=25,
+)
 def a_hint_is_believed(patch: Patch) -> None:
     def latest(self: SnapshotStore) -> Any:
         hint = self._hint(LATEST_HINT)

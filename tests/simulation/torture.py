@@ -22,7 +22,7 @@ from tests.simulation.report import Outcome, run, shortest
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 CHUNK = 25
 MOST_SHOWN = 10
-MOST_TRIES = 400
+MOST_TRIES = 600
 
 
 @dataclass

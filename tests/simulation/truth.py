@@ -123,7 +123,6 @@ class Truth:
         self.there[state.id] = state
         state.made_by = process
         self.states[state.nonce] = state
-        self._once(state)
         process.putting = state
         known = self.history.get(state.nonce)
         if known is not None and process.may_expire and known is self.head:
@@ -143,10 +142,10 @@ class Truth:
         elif before is not None and before is head and before.base == state.base:
             self._moved_to(state, "replaced")
         elif head is not None and state.id > head.id and self._on_beside(state):
-            self._adopt(state.id - 1)
-            self._moved_to(state, "overwrite")
+            raise Limit("somebody built on the snapshot of a writer that slept through a rollback")
         else:
             self.beside[state.id] = process
+        self._once(state)
 
     def _continues(self, state: State, head: State | None) -> bool:
         if head is None:
@@ -156,13 +155,6 @@ class Truth:
     def _on_beside(self, state: State) -> bool:
         below = self.there.get(state.id - 1)
         return below is not None and below.id in self.beside and state.base == frozenset(below.live)
-
-    def _adopt(self, snapshot_id: int) -> None:
-        """The table continues from a snapshot that lay beside its line."""
-        if self.there[snapshot_id].files - self.paths:
-            raise Limit("a writer that slept through a rollback died before it removed its snapshot")
-        del self.beside[snapshot_id]
-        self._moved_to(self.there[snapshot_id], "left behind")
 
     def writer_ended(self, process: Process) -> None:
         """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
@@ -175,7 +167,7 @@ class Truth:
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
-            self._adopt(newest)
+            raise Limit("a writer that slept through a rollback ended before it removed its snapshot")
 
     def _moved_to(self, state: State | None, reason: str) -> None:
         """Another state is the newest. What it lacks was removed."""
@@ -300,7 +292,10 @@ class Truth:
 
     def _is_unsure(self, key: tuple[str, object]) -> bool:
         """Whether this is a tag whose maker could not look afterwards whether its snapshot still stood."""
-        return key[0] == "tag" and (key[1] in self.late or self.tags[str(key[1])][1].dead)
+        if key[0] != "tag":
+            return False
+        maker = self.tags[str(key[1])][1]
+        return key[1] in self.late or maker.dead or maker.error is not None
 
     def _at_work(self, state: State) -> bool:
         """Whether the process that made it has still to look whether it stands."""

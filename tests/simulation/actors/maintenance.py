@@ -54,7 +54,8 @@ class Tagger(Actor):
             self.doing = f"deleting tag {name}"
             return lambda: delete_tag(self.table(), name, storage=process.storage, runtime=process.runtime)
         self.world.serial += 1
-        name, ids = f"t{self.world.serial}", sorted(self.world.truth.there)
+        truth, name = self.world.truth, f"t{self.world.serial}"
+        ids = [one for one in sorted(truth.there) if one not in truth.beside]
         chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
         self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
         return lambda: create_tag(

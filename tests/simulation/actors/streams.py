@@ -90,6 +90,8 @@ class Stream(Actor):
             return lambda: repair_hints(table, storage=process.storage, runtime=process.runtime)
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
+        if self.answer == ANSWERS[TableReplaced]:
+            self.checkpoint.known_drops = self.world.truth.drops
         self.owed = self.tellable()
         self.upsets = self.world.truth.upsets
         self.dropped = self.world.truth.drops > self.checkpoint.known_drops and self.next_batch > 0
