@@ -149,11 +149,6 @@ def later_entries_are_overlooked(patch: Patch) -> None:
     patch.setattr(evidence, "Evidence", without_later)
 
 
-@bug("A snapshot that was created again after its id had expired counts as a commit.", seed=477)
-def what_came_back_is_believed(patch: Patch) -> None:
-    patch.setattr(ledger, "_is_beside", lambda *given: False)
-
-
 # -- publishing ----------------------------------------------------------------------------------------
 
 
