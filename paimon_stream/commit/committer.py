@@ -110,7 +110,6 @@ class Committer:
         self._layout = table.layout
         self._runtime = runtime or system()
         self._observer = observer
-        self._layout = table.layout
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
         self._manifests = ManifestStore(self._storage, table.options, self._runtime)
