@@ -32,7 +32,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from paimon_stream.commit.added_files import missing_files
+from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.checks import Checker
@@ -312,25 +312,33 @@ class Committer:
                 staged, attempts.patience, doubted=placed.doubted, swift=swift
             )
             if isinstance(confirmed, Landed) and not quick:
-                self._require_whole(attempts, staged)
+                return self._whole(attempts, staged)
         return confirmed
 
-    def _require_whole(self, attempts: Attempts, staged: Staged) -> None:
-        """Checks that no later run has removed files of this attempt before its put. It may have done so if
-        it published the commit, and the table was rolled back below that. Raises `SharedCheckpoint`."""
+    def _whole(self, attempts: Attempts, staged: Staged) -> Landed | Lost:
+        """Takes the snapshot back if files of this attempt were removed before its put. A later run may have
+        removed them if it published the commit, and the table was rolled back below that; then
+        `SharedCheckpoint` is raised. An orphan cleaner may have removed them if the put took very long."""
         is_newest, snapshot_id = attempts.request.is_newest, staged.snapshot.id
-        if is_newest is None or is_newest():
-            return
+        overtaken = is_newest is not None and not is_newest()
+        age = self._runtime.clock.now_millis() - attempts.begun_millis
+        if not overtaken and 0 <= age <= LONGEST_UNCHECKED_MILLIS:
+            return Landed()
         inherited = {meta.file_name for meta in staged.base.metas}
         written = [manifest_path(name) for name in sorted(staged.names - inherited)]
         missing = [path for path in written if not self._storage.exists(path)]
         missing += missing_files(self._storage, self._layout, staged.changes)
         # Whoever has built on the snapshot has read its lists, and expiry removes them before the snapshot.
         if not missing or self._snapshots.exists(snapshot_id + 1):
-            return
-        if self._snapshots.remove_if_equal(snapshot_id, staged.content):
+            return Landed()
+        if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
+            return Landed()
+        if overtaken:
             attempts.outstanding = False
             raise attempts.removed_by_later_run(missing)
+        attempts.merged = None  # its manifests may be gone, too
+        attempts.patience.restart()
+        return Lost(proven=True)
 
     def _finish(self, attempts: Attempts, staged: Staged) -> Published:
         """Called when the snapshot is part of the table: remembers it, and writes the hint for readers."""

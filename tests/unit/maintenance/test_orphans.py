@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -585,3 +586,30 @@ def test_only_files_that_may_be_old_are_looked_for(minutes: int, checked: bool) 
     committer.commit(scene.bench.request(9, messages))
     looked_for = [path for verb, path in storage.operations if verb == "stat" and "bucket" in path]
     assert looked_for == (["bucket-0/one", "bucket-0/two"] if checked else [])
+
+
+def test_a_commit_that_stands_still_for_hours_at_any_operation_leaves_a_table_that_can_be_read() -> None:
+    outcomes = set()
+    for at in range(1, 60):
+        scene = grown()
+        message = scene.bench.message("slow")
+        file = scene.bench.table.layout.data_file(message.partition, 0, "slow")
+
+        def clean(scene: Scene = scene, file: str = file) -> None:
+            scene.wait(13 * 3_600_000)
+            scene.bench.clock.advance(13 * 3_600_000)
+            scene.storage.write(file, b"data")  # as if it were young: only the commit's own metadata is old
+            scene.clean(older_than="1 h")
+
+        beside = Meanwhile(scene.storage, at, clean)
+        request = scene.bench.request(9, [message])
+        try:
+            scene.bench.committer(cast(Storage, beside)).commit(request)
+            outcomes.add("committed")
+        except PaimonStreamError as failed:
+            outcomes.add(type(failed).__name__)
+        if not beside.happened:
+            break
+        live = [name for name in scene.bench.live_names() if name == "slow"]
+        scene.bench.audit([*(f"live-{number}" for number in range(4)), *live])
+    assert outcomes == {"committed"}
