@@ -167,7 +167,8 @@ class Truth:
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
-            if not process.dead and process.error is None and not process.actor.kind.startswith("Java"):
+            ours = not (process.may_expire or process.actor.kind.startswith("Java"))
+            if ours and not process.dead and process.error is None:
                 what = f"{process.name} reports snapshot {newest}, which lies beside the table's line"
                 raise Violation("acknowledged rows are there", what)
             raise Limit("a writer that slept through a rollback ended before it removed its snapshot")
