@@ -135,7 +135,7 @@ class Truth:
             if head is not None and state.id > head.id:  # to a tag above the newest
                 self._moved_to(known, "rollback")
             return
-        if process.drops != self.drops:
+        if process.drops != self.drops and state.files - self.paths:
             self.beside[state.id] = process
         elif self._continues(state, head):
             self._moved_to(state, "overwrite")
