@@ -90,14 +90,23 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
 
 
 def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitContended:
-    """The error of a command that finds the pin of a rollback. `doing` says what is not done."""
-    pin = next(iter(pins))
+    """The error of a command that finds pins of rollbacks. `doing` says what is not done."""
+    found = list(pins)
+    pin = found[-1]
     target, since = pin.snapshot.id, dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
+    targets = sorted({one.snapshot.id for one in found})
+    if len(targets) == 1:
+        cure = (
+            f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
+        )
+    else:  # one was killed while it took over from another
+        cure = (
+            f"roll back to one of the snapshots {', '.join(map(str, targets))}, or to another, with take_over"
+        )
     return CommitContended(
         f"{storage.location}: a rollback to snapshot {target} is under way or was interrupted, so {doing}. "
-        f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. "
-        f"Otherwise roll back to snapshot {target} again, which completes it, or to another target with "
-        "take_over (--take-over), which gives it up.",
+        f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. Otherwise {cure} "
+        "(--take-over), which gives up every other one.",
         table=storage.location,
         snapshot=target,
         path=pin.path,

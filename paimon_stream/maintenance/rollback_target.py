@@ -85,7 +85,7 @@ def pin_target(
     foreign = [one for one in pins if one.snapshot.nonce != wanted.nonce]
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
-        raise under_way(storage, foreign, doing)
+        raise under_way(storage, pins, doing)
     path = pin_path(wanted, runtime)
     try:
         made = put_pin(storage, path, wanted)

@@ -74,7 +74,7 @@ class Restorer(Actor):
         pinned = sorted(state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :]))
         targets: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:-1]
         targets += tags_of(self.world)
-        take_over = False
+        take_over = len(set(pinned)) > 1  # as the error says where one was killed while it took over
         if pinned and not self.world.choices.once_in(4):
             targets = [pinned[0]]
         elif pinned:

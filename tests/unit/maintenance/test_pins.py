@@ -71,6 +71,24 @@ def test_another_rollback_may_take_over_from_one_that_was_killed() -> None:
     assert read_pins(case.bench.storage) == []
 
 
+def test_after_a_take_over_that_was_killed_the_error_says_how_to_go_on() -> None:
+    case = killed()
+    table, runtime = case.bench.table, case.bench.runtime
+    fault = Fault(at=1, verb="list_files", path="_paimon_stream", moment=Moment.BEFORE, stop=True)
+    storage = FaultyStorage(case.bench.storage, [fault])
+    assert isinstance(
+        tried(lambda: rollback_to(table, 3, take_over=True, storage=storage, runtime=runtime)), Killed
+    )
+    assert len(read_pins(case.bench.storage)) == 2
+    for target in (3, 5):
+        with pytest.raises(
+            CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"
+        ):
+            rollback_to(table, target, runtime=runtime)
+    assert rollback_to(table, 5, take_over=True, runtime=runtime).snapshot == 5
+    assert not read_pins(case.bench.storage)
+
+
 def test_a_rollback_stops_when_another_has_taken_over() -> None:
     case = Case.make()
     bench = case.bench
