@@ -109,7 +109,7 @@ class PaimonSink:
         """
         settings = self._settings
         given = Arguments(shown_location(settings.location))
-        if not hasattr(df, "writeStream"):
+        if not hasattr(type(df), "writeStream"):  # the property itself raises for a frame that is no stream
             raise given.wrong("df", df, "a streaming DataFrame, from spark.readStream")
         given.text("query_name", query_name, optional=True)
         wanted = given.mapping("trigger", trigger, "{'availableNow': True}")
