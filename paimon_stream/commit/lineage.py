@@ -12,7 +12,7 @@ from collections.abc import Collection
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.table.line import is_replaced, published_after
+from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["is_held", "published_since", "require_last", "require_lineage"]

@@ -37,7 +37,7 @@ from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, Stora
 from paimon_stream.format.entries import FileIdentity, FileKind
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.line import has_file
+from paimon_stream.table.lineage import has_file
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 

@@ -23,7 +23,7 @@ from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
-from paimon_stream.table.line import published_after
+from paimon_stream.table.lineage import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 

@@ -33,7 +33,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.line import in_line
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages, data_files, remove_files
 from paimon_stream.table.references import names_in_use
@@ -360,7 +360,7 @@ class TableCommit:
         lowest = latest.id
         for snapshot in self._snapshots.walk_down(latest.id):
             if snapshot.commit_user == self._user and snapshot.commit_identifier != BATCH_IDENTIFIER:
-                if not in_line(self._snapshots, snapshot, latest):
+                if not in_lineage(self._snapshots, snapshot, latest):
                     break
                 return snapshot.commit_identifier
             lowest = snapshot.id

@@ -18,7 +18,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout, id_in_name
-from paimon_stream.table.line import published_after
+from paimon_stream.table.lineage import published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files

@@ -1,7 +1,7 @@
 """The judgement of a later batch of a run, from the memory of the run and one or two snapshot files.
 
-The memory is believed only while its snapshots are part of the table's line. After a rollback, ids are used
-again, so the batch is judged from storage once more (exactly-once.md §2). Nothing here writes.
+The memory is believed only while its snapshots are part of the table's lineage. After a rollback, ids are
+used again, so the batch is judged from storage once more (exactly-once.md §2). Nothing here writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.line import is_replaced, published_after
+from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["Memory", "judge_next", "require_unpublished", "superseded"]
@@ -86,8 +86,8 @@ def _shared(snapshot: Snapshot, refuse: ReplayErrors) -> PaimonStreamError:
 def _is_remembered_rightly(
     snapshots: SnapshotStore, memory: Memory, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
-    """Whether the snapshots that the run remembers are part of the table's line, or have expired. Raises if
-    our last one is not, unless an operator has decided to continue."""
+    """Whether the snapshots that the run remembers are part of the table's lineage, or have expired. Raises
+    if our last one is not, unless an operator has decided to continue."""
     own, seen = memory.own, memory.seen
     if own is not None:
         if not _is_in_lineage(snapshots, own, latest, refuse):

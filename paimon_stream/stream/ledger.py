@@ -21,7 +21,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.line import in_line, is_replaced, published_after
+from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Reuse", "Verdict", "judge_first"]
@@ -146,7 +146,7 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
     if latest is not None:
         for snapshot in snapshots.walk_down(latest.id):
             if is_own(snapshot, evidence.identity):
-                if not in_line(snapshots, snapshot, latest):
+                if not in_lineage(snapshots, snapshot, latest):
                     break  # its id was created again after it had expired: all below has expired, too
                 return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
             lowest = snapshot
@@ -163,7 +163,7 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
 
 
 def _is_first(snapshots: SnapshotStore, lowest: Snapshot | None, latest: Snapshot) -> bool:
-    return lowest is not None and lowest.id == 1 and in_line(snapshots, lowest, latest)
+    return lowest is not None and lowest.id == 1 and in_lineage(snapshots, lowest, latest)
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
@@ -300,7 +300,7 @@ def _judge_known(
 
 
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
-    """A batch that is known to be committed is not in the table's line of snapshots. Reports why, if the
+    """A batch that is known to be committed is not in the table's lineage. Reports why, if the
     batch's own snapshot shows the reason. Returns whether it does."""
     kept, latest = snapshots.find(previous.snapshot.id), snapshots.latest()
     if kept is None or latest is None:

@@ -64,7 +64,7 @@ class SnapshotStore:
         self._reported: int | None = None
         self._line: range | None = None  # the ids without a gap, as of the last listing
         self._surveyed: range | None = None
-        self._known: dict[int, str] = {}  # nonces by id, of snapshots that were part of the table's line
+        self._known: dict[int, str] = {}  # nonces by id, of snapshots that were part of the table's lineage
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -93,8 +93,8 @@ class SnapshotStore:
         self._remember(snapshot)
 
     def survey(self) -> None:
-        """Reads a few evenly spaced snapshots of the line that `latest` listed last, once per listing. They
-        can prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
+        """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per listing.
+        They can prove a rollback later (`rolled_back_to`). Raises `StorageError`."""
         line = self._line
         if line is None or line is self._surveyed:
             return
@@ -111,7 +111,7 @@ class SnapshotStore:
         """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
         `left` is listed after that snapshot was found missing.
 
-        Expiry removes the oldest snapshot first, so a snapshot of the table's line that still exists would
+        Expiry removes the oldest snapshot first, so a snapshot of the table's lineage that still exists would
         have expired before the missing one. It is identified by its nonce, known from an earlier read or from
         a tag. An id alone proves nothing: a paused writer may have created it again. Raises `FormatError`,
         `StorageError`.
@@ -330,7 +330,7 @@ class SnapshotStore:
         return found or None
 
     def _remember(self, snapshot: Snapshot) -> None:
-        """Remembers a snapshot of the table's line. If there are too many, every second one is dropped."""
+        """Remembers a snapshot of the table's lineage. If there are too many, every second one is dropped."""
         self._known[snapshot.id] = snapshot.nonce
         if len(self._known) > _REMEMBERED:
             self._known = {one: self._known[one] for one in sorted(self._known)[::2]}

@@ -1,9 +1,9 @@
-"""The line of a table: the newest snapshot, the one on which it was built, and so on downwards.
+"""The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
 
 A put that was on its way for a long time may create an id again after the snapshot with this id has expired.
-Such a file lies beside the line: no later snapshot was built on it, so its rows are not in the table. It
-looks like the oldest snapshot, because the ids have no gap. Whoever draws a conclusion from an old snapshot
-asks here whether it lies in the line (exactly-once.md §2).
+Such a file lies beside the lineage: no later snapshot was built on it, so its rows are not in the table. It
+looks like the oldest snapshot, because the ids have no gap. A conclusion may be drawn from an old snapshot
+only if it lies in the lineage (exactly-once.md §2).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paimon_stream.options import Options
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
-__all__ = ["has_file", "in_line", "is_replaced", "published_after"]
+__all__ = ["has_file", "in_lineage", "is_replaced", "published_after"]
 
 
-def in_line(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool:
+def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool:
     """Whether a snapshot that exists is the latest, or the next one was built on it.
 
-    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the line,
-    because none of its rows can be missing. Reads two manifest lists, and manifests only if the next commit
-    merged them. Raises `StorageError`.
+    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
+    lineage, because none of its rows can be missing. Reads two manifest lists, and manifests only if the next
+    commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -39,24 +39,24 @@ def in_line(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> b
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
-    """Whether the id of a snapshot that was part of the table exists in the line with another nonce: a writer
-    that does not publish atomically replaced it, or it was rolled back and its id used again. Raises
+    """Whether the id of a snapshot that was part of the table exists in the lineage with another nonce: a
+    writer that does not publish atomically replaced it, or it was rolled back and its id used again. Raises
     `StorageError`."""
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
         return False
-    return latest is None or in_line(snapshots, kept, latest)
+    return latest is None or in_lineage(snapshots, kept, latest)
 
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
-    """The snapshots of the line after `seen`, which is None for the empty table. If `seen` has expired, the
-    next one may have expired, too, and been created again; then the window is not complete. Raises
+    """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has expired,
+    the next one may have expired, too, and been created again; then the window is not complete. Raises
     `StorageError`."""
     window = snapshots.window(0 if seen is None else seen.id, latest.id)
     if not window.complete or not window.snapshots:
         return window
     kept = None if seen is None else snapshots.find(seen.id)
-    if kept is not None or in_line(snapshots, window.snapshots[0], latest):
+    if kept is not None or in_lineage(snapshots, window.snapshots[0], latest):
         return window
     return Window(snapshots=window.snapshots[1:], complete=False)
 
