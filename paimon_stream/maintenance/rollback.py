@@ -152,7 +152,8 @@ class _Rollback:
 
     def _look(self) -> None:
         """Makes sure that the pin exists, and restores the target's snapshot from it if that has expired.
-        EARLIEST then points to it, so that other expirers start there."""
+        EARLIEST points to it before it exists, so that a kill leaves no hint that hides it, and again
+        afterwards, because an expiry may have moved the hint."""
         if not self.storage.exists(self.pin):
             gone = f"It had removed {len(self.gone)} snapshots." if self.gone else "It had removed nothing."
             raise CommitContended(
@@ -164,6 +165,7 @@ class _Rollback:
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
+        self.storage.write(EARLIEST_HINT, str(self.kept.id).encode())
         content = encode_snapshot(_without_changelog(self.kept))
         if there is None:
             self.storage.put_if_absent(snapshot_path(self.kept.id), content)

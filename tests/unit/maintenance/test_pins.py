@@ -119,6 +119,17 @@ def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refu
             assert bench.snapshots.ids() == [6]
 
 
+def test_a_kill_after_the_target_was_restored_leaves_no_earliest_hint_that_hides_it() -> None:
+    case = Case.make()
+    bench = case.bench
+    case.expire_to(6)  # only the tag keeps snapshot 4
+    fault = Fault(at=1, verb="put_if_absent", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True)
+    storage = FaultyStorage(bench.storage, [fault])
+    failed = tried(lambda: rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime))
+    assert isinstance(failed, Killed)
+    assert bench.snapshots.earliest_id() == 4
+
+
 def test_a_pin_is_no_tag_of_the_user() -> None:
     case = killed()
     bench = case.bench
