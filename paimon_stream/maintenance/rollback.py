@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import CommitContended
+from paimon_stream.errors import CommitContended, CorruptMetadata, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.report import Report
@@ -128,7 +128,7 @@ class _Rollback:
     def preview(self) -> None:
         """Finds what a run would remove."""
         for snapshot_id in self._later():
-            self._note(snapshot_id, self.snapshots.find(snapshot_id))
+            self._note(snapshot_id, self._readable(snapshot_id))
         self.tags.update(self._later_tags())
         self.changelogs = self._later_changelogs()
 
@@ -180,7 +180,7 @@ class _Rollback:
                 return
             self.storage.delete(LATEST_HINT)  # a writer may have committed in the meantime
             for snapshot_id in reversed(later):
-                found = self.snapshots.find(snapshot_id)
+                found = self._readable(snapshot_id)
                 self._look()
                 self.storage.delete(snapshot_path(snapshot_id))
                 self._note(snapshot_id, found)
@@ -193,6 +193,20 @@ class _Rollback:
 
     def _later(self) -> list[int]:
         return [one for one in self.snapshots.ids() if one > self.kept.id]
+
+    def _readable(self, snapshot_id: int) -> Snapshot | None:
+        """A later snapshot. None if it is gone or cannot be read; that keeps nobody from removing it."""
+        try:
+            return self.snapshots.find(snapshot_id)
+        except (CorruptMetadata, UnknownVersion) as why:
+            _LOG.warning(
+                "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote "
+                "it: %s",
+                self.storage.location,
+                snapshot_id,
+                why,
+            )
+            return None
 
     def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
         """Records a removed snapshot, and its user with the smallest identifier. Batch commits have none."""

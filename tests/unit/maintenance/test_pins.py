@@ -130,6 +130,22 @@ def test_a_kill_after_the_target_was_restored_leaves_no_earliest_hint_that_hides
     assert bench.snapshots.earliest_id() == 4
 
 
+@pytest.mark.parametrize("content", [b"", b'{"version": 9}'], ids=["empty", "of a newer version"])
+def test_a_later_snapshot_that_cannot_be_read_is_removed_with_a_warning(
+    content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case.make()
+    bench = case.bench
+    bench.storage.write("snapshot/snapshot-6", content)
+    for dry_run in (True, False):
+        caplog.clear()
+        report = rollback_to(bench.table, 5, dry_run=dry_run, runtime=bench.runtime)
+        assert report.snapshots == (6, 7)
+        assert [one for one in caplog.messages if "the later snapshot 6 cannot be read" in one] != []
+    assert bench.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert read_pins(bench.storage) == []
+
+
 def test_a_pin_is_no_tag_of_the_user() -> None:
     case = killed()
     bench = case.bench
