@@ -59,7 +59,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         partition_keys: Sequence[str] = (),
         primary_keys: Sequence[str] = (),
         options: Mapping[str, object] | None = None,
-        comment: str = "",
+        comment: str | None = None,
         if_not_exists: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> PaimonTable:
@@ -74,8 +74,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         """
         storage = open_storage(location, storage_options)
         given = Arguments(storage.location)
-        given.text("comment", comment, blank=True)
-        given.flag("if_not_exists", if_not_exists)
+        given.text("comment", comment, blank=True, optional=True)
+        if_not_exists = given.flag("if_not_exists", if_not_exists)
         with naming(storage.location):
             created = create_table(
                 storage,
@@ -83,7 +83,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
                 partition_keys=partition_keys,
                 primary_keys=primary_keys,
                 options=given.mapping("options", options, "{'bucket': '4'}"),
-                comment=comment,
+                comment=comment or "",
             )
         if created is not None:
             _warn_if_unwritable(created)

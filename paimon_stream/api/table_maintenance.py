@@ -48,11 +48,11 @@ class TableMaintenance(LoadedTable):
         `CorruptMetadata`, `StorageError`. The next run deletes what was not deleted then.
         """
         given = self._given
-        given.whole("retain_max", retain_max, optional=True)
-        given.whole("retain_min", retain_min, optional=True)
-        given.whole("max_deletes", max_deletes, optional=True)
-        given.flag("dry_run", dry_run)
-        given.flag("protect_streams", protect_streams)
+        retain_max = given.whole("retain_max", retain_max, optional=True)
+        retain_min = given.whole("retain_min", retain_min, optional=True)
+        max_deletes = given.whole("max_deletes", max_deletes, optional=True)
+        dry_run = given.flag("dry_run", dry_run)
+        protect_streams = given.flag("protect_streams", protect_streams)
         given.function("progress", progress)
         return expire_snapshots(
             self._newest(),
@@ -76,7 +76,7 @@ class TableMaintenance(LoadedTable):
         exist, `StorageError`.
         """
         self._given.text("name", name, blank=True)
-        self._given.whole("snapshot_id", snapshot_id, optional=True)
+        snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def delete_tag(self, name: str) -> TagReport:
@@ -106,9 +106,9 @@ class TableMaintenance(LoadedTable):
         `StorageError`.
         """
         if not isinstance(target, str):
-            self._given.whole("target", target)
-        self._given.flag("dry_run", dry_run)
-        self._given.flag("take_over", take_over)
+            target = self._given.whole("target", target)
+        dry_run = self._given.flag("dry_run", dry_run)
+        take_over = self._given.flag("take_over", take_over)
         return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
 
     # -- keeping it healthy -----------------------------------------------------------------------
@@ -134,8 +134,8 @@ class TableMaintenance(LoadedTable):
         `StorageError` if anything that refers to files cannot be read, and `CommitContended`; then nothing is
         deleted.
         """
-        self._given.flag("dry_run", dry_run)
-        self._given.whole("max_paths", max_paths, least=0)
+        dry_run = self._given.flag("dry_run", dry_run)
+        max_paths = self._given.whole("max_paths", max_paths, least=0)
         self._given.function("progress", progress, optional=True)
         return remove_orphan_files(self._table, older_than, dry_run, max_paths=max_paths, progress=progress)
 
@@ -156,6 +156,6 @@ class TableMaintenance(LoadedTable):
 
         Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
         """
-        self._given.flag("dry_run", dry_run)
+        dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress)

@@ -121,7 +121,7 @@ class TableReading(LoadedTable):
 
         Errors in the arguments are raised at once, errors of a data file when that file is read.
         """
-        self._given.whole("batch_rows", batch_rows, least=1)
+        batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         with naming(self.location):
             scan = plan_scan(
                 self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition

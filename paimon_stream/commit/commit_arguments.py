@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import LONG, Arguments
 
-__all__ = ["check_identifier", "check_marks", "taken_committables", "taken_messages"]
+__all__ = ["taken_committables", "taken_identifier", "taken_marks", "taken_messages"]
+
+Number = TypeVar("Number", bound=int | None)
 
 _MESSAGES = "a list of CommitMessage"
 
 
-def check_identifier(table: str, identifier: object, *, optional: bool = False) -> None:
-    """The identifier is a whole number of 64 bits. `table` is the location, here and below."""
-    Arguments(table).whole("identifier", identifier, least=LONG[0], most=LONG[1], optional=optional)
+def taken_identifier(table: str, identifier: Number, *, optional: bool = False) -> Number:
+    """The identifier, a whole number of 64 bits. `table` is the location, here and below."""
+    return Arguments(table).whole("identifier", identifier, least=LONG[0], most=LONG[1], optional=optional)
 
 
-def check_marks(table: str, watermark: object, properties: object) -> None:
-    """The watermark is None or a whole number of 64 bits, the properties are None or a mapping of texts."""
+def taken_marks(
+    table: str, watermark: int | None, properties: Mapping[str, str] | None
+) -> tuple[int | None, dict[str, str]]:
+    """The watermark, None or a whole number of 64 bits, and the properties, None or a mapping of texts."""
     given = Arguments(table)
-    given.whole("watermark", watermark, least=LONG[0], most=LONG[1], optional=True)
-    given.mapping("properties", properties, "{'name': 'value'}", texts=True)
+    return (
+        given.whole("watermark", watermark, least=LONG[0], most=LONG[1], optional=True),
+        given.mapping("properties", properties, "{'name': 'value'}", texts=True),
+    )
 
 
 def taken_messages(table: str, messages: Iterable[CommitMessage]) -> tuple[CommitMessage, ...]:
@@ -36,9 +43,10 @@ def taken_committables(
     given = Arguments(table)
     if not isinstance(committables, Mapping):
         raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
-    for identifier in committables:
-        given.whole("a key of committables", identifier, least=LONG[0], most=LONG[1])
+    numbers = {
+        given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables
+    }
     return {
-        one: given.items(f"committables[{one}]", committables[one], CommitMessage, _MESSAGES)
-        for one in sorted(committables)
+        one: given.items(f"committables[{one}]", committables[numbers[one]], CommitMessage, _MESSAGES)
+        for one in sorted(numbers)
     }

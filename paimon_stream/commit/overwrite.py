@@ -170,7 +170,7 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for arguments of
     other types."""
     Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
-    Arguments(table.location).flag("dynamic", dynamic, optional=True)
+    dynamic = Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
         if dynamic:
             raise InvalidOption(

@@ -13,9 +13,9 @@ from typing import Any
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.commit_arguments import (
-    check_identifier,
-    check_marks,
     taken_committables,
+    taken_identifier,
+    taken_marks,
     taken_messages,
 )
 from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
@@ -101,8 +101,8 @@ class TableCommit:
         somebody else publishes this identifier or a later one under the same user meanwhile.
         """
         location = self._storage.location
-        check_identifier(location, identifier)
-        check_marks(location, watermark, properties)
+        identifier = taken_identifier(location, identifier)
+        watermark, properties = taken_marks(location, watermark, properties)
         given = taken_messages(location, messages)
         outcome = self._publish(identifier, given, self._latest(), watermark, properties, False)
         if isinstance(outcome, Superseded):
@@ -155,7 +155,7 @@ class TableCommit:
         and older ones have expired, so that the last commit is not known (option
         `paimon-stream.on-unknown-history`).
         """
-        check_marks(self._storage.location, watermark, properties)
+        watermark, properties = taken_marks(self._storage.location, watermark, properties)
         taken = taken_committables(self._storage.location, committables)
         latest = self._latest()
         newest = self._newest_of_user(latest, min(taken, default=0))
@@ -202,8 +202,8 @@ class TableCommit:
         have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
         """
         location = self._storage.location
-        check_identifier(location, identifier, optional=True)
-        check_marks(location, watermark, properties)
+        identifier = taken_identifier(location, identifier, optional=True)
+        watermark, properties = taken_marks(location, watermark, properties)
         given = taken_messages(location, messages)
         check_messages(self._table.layout, given, location)
         manifests = ManifestStore(self._storage, self._table.options, self._runtime)

@@ -74,7 +74,7 @@ def verify(
     used, running = storage or table.storage, runtime or system()
     found = Findings()
     reporter = progress or silent
-    Arguments(table.location).whole("sample", sample, least=0)
+    sample = Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
     schema_ids = check_schemas(used, table, found)
     check_line(roots, found)

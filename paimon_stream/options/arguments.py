@@ -1,14 +1,18 @@
 """Checks the arguments of public calls: a value of a wrong type ends in one error, before anything is done.
 
-Each error names the table, the argument and what it may be. Sequences and mappings are copied: an iterator is
-taken once, and a dict that the caller changes later has no effect.
+Each error names the table, the argument and what it may be. The numbers and flags of numpy, such as pandas
+gives, are accepted, and returned as `int` and `bool`, so that they can be stored as JSON. Sequences and
+mappings are copied: an iterator is taken once, and a dict that the caller changes later has no effect.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex, TypeVar, cast
+
+import numpy as np
 
 from paimon_stream.errors import InvalidOption
 
@@ -16,6 +20,9 @@ __all__ = ["LONG", "Arguments"]
 
 LONG: Final = (-(2**63), 2**63 - 1)
 """The bounds of a number that Paimon stores as a Java `long`."""
+
+Flag = TypeVar("Flag", bound=bool | None)
+Number = TypeVar("Number", bound=int | None)
 
 _SHOWN: Final = 60
 _LEFT_OUT: Final = ("", ", or leave it out")
@@ -31,28 +38,34 @@ class Arguments:
     def __init__(self, table: str) -> None:
         self._table = table
 
-    def flag(self, name: str, value: object, *, optional: bool = False) -> None:
-        """True or False; other values that count as true or false are refused."""
+    def flag(self, name: str, value: Flag, *, optional: bool = False) -> Flag:
+        """The flag, True or False; other values that count as true or false are refused."""
+        if isinstance(value, np.bool_):
+            return cast(Flag, bool(value))
         if not isinstance(value, bool) and not (optional and value is None):
             raise self.wrong(name, value, "True or False" + _LEFT_OUT[optional])
+        return value
 
     def whole(
         self,
         name: str,
-        value: object,
+        value: Number,
         *,
         least: int | None = None,
         most: int | None = None,
         optional: bool = False,
-    ) -> None:
-        """A whole number within these bounds."""
+    ) -> Number:
+        """The number, a whole number within these bounds."""
         if optional and value is None:
-            return
+            return value
+        number = _integer(value)
         low, high = -math.inf if least is None else least, math.inf if most is None else most
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        if number is None or not low <= number <= high:
             bounds = "" if least is None else f" of at least {least}"
             bounds += "" if most is None else f"{' and' if bounds else ' of'} at most {most}"
-            raise self.wrong(name, value, f"a whole number{bounds}" + _LEFT_OUT[optional])
+            shown = value if number is None else number
+            raise self.wrong(name, shown, f"a whole number{bounds}" + _LEFT_OUT[optional])
+        return cast(Number, number)
 
     def text(self, name: str, value: object, *, blank: bool = False, optional: bool = False) -> None:
         """Text, which may be blank only if `blank` is true."""
@@ -105,3 +118,13 @@ class Arguments:
             option=name.partition("[")[0].rpartition(" ")[2],
             table=self._table,
         )
+
+
+def _integer(value: object) -> int | None:
+    """The value as an `int`, None if it is no whole number; True and False are none."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        return None

@@ -87,7 +87,7 @@ def plan_scan(
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
     """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
     for an id that is not a whole number, `IncompatibleSchema` if both are given."""
-    Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
+    snapshot_id = Arguments(table.location).whole("snapshot_id", snapshot_id, optional=True)
     Arguments(table.location).text("tag", tag, blank=True, optional=True)
     store = SnapshotStore(table.storage)
     if tag is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -179,6 +181,41 @@ def test_secrets_among_storage_options_are_not_shown() -> None:
         with pytest.raises(InvalidOption, match=r"storage.options") as caught:
             PaimonTable.load(LOCATION, storage_options=wrong)  # type: ignore[arg-type]
         assert "hunter2" not in str(caught.value)
+
+
+# -- numbers and flags of numpy --------------------------------------------------------------------------
+
+
+def test_numbers_and_flags_of_numpy_are_stored_as_plain_ones() -> None:
+    made = PaimonTable.create("memory://arguments-4/t", PAIRS, comment=None, if_not_exists=np.bool_(True))
+    commit = made.new_commit("me")
+    given: Any = np.int64
+    assert commit.filter_and_commit({given(4): []}, given(9)) == 0
+    report = commit.overwrite({}, identifier=given(5), watermark=given(9), dynamic=np.bool_(False))
+    assert json.loads(json.dumps(report.identifier)) == 5
+    snapshot = made.latest_snapshot()
+    assert snapshot is not None
+    assert (snapshot.commit_identifier, snapshot.watermark) == (5, 9)
+    assert type(commit.commit(given(6), [], given(10)).identifier) is int
+    assert type(made.create_tag("x", given(1)).snapshot) is int
+    made.append(ROWS)
+    assert sum(len(one) for one in made.to_batches(given(2), batch_rows=given(1))) == 1
+    assert made.verify(sample=given(1)).checked
+    assert made.remove_orphan_files(dry_run=np.bool_(True), max_paths=given(5)).dry_run is True
+    expired = made.expire_snapshots(given(2), given(1), max_deletes=given(1), dry_run=np.bool_(True))
+    assert expired.dry_run is True
+    assert type(made.rollback_to(given(1), dry_run=np.bool_(False)).snapshot) is int
+    MemoryStorage("arguments-4").clear()
+
+
+def test_numbers_and_flags_of_numpy_do_not_stand_for_each_other(table: PaimonTable) -> None:
+    wrong: Any
+    for wrong in (np.bool_(True), np.float64(5), np.uint64(2**63), np.array([1])):
+        with pytest.raises(InvalidOption, match="identifier is"):
+            table.new_commit("me").commit(wrong, [])
+    for wrong in (np.int64(1), 1, "yes"):
+        with pytest.raises(InvalidOption, match="dry_run is"):
+            table.compact_manifests(dry_run=wrong)
 
 
 # -- iterators -------------------------------------------------------------------------------------------
