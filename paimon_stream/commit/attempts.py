@@ -27,10 +27,10 @@ class Attempts:
     """What the commit of one snapshot remembers from attempt to attempt. Mutable, for one thread only.
 
     `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis`
-    is the time at which the attempt read its base. `merged` is the merge of an earlier attempt. `nonces` are
-    the nonces of all attempts. `outstanding` says that the outcome of a put is open. `unproven` are the
-    attempts that were lost without a proof. `aged_millis` is the age of the newest staging if it was too old
-    to be published.
+    is the time at which the attempt read its base. `merged` is the merge of an earlier attempt, and
+    `merged_millis` the time at which it was made. `nonces` are the nonces of all attempts. `outstanding` says
+    that the outcome of a put is open. `unproven` are the attempts that were lost without a proof.
+    `aged_millis` is the age of the newest staging if it was too old to be published.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Attempts:
         self.count = 0
         self.begun_millis = 0
         self.merged: Merged | None = None
+        self.merged_millis = 0
         self.nonces: set[str] = set()
         self.outstanding = False
         self.unproven: list[Staged] = []

@@ -267,6 +267,8 @@ class Committer:
                     request = replace(request, properties={**request.properties, **recorded})
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
+                if not 0 <= self._runtime.clock.now_millis() - attempts.merged_millis <= self._usable_millis:
+                    attempts.merged = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts.names, attempts.merged)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
@@ -274,6 +276,8 @@ class Committer:
             return None  # what is missing belongs to a snapshot that has expired: build on the newest
         if staged is None:
             return Nothing()
+        if attempts.merged is None:
+            attempts.merged_millis = staged.since_millis
         attempts.merged = staged.merged
         attempts.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, attempts.request.identifier)

@@ -111,6 +111,9 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if later is not None:  # it was prepared after this batch had been done
         refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
         return Fresh(seen=seen)
+    beside = history.beside
+    if beside is not None and latest is not None and beside.commit_identifier >= evidence.batch_id:
+        return _judge_beside(evidence, entry, beside, latest, seen, refuse)
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
     if last_entry is not None:
@@ -130,40 +133,39 @@ def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
     """What a walk down the snapshots found: our newest snapshot; whether the walk reached the table's first
-    snapshot; a snapshot that another incarnation of this stream published; and, by commit user, the snapshots
-    of this batch or later ones that the same query published under other users."""
+    snapshot; a snapshot that another incarnation of this stream published; by commit user, the snapshots of
+    this batch or later ones that the same query published under other users; and a snapshot of ours that is
+    not known to lie in the lineage."""
 
     own: Snapshot | None
     complete: bool
     incarnation: Snapshot | None
     siblings: Mapping[str, Snapshot]
+    beside: Snapshot | None = None
 
 
 def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidence) -> _History:
     incarnation = None
     lowest: Snapshot | None = None
+    beside: Snapshot | None = None
     siblings: dict[str, Snapshot] = {}
     if latest is not None:
         for snapshot in snapshots.walk_down(latest.id):
             if is_own(snapshot, evidence.identity):
                 if not in_lineage(snapshots, snapshot, latest):
-                    break  # its id was created again after it had expired: all below has expired, too
+                    beside = snapshot  # all below has expired
+                    break
                 return _History(own=snapshot, complete=True, incarnation=incarnation, siblings=siblings)
             lowest = snapshot
             if incarnation is None and _continues(evidence.identity, snapshot):
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
-    return _History(
-        own=None,
-        complete=latest is None or _is_first(snapshots, lowest, latest),
-        incarnation=incarnation,
-        siblings=siblings,
-    )
-
-
-def _is_first(snapshots: SnapshotStore, lowest: Snapshot | None, latest: Snapshot) -> bool:
-    return lowest is not None and lowest.id == 1 and in_lineage(snapshots, lowest, latest)
+    if latest is None or lowest is None:
+        whole = latest is None
+    else:
+        whole = lowest.id == 1 and in_lineage(snapshots, lowest, latest)
+    return _History(own=None, complete=whole, incarnation=incarnation, siblings=siblings, beside=beside)
 
 
 def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
@@ -337,6 +339,25 @@ def _judge_entry(
     refuse.history_unknown(
         f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
         "none of its files is part of the table"
+    )
+    return Fresh(seen=seen)
+
+
+def _judge_beside(
+    evidence: Evidence,
+    entry: JournalEntry | None,
+    beside: Snapshot,
+    latest: Snapshot,
+    seen: SnapshotRef | None,
+    refuse: ReplayErrors,
+) -> Verdict:
+    """A snapshot of ours has this batch, but whether the table was built on it is not known: its id may have
+    been created again after it had expired, or lists are missing. A live file is a proof."""
+    if entry is not None and evidence.files_live(latest, entry):
+        return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
+    refuse.history_unknown(
+        f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next snapshot "
+        "does not show that it was built on it"
     )
     return Fresh(seen=seen)
 

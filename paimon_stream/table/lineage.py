@@ -24,8 +24,9 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     """Whether a snapshot that exists is the latest, or the next one was built on it.
 
     A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
-    lineage, because none of its rows can be missing. Reads two manifest lists, and manifests only if the next
-    commit merged them. Raises `StorageError`.
+    lineage, because none of its rows can be missing. If a list of one of the two cannot be read, an older
+    snapshot is the proof: with one below it, the snapshot cannot have expired before. Reads two manifest
+    lists, and manifests only if the next commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -35,7 +36,8 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     try:
         return _built_on(ManifestStore(snapshots.storage, Options({})), following, snapshot)
     except CorruptMetadata:
-        return False  # one of them expires now, or its files went long ago
+        # A list is gone. An id is created again only where all below has expired.
+        return snapshots.exists(snapshot.id - 1)
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
@@ -56,7 +58,9 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
     if not window.complete or not window.snapshots:
         return window
     kept = None if seen is None else snapshots.find(seen.id)
-    if kept is not None or in_lineage(snapshots, window.snapshots[0], latest):
+    if (kept is not None and seen is not None and kept.nonce == seen.nonce) or in_lineage(
+        snapshots, window.snapshots[0], latest
+    ):
         return window
     return Window(snapshots=window.snapshots[1:], complete=False)
 
@@ -78,15 +82,22 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
     base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
     if not delta or not {meta.file_name for meta in delta}.isdisjoint(meta.file_name for meta in base):
         return True
-    added = (
-        entry.identity
-        for meta in delta
-        if meta.num_added_files
-        for entry in manifests.read(meta)
-        if entry.kind is FileKind.ADD
-    )
-    one = next(added, None)
-    if one is None:
-        return True  # it removed files only, and a merged manifest does not show who did
+    entries = [entry for meta in delta for entry in manifests.read(meta)]
+    added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
+    if added is None:
+        return _live_of(manifests, base, {entry.identity for entry in entries}) == set()
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    return has_file(manifests, base, {meta.file_name for meta in known}, one)
+    return has_file(manifests, base, {meta.file_name for meta in known}, added)
+
+
+def _live_of(
+    manifests: ManifestStore, metas: Collection[ManifestFileMeta], wanted: set[FileIdentity]
+) -> set[FileIdentity]:
+    """Those of the wanted files that the manifests add and do not delete."""
+    added: set[FileIdentity] = set()
+    deleted: set[FileIdentity] = set()
+    for meta in metas:
+        for entry in manifests.read(meta):
+            if entry.identity in wanted:
+                (added if entry.kind is FileKind.ADD else deleted).add(entry.identity)
+    return added - deleted

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow
+
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.binary_row import decode_row, encode_row
@@ -335,3 +337,6 @@ CASES: Final[dict[str, Callable[[str], None]]] = {
     "Avro data file": partial(_table, "all_types_avro", "avro"),
 }
 """By name; each gets an empty folder."""
+
+if int(pyarrow.__version__.split(".")[0]) < 20:
+    del CASES["ORC data file"]  # a damaged stripe ends the whole process inside Arrow 18

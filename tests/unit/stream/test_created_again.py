@@ -10,7 +10,7 @@ from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Killed
 from paimon_stream.storage.memory import MemoryStorage
-from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.layout import manifest_path, snapshot_path
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 
@@ -103,3 +103,42 @@ def test_a_journal_that_is_ahead_of_the_checkpoint_refuses_it_after_the_snapshot
     with pytest.raises(CheckpointRewound, match="already prepared batch 1"):
         restored.batch()
     assert bench.live_names() == ["me-0-1", "me-1-2", "other"]
+
+
+def without_lists(bench: Bench, lost: str) -> None:
+    """Removes what an expiry of Java that was killed, or damage, takes from snapshots that still exist."""
+    snapshots = [bench.snapshots.get(one) for one in range(1, 5)]
+    third, fourth = snapshots[2:]
+    for name in {
+        "delta list": [third.delta_manifest_list],
+        "base list of the next": [fourth.base_manifest_list],
+        "all lists": [n for one in snapshots for n in (one.base_manifest_list, one.delta_manifest_list)],
+    }[lost]:
+        bench.storage.delete(manifest_path(name))
+
+
+@pytest.mark.parametrize("options", [{}, {JOURNAL_REUSE.key: "false"}, {JOURNAL.key: "false"}])
+@pytest.mark.parametrize("lost", ["delta list", "base list of the next", "all lists"])
+def test_a_batch_whose_lists_are_gone_is_still_known_as_committed(lost: str, options: dict[str, str]) -> None:
+    bench = Bench()
+    Stream(bench, options=options).batches(3)
+    others(bench, 3)
+    without_lists(bench, lost)
+    bench.clock.advance(13 * 3_600_000)
+    again = Stream(bench, next_batch=2, runs=10, options=options, done_millis=bench.clock.now_millis())
+    assert again.batch().outcome == "already committed"
+    assert [name for name in bench.live_names() if name.startswith("me-2-")] == ["me-2-3"]
+
+
+def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch_is_committed() -> None:
+    bench = Bench()
+    Stream(bench).batches(3)
+    others(bench, 3)
+    bench.expire(2)
+    bench.storage.delete(manifest_path(bench.snapshots.get(3).delta_manifest_list))
+    again = Stream(bench, next_batch=2, runs=10, done_millis=bench.clock.now_millis())
+    assert again.batch().outcome == "already committed"
+    unknown = Stream(bench, next_batch=2, runs=20, options={JOURNAL.key: "false"})
+    bench.storage.delete("_paimon_stream/me/2")
+    with pytest.raises(HistoryUnknown, match="snapshot 3 has batch 2 of this stream"):
+        unknown.batch()
