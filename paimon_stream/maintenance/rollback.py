@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import CommitContended, CorruptMetadata, UnknownVersion
+from paimon_stream.errors import CommitContended, CorruptMetadata, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.report import Report
@@ -29,7 +29,15 @@ from paimon_stream.maintenance.rollback_target import Target, find_target, pin_t
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, id_in_name, snapshot_path, tag_path
+from paimon_stream.table.layout import (
+    EARLIEST_HINT,
+    LATEST_HINT,
+    SNAPSHOT_FOLDER,
+    TAG_FOLDER,
+    id_in_name,
+    snapshot_path,
+    tag_path,
+)
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -76,10 +84,12 @@ def rollback_to(
 
     Raises `NotFound` for a snapshot or tag that does not exist, is expiring, or was deleted meanwhile, and
     `CommitContended` while another rollback is under way or an expiry does not end; then nothing was changed.
-    Raises `CorruptMetadata`, `StorageError`.
+    Raises `StorageError` if the folder `snapshot`, `tag` or `changelog` is a symbolic link, before anything
+    was changed, because nothing is deleted through links. Raises `CorruptMetadata`, `StorageError`.
     """
     used, running = storage or table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
+    _refuse_links(used)
     found = find_target(used, snapshots, target)
     run = _Rollback(used, snapshots, found)
     if dry_run:
@@ -231,6 +241,19 @@ class _Rollback:
         for one in reversed(self.changelogs):
             self._look()
             self.storage.delete(f"{_CHANGELOG}/{_CHANGELOG}-{one}")
+
+
+def _refuse_links(storage: Storage) -> None:
+    """Refuses a linked folder in which a rollback deletes. Its pin could not be removed either."""
+    for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, _CHANGELOG):
+        if storage.is_link(folder):
+            raise StorageError(
+                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through "
+                "links, so the table cannot be rolled back. Nothing was changed. Move the folder to where "
+                "the link is.",
+                path=f"{storage.location}/{folder}",
+                table=storage.location,
+            )
 
 
 def _changelogs(storage: Storage) -> list[int]:

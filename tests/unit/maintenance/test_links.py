@@ -11,6 +11,7 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import StorageError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
+from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.base import FileStat
 from paimon_stream.storage.local import LocalStorage
@@ -161,3 +162,18 @@ def test_abort_deletes_nothing_in_a_bucket_that_is_a_link(tmp_path: Path) -> Non
     outside = disk.outside()
     assert TableCommit(disk.bench.table, "me").abort([message]) == 0
     assert disk.outside() == outside
+
+
+@pytest.mark.parametrize("folder", ["snapshot", "tag", "changelog"])
+def test_a_rollback_through_a_linked_folder_is_refused_before_anything_is_changed(
+    tmp_path: Path, folder: str
+) -> None:
+    disk = grown(tmp_path)
+    disk.bench.storage.write(f"{folder}/other", b"")
+    (disk.root / folder).rename(disk.folder / "moved")
+    disk.link(folder, "moved")
+    outside, inside = disk.outside(), disk.inside()
+    for dry_run in (True, False):
+        with pytest.raises(StorageError, match=f"folder {folder} is a symbolic link.* Nothing was changed"):
+            rollback_to(load_table(disk.bench.storage), 1, dry_run=dry_run)
+    assert (disk.outside(), disk.inside()) == (outside, inside)
