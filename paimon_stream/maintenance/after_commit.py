@@ -139,6 +139,9 @@ class AfterCommit:
     def _work(self, table: Table, last: Snapshot | None) -> None:
         try:
             expire_tags(table, runtime=self.runtime)
+        except Exception as why:  # noqa: BLE001  the snapshots expire all the same
+            self._failed(table, why)
+        try:
             report = expire_snapshots(
                 table,
                 user=None if last is None else last.commit_user,

@@ -76,7 +76,7 @@ def create_tag(
     was interrupted, `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
-    _check_name(name, used.location)
+    _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
     if time_retained is not None:
         kept = age_of(time_retained, "time_retained", used.location)
@@ -107,13 +107,13 @@ def delete_tag(
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
-    `InvalidOption` for a blank name, `CommitContended` while a rollback is under way, `CorruptMetadata` for a
-    tag that cannot be read, `StorageError`.
+    `InvalidOption` for a name that no tag can have, `CommitContended` while a rollback is under way,
+    `CorruptMetadata` for a tag that cannot be read, `StorageError`.
     """
     used = storage or table.storage
-    _check_name(name, used.location)
     tags = read_tags(used)
-    if name not in tags:
+    if name not in tags:  # one that exists may have any name: other engines gave it
+        _check_name(name, used.location, new=False)
         return TagReport(location=used.location, tag=name, found=False)
     refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
     tag = tags[name]
@@ -191,7 +191,9 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 # -- within -------------------------------------------------------------------------------------------
 
 
-def _check_name(name: str, location: str) -> None:
+def _check_name(name: str, location: str, *, new: bool) -> None:
+    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too
+    long."""
     if not name.strip():
         raise InvalidOption(
             f"{location}: the name of a tag is blank. Nothing was changed. Give a name.",
@@ -208,7 +210,7 @@ def _check_name(name: str, location: str) -> None:
             table=location,
         )
     wrong = wrong_with(tag_path(name).partition("/")[2])
-    if wrong is not None:
+    if wrong is not None and (new or "/" in name or "\0" in name):
         raise InvalidOption(
             f"{location}: {shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. "
             "Nothing was changed. Take another name.",

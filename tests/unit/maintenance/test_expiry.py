@@ -24,7 +24,7 @@ from paimon_stream.maintenance.consumers import consumers, write_consumer
 from paimon_stream.maintenance.expire import ExpireReport, Retention, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, tagged_until
+from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until
 from paimon_stream.options import Options
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
@@ -223,6 +223,28 @@ def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
     commit.commit(52, [bench.message("f52")])
     assert after.failures == 1
     assert bench.snapshots.ids()[0] == 9
+
+
+def test_a_tag_whose_name_is_not_utf8_expires_after_a_commit() -> None:
+    bench = grown(15)
+    create_tag(bench.table, "cafe", 1, dt.timedelta(minutes=30), runtime=bench.runtime)
+    bench.storage.write("tag/tag-caf\udce9", bench.storage.read("tag/tag-cafe"))  # a JVM in Latin-1
+    bench.storage.delete("tag/tag-cafe")
+    bench.clock.advance(HOUR)
+    after = AfterCommit(runtime=bench.runtime)
+    after(bench.table, bench.latest())
+    assert (after.failures, read_tags(bench.storage)) == (0, {})
+    assert after.expired == 5
+
+
+def test_snapshots_expire_after_a_commit_even_if_a_tag_cannot_be_deleted() -> None:
+    bench = grown(15)
+    create_tag(bench.table, "over", 1, dt.timedelta(minutes=30), runtime=bench.runtime)
+    bench.clock.advance(HOUR)
+    after = AfterCommit(runtime=bench.runtime)
+    broken = FaultyStorage(bench.storage, [Fault(at=1, verb="delete", path="tag/tag-over")])
+    after(replace(bench.table, storage=broken), bench.latest())
+    assert (after.failures, after.expired) == (1, 5)
 
 
 def test_a_batch_without_a_snapshot_expires_as_well() -> None:
