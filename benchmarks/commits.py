@@ -269,7 +269,7 @@ class Pypaimon:
 def our_live(path: Path) -> tuple[int, int]:
     """Files and rows of the newest snapshot, as this package reads them."""
     table = load_table(LocalStorage(str(path)))
-    manifests = ManifestStore(table.storage, table.options)
+    manifests = ManifestStore(table.storage)
     latest = SnapshotStore(table.storage).latest()
     assert latest is not None
     entries = live_files(manifests, manifests.base_and_delta(latest), table.partition_types)

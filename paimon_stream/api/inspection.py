@@ -143,7 +143,7 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[Snapshot
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
-    store = ManifestStore(table.storage, table.options)
+    store = ManifestStore(table.storage)
     base = store.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     found = [SnapshotManifest(list="base", meta=meta) for meta in base]
     found += [SnapshotManifest(list="delta", meta=meta) for meta in store.delta(snapshot)]
@@ -242,5 +242,5 @@ def _gaps(batches: Iterable[int]) -> tuple[tuple[int, int], ...]:
 def _live(table: Table, snapshot: Snapshot | None) -> list[ManifestEntry]:
     if snapshot is None:
         return []
-    store = ManifestStore(table.storage, table.options)
+    store = ManifestStore(table.storage)
     return live_files(store, store.base_and_delta(snapshot), table.partition_types)

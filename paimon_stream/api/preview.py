@@ -38,7 +38,7 @@ def preview_clearing(table: Table, partitions: Iterable[Mapping[str, Any]] | Non
     Raises what these raise, except the errors of a commit.
     """
     check_writable(table)
-    manifests = ManifestStore(table.storage, table.options)
+    manifests = ManifestStore(table.storage)
     if partitions is None:
         planned = plan_overwrite(table, manifests, (), partition={})
     else:

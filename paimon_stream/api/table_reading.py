@@ -63,7 +63,7 @@ class TableReading(LoadedTable):
             fields = table.schema.partition_fields
             specs = [parse_partition(fields, partition, default_name, table=table.location)]
         meant = PartitionFilter(table.partition_types, specs=specs)
-        manifests = ManifestStore(self._storage, table.options)
+        manifests = ManifestStore(self._storage)
         entries = live_files(manifests, manifests.base_and_delta(snapshot), table.partition_types, meant)
         return tuple(table_file(self.location, table.layout, entry) for entry in entries)
 

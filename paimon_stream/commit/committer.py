@@ -112,7 +112,7 @@ class Committer:
         self._observer = observer
         self._snapshots = snapshots or SnapshotStore(self._storage, self._runtime)
         self._schemas = SchemaStore(self._storage)
-        self._manifests = ManifestStore(self._storage, table.options, self._runtime)
+        self._manifests = ManifestStore(self._storage)
         self._cache = TableCache(table, self._snapshots, self._manifests)
         clock = self._runtime.clock
         self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache, clock)

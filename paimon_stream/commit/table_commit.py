@@ -206,7 +206,7 @@ class TableCommit:
         watermark, properties = taken_marks(location, watermark, properties)
         given = taken_messages(location, messages)
         check_messages(self._table.layout, given, location)
-        manifests = ManifestStore(self._storage, self._table.options, self._runtime)
+        manifests = ManifestStore(self._storage)
         planned = plan_overwrite(self._table, manifests, given, partition=partition, dynamic=dynamic)
         return self._overwrite(planned, identifier, watermark, properties)
 
@@ -217,7 +217,7 @@ class TableCommit:
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
         """Clears all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`, in one batch
         commit under a new user. Raises the errors of `overwrite`, and `InvalidOption` if no spec is given."""
-        manifests = ManifestStore(self._storage, self._table.options, self._runtime)
+        manifests = ManifestStore(self._storage)
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
 
     def _overwrite(

@@ -197,7 +197,7 @@ def expire_snapshots(
         table=table,
         storage=used,
         snapshots=snapshots,
-        manifests=ManifestStore(used, table.options, runtime),
+        manifests=ManifestStore(used),
         remover=remover,
         clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
     )

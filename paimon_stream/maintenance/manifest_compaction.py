@@ -101,9 +101,7 @@ def compact_manifests(
     if not isinstance(outcome, Published):
         return _report(used.location, None, False, before, before)
     published = outcome.snapshot
-    after = ManifestStore(used, table.options, running).read_list(
-        published.base_manifest_list, published.base_manifest_list_size
-    )
+    after = ManifestStore(used).read_list(published.base_manifest_list, published.base_manifest_list_size)
     return _report(used.location, published.id, False, before, after)
 
 
@@ -118,7 +116,7 @@ def _merged(
     table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits
 ) -> Merged:
     """The result of the merge, computed without writing anything."""
-    manifests = ManifestStore(storage, table.options, runtime)
+    manifests = ManifestStore(storage)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
     joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests, nowhere)

@@ -96,7 +96,7 @@ def pin_target(
         _wait_for_expiry(storage, wanted.id, made, runtime)
         _refuse_gone(storage, snapshots, target)
         if target.by_pin:
-            _refuse_broken(table, ManifestStore(storage, table.options, runtime), storage, wanted)
+            _refuse_broken(table, ManifestStore(storage), storage, wanted)
     except PaimonStreamError:
         _withdraw(storage, path)
         raise

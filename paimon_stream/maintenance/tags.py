@@ -94,7 +94,7 @@ def create_tag(
             table=used.location,
         )
     if not snapshots.stands(snapshot):
-        refused = _why_not_whole(table, used, snapshots, name, snapshot, kept_by, runtime)
+        refused = _why_not_whole(table, used, snapshots, name, snapshot, kept_by)
         if refused is not None:
             used.delete(tag_path(name))
             raise refused
@@ -126,7 +126,7 @@ def delete_tag(
             table=table,
             storage=used,
             snapshots=snapshots,
-            manifests=ManifestStore(used, table.options, runtime),
+            manifests=ManifestStore(used),
             remover=remover,
             clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
         )
@@ -251,7 +251,6 @@ def _why_not_whole(
     name: str,
     snapshot: Snapshot,
     kept_by: set[str],
-    runtime: Runtime | None,
 ) -> NotFound | None:
     """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and no expiry
     may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""
@@ -266,7 +265,7 @@ def _why_not_whole(
             snapshot=snapshot.id,
         )
     try:
-        refuse_missing(table, storage, ManifestStore(storage, table.options, runtime), snapshot)
+        refuse_missing(table, storage, ManifestStore(storage), snapshot)
     except (CorruptMetadata, NotFound):
         return _no_snapshot(storage, snapshot.id, "has lost files that its tags should keep")
     return None

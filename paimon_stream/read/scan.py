@@ -159,7 +159,7 @@ def _files(
 ) -> list[ManifestEntry]:
     """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
     buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
-    manifests = ManifestStore(table.storage, table.options)
+    manifests = ManifestStore(table.storage)
     _check_no_deletions(table, snapshot, manifests)
     types = table.partition_types
     chosen = PartitionFilter(types, specs=None if spec is None else [spec])

@@ -30,14 +30,12 @@ __all__ = ["live_files_of", "remove_beside", "remove_dead_attempts", "snapshots_
 _LOG = logging.getLogger(__name__)
 
 
-def live_files_of(
-    table: Table, snapshot: Snapshot | None, entry: JournalEntry | None, runtime: Runtime
-) -> int:
+def live_files_of(table: Table, snapshot: Snapshot | None, entry: JournalEntry | None) -> int:
     """How many data files of the attempts that `entry` names are live in a snapshot. File names are unique,
     so one of them proves that an attempt was published. Raises `FormatError`, `StorageError`."""
     if snapshot is None or entry is None:
         return 0
-    manifests = ManifestStore(table.storage, table.options, runtime)
+    manifests = ManifestStore(table.storage)
     layout = table.layout
     prepared = {*entry.abandoned, *written_files(layout, entry.messages)}
     # The partitions of the abandoned files are not recorded.
@@ -62,7 +60,7 @@ def remove_dead_attempts(
     may still publish its compaction, so its staged files stay, and so do all files that compactions made.
     """
     storage, layout = table.storage, table.layout
-    manifests = ManifestStore(storage, table.options, runtime)
+    manifests = ManifestStore(storage)
     kept: set[str] = set()
     try:
         if not _stands(SnapshotStore(storage, runtime), published):

@@ -95,7 +95,7 @@ def gather(
         registered=registered,
         others=claims.others,
         previous_done_millis=batch.previous_done_millis,
-        files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry, runtime),
+        files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         claimed=claimed or claims.claimed,
     )
 
@@ -123,7 +123,7 @@ def judge(
             # The query's output mode decides which rows result from the same source rows.
             why_not = "the sink's mode has changed"
         if not why_not and table.schema.primary_keys and not overwrites:
-            why_not = _why_numbers_are_taken(table, snapshots, verdict.entry, runtime)
+            why_not = _why_numbers_are_taken(table, snapshots, verdict.entry)
         if why_not:
             again = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry)
             return FirstJudgement(verdict=again, written_again=why_not)
@@ -169,11 +169,9 @@ def _why_not_reusable(
     return f"{missing} of its prepared files are gone" if missing else None
 
 
-def _why_numbers_are_taken(
-    table: Table, snapshots: SnapshotStore, entry: JournalEntry, runtime: Runtime
-) -> str | None:
+def _why_numbers_are_taken(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
     """Why the sequence numbers of the prepared files no longer hold, in words. None if they still hold."""
-    manifests = ManifestStore(table.storage, table.options, runtime)
+    manifests = ManifestStore(table.storage)
     sequences = Sequences(table, snapshots, TableCache(table, snapshots, manifests))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
     try:

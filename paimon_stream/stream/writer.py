@@ -254,7 +254,7 @@ class StreamWriter:
             self._refusals(batch),
             seen=verdict.seen,
             attempted=verdict.dead is not None or (self._memory is None and self._follows),
-            live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead, self._runtime),
+            live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
         outcome = self._publish(batch, verdict, entry, journalled, summary, fence)
         removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
@@ -343,7 +343,7 @@ class StreamWriter:
             is_newest=self._claims.holds,
         )
         if self._overwrites:
-            manifests = ManifestStore(self._storage, self.table.options, self._runtime)
+            manifests = ManifestStore(self._storage)
             request = replacing_all(request, self.table, manifests)
         assert self._committer is not None
         try:

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import Options
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
@@ -34,7 +33,7 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     if following is None:
         return False  # expiry deletes upwards, so no snapshot outlives the next one
     try:
-        return _built_on(ManifestStore(snapshots.storage, Options({})), following, snapshot)
+        return _built_on(ManifestStore(snapshots.storage), following, snapshot)
     except CorruptMetadata:
         # A list is gone. An id is created again only where all below has expired.
         return snapshots.exists(snapshot.id - 1)

@@ -30,7 +30,6 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import PartitionStatsBuilder
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
-from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
 from paimon_stream.table.layout import NameSource, manifest_path
@@ -48,10 +47,8 @@ _GONE: Final = (
 class ManifestStore:
     """Reads the manifests and manifest lists of one table. Nothing is cached."""
 
-    def __init__(self, storage: Storage, options: Options, runtime: Runtime | None = None) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._options = options
-        self._runtime = runtime or system()
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.

@@ -264,7 +264,7 @@ class References:
     def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
         """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and with
         `changelog` its changelog list; a long-lived changelog keeps only the lists that it needs."""
-        store = ManifestStore(self.storage, self.table.options, self.runtime)
+        store = ManifestStore(self.storage)
         lists = (
             (snapshot.base_manifest_list, snapshot.base_manifest_list_size, whole),
             (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, whole),

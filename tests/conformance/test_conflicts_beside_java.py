@@ -184,9 +184,7 @@ def by_us(java: Any, path: Path, act: Act) -> CommitConflict | None:
         stage_uuid=system().ids.uuid(),
     )
     if act.replaces is not None:
-        plan = plan_overwrite(
-            made, ManifestStore(made.storage, made.options), messages, partition=act.replaces
-        )
+        plan = plan_overwrite(made, ManifestStore(made.storage), messages, partition=act.replaces)
         from dataclasses import replace
 
         request = replace(request, messages=plan.messages, source=plan.source, kind=CommitKind.OVERWRITE)

@@ -119,7 +119,7 @@ def test_manifests_are_read_in_order_with_what_is_said_of_them(case: str, golden
     table = PaimonTable.load(str(path))
     snapshot = table.latest_snapshot()
     assert snapshot is not None
-    store = ManifestStore(LocalStorage(str(path)), Options({}))
+    store = ManifestStore(LocalStorage(str(path)))
     metas = store.base_and_delta(snapshot)
     assert [one.file_name for one in metas] == [one["fileName"] for one in expected["manifests"]]
     partition_fields = table.schema.partition_fields
@@ -214,7 +214,7 @@ def test_the_files_of_older_snapshots_hold_their_rows(case: str, golden: Golden)
 def test_replay_in_order_agrees_with_the_readers(case: str, golden: Golden) -> None:
     path, _ = golden(case)
     table = PaimonTable.load(str(path))
-    store = ManifestStore(LocalStorage(str(path)), Options({}))
+    store = ManifestStore(LocalStorage(str(path)))
     types = [one.type for one in table.schema.partition_fields]
     for snapshot in table.snapshots():
         metas = store.base_and_delta(snapshot)
@@ -231,7 +231,7 @@ def test_manifests_written_again_say_the_same_of_themselves(case: str, golden: G
     path, _ = golden(case)
     table = PaimonTable.load(str(path))
     storage = LocalStorage(str(path))
-    store = ManifestStore(storage, Options({}))
+    store = ManifestStore(storage)
     types = [one.type for one in table.schema.partition_fields]
     writer = ManifestWriter(storage, Options({}), types, table.schema.id)
     snapshot = table.latest_snapshot()

@@ -124,7 +124,7 @@ class Rewriter:
     def __init__(self, path: Path, **options: str) -> None:
         self.storage = LocalStorage(str(path))
         self.snapshots = SnapshotStore(self.storage)
-        self.store = ManifestStore(self.storage, Options({}))
+        self.store = ManifestStore(self.storage)
         self.names = NameSource("11111111-2222-3333-4444-555555555555")
         table = PaimonTable.load(str(path))
         self.types = [one.type for one in table.schema.partition_fields]

@@ -80,7 +80,7 @@ def opened(path: Path, snapshot_id: int | None = None) -> tuple[SnapshotStore, M
     snapshots = SnapshotStore(table.storage)
     found = snapshots.latest() if snapshot_id is None else snapshots.get(snapshot_id)
     assert found is not None
-    return snapshots, ManifestStore(table.storage, table.options), found
+    return snapshots, ManifestStore(table.storage), found
 
 
 KEYED = {"bucket": "2"}

@@ -35,7 +35,7 @@ def folders(path: Path) -> list[str]:
 def partition_rows(path: Path) -> list[tuple[str, int, int]]:
     """The partition row, bucket and rows of every live file."""
     table = load_table(LocalStorage(str(path)))
-    store = ManifestStore(table.storage, table.options)
+    store = ManifestStore(table.storage)
     latest = SnapshotStore(table.storage).latest()
     assert latest is not None
     entries = live_files(store, store.base_and_delta(latest), table.partition_types)

@@ -15,7 +15,6 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import IndexFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
-from paimon_stream.options import Options
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.manifests import ManifestStore
 from tests.kits.tables import append
@@ -120,7 +119,7 @@ def test_the_index_manifest_is_carried_on(java: Any, twins: tuple[Path, Path]) -
 
 def test_an_index_manifest_of_java_is_read(java: Any, twins: tuple[Path, Path]) -> None:
     expected = with_index_files(java, twins[0])
-    store = ManifestStore(LocalStorage(str(twins[0])), Options({}))
+    store = ManifestStore(LocalStorage(str(twins[0])))
     found = store.index_entries(raw(twins[0])["indexManifest"])
     assert [described(one) for one in found] == expected
 
@@ -138,7 +137,7 @@ def test_deletion_vectors_in_an_index_manifest_of_java_are_read(java: Any, tmp_p
     java.compact(table, full=False, commit_identifier=4)
     expected = java.index_files(table)
     assert any(one["dvRanges"] for one in expected)
-    store = ManifestStore(LocalStorage(str(table)), Options({}))
+    store = ManifestStore(LocalStorage(str(table)))
     found = store.index_entries(raw(table)["indexManifest"])
     assert [described(one) for one in found] == expected
 

@@ -105,7 +105,7 @@ def attempts(world: World, fault: dict[str, Any]) -> Iterator[tuple[MemoryStorag
 def check_changelog(storage: Storage) -> None:
     """Every changelog file of every snapshot is there."""
     table, snapshots = load_table(storage), SnapshotStore(storage, RUNTIME)
-    manifests, layout = ManifestStore(storage, table.options, RUNTIME), Layout.of(table.schema, table.options)
+    manifests, layout = ManifestStore(storage), Layout.of(table.schema, table.options)
     for snapshot in map(snapshots.get, snapshots.ids()):
         entries = [entry for meta in manifests.changelog(snapshot) for entry in manifests.read(meta)]
         assert entries

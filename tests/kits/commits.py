@@ -67,7 +67,7 @@ class Bench:
         )
         assert made is not None
         self.table = made
-        self.manifests = ManifestStore(self.storage, made.options, self.runtime)
+        self.manifests = ManifestStore(self.storage)
         self._metas: dict[str, tuple[ManifestFileMeta, ...]] = {}
         self.snapshots = SnapshotStore(self.storage, self.runtime)
 

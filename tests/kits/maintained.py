@@ -51,7 +51,7 @@ class Case:
         bench.storage = storage
         bench.table = replace(bench.table, storage=storage)
         bench.snapshots = SnapshotStore(storage, bench.runtime)
-        bench.manifests = ManifestStore(storage, bench.table.options, bench.runtime)
+        bench.manifests = ManifestStore(storage)
         return cls(bench)
 
     def build(self) -> None:

@@ -61,7 +61,7 @@ class JavaWriter(Actor):
             if latest_id is not None and latest is None:
                 continue
             names = NameSource(self.world.ids.uuid())
-            store = ManifestStore(storage, table.options, self.ready().runtime)
+            store = ManifestStore(storage)
             writer = ManifestWriter(storage, table.options, table.partition_types, table.schema.id)
             base = () if latest is None else store.base_and_delta(latest)
             file = message.new_files[0]

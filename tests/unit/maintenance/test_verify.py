@@ -104,7 +104,7 @@ class Damage:
         self.table = in_memory(name)
         self.storage = self.table.storage
         self.snapshots = SnapshotStore(self.storage)
-        self.manifests = ManifestStore(self.storage, self.table.options)
+        self.manifests = ManifestStore(self.storage)
 
     @property
     def latest(self) -> Snapshot:

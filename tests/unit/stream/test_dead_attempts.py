@@ -214,4 +214,4 @@ def test_live_files_are_found_beside_entries_that_have_no_path() -> None:
     found = bench.live()[0]
     latest = publish_as_others(bench, [named(FileKind.ADD, found, "../../x")])
     journalled = entry(bench, request, dead=replace(message, new_files=()), uuids=("u",))
-    assert live_files_of(bench.table, latest, journalled, bench.runtime) == 1
+    assert live_files_of(bench.table, latest, journalled) == 1

@@ -58,7 +58,7 @@ class History:
     metas: list[ManifestFileMeta] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store = ManifestStore(self.storage, Options({}))
+        self.store = ManifestStore(self.storage)
         self.names = NameSource("u")
 
     def commit(self, entries: Sequence[ManifestEntry], kind: CommitKind = CommitKind.APPEND) -> Snapshot:

@@ -41,7 +41,7 @@ class Desk:
     def __init__(self, types: Sequence[Any] = TYPES, **options: str) -> None:
         self.storage = MemoryStorage()
         self.options = Options(options)
-        self.manifests = ManifestStore(self.storage, self.options)
+        self.manifests = ManifestStore(self.storage)
         self.types = types
         self.writer = ManifestWriter(self.storage, self.options, types, 0)
         self.joiner = ManifestJoiner(self.storage, self.options, types, self.manifests)
@@ -140,7 +140,7 @@ def test_no_entry_is_decoded_and_each_manifest_is_read_once() -> None:
     desk = Desk()
     metas = [desk.write(entry(number)) for number in range(3)]
     watched = FaultyStorage(desk.storage)
-    unread = ManifestStore(MemoryStorage(), desk.options)  # would not find any manifest
+    unread = ManifestStore(MemoryStorage())  # would not find any manifest
     ManifestJoiner(watched, desk.options, TYPES, unread).join(metas, desk.names)
     assert [verb for verb, _ in watched.operations] == ["read"] * 3 + ["write"]
 
@@ -179,12 +179,12 @@ def test_a_manifest_that_is_missing_cut_off_or_miscounted_is_corruption() -> Non
 def test_manifests_that_java_wrote_are_joined_with_ours(golden: Any) -> None:
     path, _ = golden("append_bucketed")
     storage = LocalStorage(str(path))
-    manifests = ManifestStore(storage, Options({}))
+    manifests = ManifestStore(storage)
     latest = SnapshotStore(storage).latest()
     assert latest is not None
     metas = [meta for meta in manifests.base_and_delta(latest) if not meta.num_deleted_files]
     assert len(metas) > 1
-    unread = ManifestStore(MemoryStorage(), Options({}))
+    unread = ManifestStore(MemoryStorage())
     joiner = ManifestJoiner(LocalStorage(str(Path(path))), Options({}), (), unread)
     joined = joiner.join(metas, NameSource("ours"))
     before = [one for meta in metas for one in manifests.read(meta)]

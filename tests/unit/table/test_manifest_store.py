@@ -47,7 +47,7 @@ def writer(storage: MemoryStorage, types: tuple[DataType, ...] = (), **options: 
 
 
 def store(storage: MemoryStorage) -> ManifestStore:
-    return ManifestStore(storage, Options({}))
+    return ManifestStore(storage)
 
 
 def test_a_manifest_comes_back_with_what_its_list_says_of_it() -> None:
