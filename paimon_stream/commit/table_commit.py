@@ -33,7 +33,7 @@ from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages, data_files, remove_files
 from paimon_stream.table.references import names_in_use
@@ -158,7 +158,7 @@ class TableCommit:
         watermark, properties = taken_marks(self._storage.location, watermark, properties)
         taken = taken_committables(self._storage.location, committables)
         latest = self._latest()
-        newest = self._newest_of_user(latest, min(taken, default=0))
+        newest = self._newest_of_user(latest, min(taken)) if taken else None
         wanted = {one: given for one, given in taken.items() if newest is None or one > newest}
         for given in wanted.values():
             check_messages(self._table.layout, given, self._storage.location)
@@ -357,18 +357,16 @@ class TableCommit:
         """
         if latest is None:
             return None
-        lowest = latest.id
-        for snapshot in self._snapshots.walk_down(latest.id):
-            if snapshot.commit_user == self._user and snapshot.commit_identifier != BATCH_IDENTIFIER:
-                if not in_lineage(self._snapshots, snapshot, latest):
-                    break
-                return snapshot.commit_identifier
-            lowest = snapshot.id
-        if lowest > 1 and smallest > 0:
+        found, since = newest_of(
+            self._snapshots,
+            latest,
+            lambda one: one.commit_user == self._user and one.commit_identifier != BATCH_IDENTIFIER,
+        )
+        if found is None and since > 1:
             self._refusals(smallest).history_unknown(
-                f"no snapshot of this user is left, and those before {lowest} have expired"
+                f"no snapshot of this user is left, and those before {since} have expired"
             )
-        return None
+        return None if found is None else found.commit_identifier
 
     def _shared(self, identifier: int, snapshot: Snapshot) -> Exception:
         run_id = Marks.of(snapshot.properties).run_id

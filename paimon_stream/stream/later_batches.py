@@ -17,7 +17,7 @@ from paimon_stream.stream.claims import duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.replay_errors import ReplayErrors
-from paimon_stream.table.lineage import is_replaced, published_after
+from paimon_stream.table.lineage import is_replaced, newest_of, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
 __all__ = ["Memory", "judge_next", "require_unpublished", "superseded"]
@@ -61,13 +61,12 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
 def require_unpublished(
     snapshots: SnapshotStore, identity: WriterIdentity, batch_id: int, refuse: ReplayErrors
 ) -> None:
-    """Checks that no run of this stream has published the batch or a later one. Raises `SharedCheckpoint`."""
+    """Checks that no run of this stream has published the batch or a later one in the table's lineage. Raises
+    `SharedCheckpoint`."""
     latest = snapshots.latest()
-    for snapshot in () if latest is None else snapshots.walk_down(latest.id):
-        if is_own(snapshot, identity):
-            if snapshot.commit_identifier >= batch_id:
-                raise _shared(snapshot, refuse)
-            return
+    found = latest and newest_of(snapshots, latest, lambda one: is_own(one, identity))[0]
+    if found and found.commit_identifier >= batch_id:
+        raise _shared(found, refuse)
 
 
 def superseded(snapshot: Snapshot, identity: WriterIdentity, refuse: ReplayErrors) -> PaimonStreamError:

@@ -8,7 +8,7 @@ only if it lies in the lineage (exactly-once.md §2).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
@@ -16,7 +16,7 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
-__all__ = ["has_file", "in_lineage", "is_replaced", "published_after"]
+__all__ = ["has_file", "in_lineage", "is_replaced", "newest_of", "published_after"]
 
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool:
@@ -37,6 +37,21 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     except CorruptMetadata:
         # A list is gone. An id is created again only where all below has expired.
         return snapshots.exists(snapshot.id - 1)
+
+
+def newest_of(
+    snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
+) -> tuple[Snapshot | None, int]:
+    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked at. If
+    this id is above 1 and none was found, one may have expired. Raises `StorageError`, `CorruptMetadata`."""
+    lowest = latest
+    for lowest in snapshots.walk_down(latest.id):
+        if wanted(lowest):
+            break
+    found = wanted(lowest)
+    if (found or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
+        return None, lowest.id + 1
+    return lowest if found else None, lowest.id
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:

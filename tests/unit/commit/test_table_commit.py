@@ -30,6 +30,7 @@ from paimon_stream.storage.base import MOST_BYTES
 from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench, data_file
 
@@ -223,9 +224,35 @@ def test_an_operator_may_let_it_continue_and_is_still_kept_from_doubling_live_fi
     assert mine.filter_and_commit({4: [bench.message("b")]}) == 1
 
 
-def test_a_new_writer_begins_on_a_table_whose_history_has_expired() -> None:
-    bench, _ = expired()
-    assert table_commit(bench, "new").filter_and_commit({0: [bench.message("b")]}) == 1
+@pytest.mark.parametrize("identifier", [-1, 0, 5])
+def test_any_identifier_is_unknown_where_the_snapshots_of_the_user_may_have_expired(identifier: int) -> None:
+    """An overwrite that is repeated would replace the rows that others have written since."""
+    bench = Bench()
+    overwriting = table_commit(bench)
+    overwriting.overwrite({}, [bench.message("a")], identifier)
+    for number in range(3):
+        table_commit(bench, "you").commit(number, [bench.message(f"o{number}")])
+    bench.expire(2)
+    with pytest.raises(HistoryUnknown, match="before 3 have expired"):
+        table_commit(bench).overwrite({}, [bench.message("a2")], identifier)
+    with pytest.raises(HistoryUnknown, match="before 3 have expired"):
+        table_commit(bench).filter_and_commit({identifier: [bench.message("a3")]})
+    assert table_commit(bench).filter_and_commit({}) == 0
+    bench.audit(["a", "o0", "o1", "o2"])
+
+
+@pytest.mark.parametrize("identifier", [0, 5])
+def test_a_first_snapshot_that_was_created_again_proves_no_whole_history(identifier: int) -> None:
+    bench, late = Bench(), Bench(seed=1)
+    table_commit(late, "late").commit(0, [late.message("late")])
+    table_commit(bench).overwrite({}, [bench.message("a")], identifier)
+    table_commit(bench, "you").commit(0, [bench.message("o")])
+    bench.expire(1)
+    for stat in late.storage.list_files("manifest"):
+        bench.storage.write(stat.path, late.storage.read(stat.path))
+    bench.storage.write(snapshot_path(1), late.storage.read(snapshot_path(1)))
+    with pytest.raises(HistoryUnknown, match="before 2 have expired"):
+        table_commit(bench).overwrite({}, [bench.message("a2")], identifier)
 
 
 def test_a_twin_that_replays_the_same_identifier_first_wins_without_an_error() -> None:

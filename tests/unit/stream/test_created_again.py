@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from paimon_stream.errors import CheckpointRewound, HistoryUnknown
+from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Killed
@@ -69,6 +70,25 @@ def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(
     new.start()
     assert new.batch().outcome == "committed"
     assert len([name for name in bench.live_names() if name.startswith("me-2-")]) == 1
+
+
+def test_a_batch_beside_the_lineage_is_not_reported_as_published_after_a_rollback() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    others(bench, 1)
+    late = sent(bench, Stream(bench, next_batch=2, runs=10))  # another run on this checkpoint
+    others(bench, 4)
+    stream.batch(rows=0)  # the run has now seen snapshot 6
+    bench.expire(3)
+    late.arrive()
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    with pytest.raises(HistoryUnknown, match="snapshot 3 has batch 2 of this stream"):
+        stream.batch()
+    stream.options = {ON_UNKNOWN_HISTORY.key: "continue"}
+    stream.start()
+    assert stream.batch().snapshot_id == 6
+    assert [name for name in bench.live_names() if name.startswith("me-")] == ["me-0-1", "me-2-3"]
 
 
 def test_our_last_snapshot_is_not_lost_when_another_writer_creates_its_id_again() -> None:
