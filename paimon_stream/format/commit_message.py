@@ -8,14 +8,13 @@ them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
-from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
-from paimon_stream.format.data_input import INT, DataInput
+from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.file_rows import (
     decode_data_file,
@@ -23,15 +22,15 @@ from paimon_stream.format.file_rows import (
     encode_data_file,
     encode_index_file,
 )
+from paimon_stream.format.message_input import INT, MessageInput
 
-__all__ = ["CommitMessage", "MessageInput"]
+__all__ = ["CommitMessage"]
 
-_READABLE: Final = (11, 12)
 _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
 _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
-_T = TypeVar("_T")
+# The lists of files in the order of the bytes: those of the write, then those of the compaction.
 _FILE_FIELDS: Final = (
     "new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files",
     "compact_before", "compact_after", "compact_changelog_files", "compact_new_index_files",
@@ -79,23 +78,10 @@ class CommitMessage:
     def file_names(self) -> Iterator[str]:
         """The names of all files that the message adds or removes, of those beside them, and of its index
         files."""
-        for file in chain(
-            self.new_files,
-            self.deleted_files,
-            self.changelog_files,
-            self.compact_before,
-            self.compact_after,
-            self.compact_changelog_files,
-        ):
+        for file in chain.from_iterable(_FILES_OF(self)):
             yield file.file_name
-            yield from file.extra_files
-        for index in chain(
-            self.new_index_files,
-            self.deleted_index_files,
-            self.compact_new_index_files,
-            self.compact_deleted_index_files,
-        ):
-            yield index.file_name
+            if isinstance(file, DataFileMeta):
+                yield from file.extra_files
 
     def serialize(self) -> bytes:
         """The message in version 11. Raises `InvalidData` for what that version cannot hold."""
@@ -126,17 +112,16 @@ class CommitMessage:
     def deserialize_all(data: bytes, version: int = VERSION) -> tuple[CommitMessage, ...]:
         """The messages in the bytes that `serialize_all` made. Raises `FormatError`, `UnknownVersion`."""
         source = MessageInput(data, version)
-        messages = source.messages()
+        messages = tuple([_read(source) for _ in range(source.count(_SMALLEST_MESSAGE))])
         source.finish()
         return messages
 
 
 _SMALLEST_MESSAGE: Final = 4 + _SMALLEST_PARTITION + 4 + 1 + 10 * 4
-_EMPTY_INCREMENT: Final = bytes(5 * 4)
-_DataFiles = tuple[DataFileMeta, ...]
-_IndexFiles = tuple[IndexFileMeta, ...]
-_Increment = tuple[_DataFiles, _DataFiles, _DataFiles, _IndexFiles, _IndexFiles]
-_NO_INCREMENT: Final[_Increment] = ((), (), (), (), ())
+_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (*[encode_data_file] * 3, *[encode_index_file] * 2)
+_EMPTY_INCREMENT: Final = bytes(4 * len(_ENCODERS))
+_Increment = tuple[tuple[Any, ...], ...]
+_NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
 
 
 def _write(message: CommitMessage, out: list[bytes]) -> None:
@@ -151,80 +136,21 @@ def _write(message: CommitMessage, out: list[bytes]) -> None:
         out.append(b"\0" if total is None else b"\1" + INT.pack(total))
     except struct.error as why:
         raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
-    data = (message.new_files, message.deleted_files, message.changelog_files)
-    _write_increment(data, (message.new_index_files, message.deleted_index_files), out)
-    data = (message.compact_before, message.compact_after, message.compact_changelog_files)
-    _write_increment(data, (message.compact_new_index_files, message.compact_deleted_index_files), out)
+    files = _FILES_OF(message)
+    for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
+        if any(increment):
+            _write_increment(increment, out)
+        else:
+            out.append(_EMPTY_INCREMENT)
 
 
-def _write_increment(
-    data_files: Sequence[Sequence[DataFileMeta]],
-    index_files: Sequence[Sequence[IndexFileMeta]],
-    out: list[bytes],
-) -> None:
-    if not any(data_files) and not any(index_files):
-        out.append(_EMPTY_INCREMENT)
-        return
-    for files in data_files:
-        _write_rows(files, encode_data_file, out)
-    for indexes in index_files:
-        _write_rows(indexes, encode_index_file, out)
-
-
-def _write_rows(values: Sequence[_T], encode: Callable[[_T], bytes], out: list[bytes]) -> None:
-    out.append(INT.pack(len(values)))
-    for value in values:
-        row = encode(value)
-        out.append(INT.pack(len(row)))
-        out.append(row)
-
-
-class MessageInput(DataInput):
-    """Bytes that hold messages of one version. Raises `UnknownVersion` for a version that cannot be read."""
-
-    __slots__ = ("_version",)
-
-    def __init__(self, data: bytes, version: int, what: str = "commit message") -> None:
-        super().__init__(data, what)
-        self.version = version
-
-    @property
-    def version(self) -> int:
-        """The version of the messages."""
-        return self._version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        if version not in _READABLE:
-            raise UnknownVersion(
-                f"Commit messages of version {version} cannot be read; versions 11 and 12 can. Commit them "
-                "with the release that made them.",
-                version=version,
-            )
-        self._version = version
-
-    def messages(self) -> tuple[CommitMessage, ...]:
-        """The number of messages, then the messages one after the other. Raises `FormatError`."""
-        return tuple([_read(self) for _ in range(self.count(_SMALLEST_MESSAGE))])
-
-    def increment(self) -> _Increment:
-        """The five lists of a data or compact increment. Raises `FormatError`."""
-        if self.take_if(_EMPTY_INCREMENT):
-            return _NO_INCREMENT
-        return (
-            self._data_files(),
-            self._data_files(),
-            self._data_files(),
-            self._index_files(),
-            self._index_files(),
-        )
-
-    def _data_files(self) -> _DataFiles:
-        return tuple([decode_data_file(self.take(self.number())) for _ in range(self.count(_SMALLEST_FILE))])
-
-    def _index_files(self) -> _IndexFiles:
-        rows = [self.take(self.number()) for _ in range(self.count(_SMALLEST_INDEX))]
-        return tuple([decode_index_file(row, self._version) for row in rows])
+def _write_increment(increment: _Increment, out: list[bytes]) -> None:
+    for files, encode in zip(increment, _ENCODERS, strict=True):
+        out.append(INT.pack(len(files)))
+        for file in files:
+            row = encode(file)
+            out.append(INT.pack(len(row)))
+            out.append(row)
 
 
 def _read(source: MessageInput) -> CommitMessage:
@@ -234,23 +160,21 @@ def _read(source: MessageInput) -> CommitMessage:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
     bucket = source.number()
     total_buckets = source.number() if source.flag() else None
-    new, deleted, changelog, new_index, deleted_index = source.increment()
-    before, after, compact_changelog, compact_new_index, compact_deleted_index = source.increment()
-    message = CommitMessage(
-        partition=partition,
-        bucket=bucket,
-        total_buckets=total_buckets,
-        new_files=new,
-        deleted_files=deleted,
-        changelog_files=changelog,
-        new_index_files=new_index,
-        deleted_index_files=deleted_index,
-        compact_before=before,
-        compact_after=after,
-        compact_changelog_files=compact_changelog,
-        compact_new_index_files=compact_new_index,
-        compact_deleted_index_files=compact_deleted_index,
-    )
+    lists = (*_increment(source), *_increment(source))
+    files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
+    message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total_buckets, **files)
     if source.version == CommitMessage.VERSION:
         object.__setattr__(message, "_read_from", source.since(start))
     return message
+
+
+def _increment(source: MessageInput) -> _Increment:
+    """The five lists of files of a write or of a compaction."""
+    if source.take_if(_EMPTY_INCREMENT):
+        return _NO_INCREMENT
+    data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]
+    indexes = [
+        tuple([decode_index_file(row, source.version) for row in source.rows(_SMALLEST_INDEX)])
+        for _ in range(2)
+    ]
+    return (*data, *indexes)

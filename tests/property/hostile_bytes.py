@@ -7,7 +7,6 @@ replaced by numbers that claim a length. What follows may be a value or an error
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from paimon_stream.errors import CorruptMetadata, FormatError, PaimonStreamError
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.committable import ManifestCommittable
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     DeletionRange,
@@ -139,10 +137,6 @@ def _body(kind: str, content: dict[str, Any]) -> bytes:
 
 _SNAPSHOTS: Final = _files("snapshot/snapshot-*")
 _MESSAGES: Final = [path.read_bytes() for path in sorted((TESTS / "vectors").glob("commit_message_*.bin"))]
-_COMMITTABLES: Final = [
-    bytes.fromhex(one["hex"])
-    for one in json.loads((TESTS / "vectors" / "manifest_committable.json").read_text())["vectors"]
-]
 _ROW_TYPES: Final = [
     parse_type(text)
     for text in ("BIGINT", "STRING", "DECIMAL(30, 2)", "TIMESTAMP(9)", "ARRAY<STRING>", "MAP<INT, STRING>",
@@ -310,7 +304,6 @@ CASES: Final[dict[str, Callable[[str], None]]] = {
     "hint": _never(_hint, [b"1", b"12345"]),
     "commit message": _of_bytes(CommitMessage.deserialize, _MESSAGES),
     "commit messages": _of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
-    "committable": _of_bytes(ManifestCommittable.deserialize, _COMMITTABLES),
     "task result": _of_bytes(decode_result, [b"PSTR\x02\x00" + bytes(12 + 20) + b"\0\0\0\x0b" + bytes(12)]),
     "task failure": _of_bytes(
         decode_result,

@@ -1,7 +1,9 @@
-"""Java Paimon reads our committables and commit messages, and we read Java's."""
+"""Java Paimon reads and commits our commit messages, and we read and commit Java's."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +14,10 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.committable import ManifestCommittable
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.task import WriteSpec, write_task
 
-PROPERTIES = {"plain": "value", "": "empty key", "unicode": "é中😀\0end", "long": "x" * 40_000}
 SCHEMA = [("id", "INT"), ("dt", "STRING")]
 ROWS = [{"id": n, "dt": ("a", "b c", None)[n % 3]} for n in range(30)]
 
@@ -38,49 +38,35 @@ def written(path: Path) -> tuple[CommitMessage, ...]:
     return write_task(spec, [rows]).messages
 
 
-@pytest.mark.parametrize("watermark", [None, 0, -(2**63), 1_700_000_000_000])
-def test_java_reads_a_committable_of_ours(java: Any, table: Path, watermark: int | None) -> None:
+def committable(identifier: int, messages: Iterable[CommitMessage]) -> bytes:
+    """A ManifestCommittable of Java without a watermark and without properties (format.md §8.3)."""
+    head = struct.pack(">q?ii", identifier, True, 0, CommitMessage.VERSION)
+    return head + CommitMessage.serialize_all(messages)
+
+
+def test_java_reads_our_messages_and_writes_them_again(java: Any, table: Path) -> None:
     messages = written(table)
-    ours = ManifestCommittable(
-        identifier=9, watermark=watermark, properties=PROPERTIES, messages=messages
-    ).serialize()
-    assert java.describe_committable(ours) == {
-        "identifier": 9,
-        "watermark": watermark,
-        "properties": PROPERTIES,
-        "messages": [one.serialize() for one in messages],
-    }
+    read = java.describe_committable(committable(9, messages))
+    assert read["messages"] == [one.serialize() for one in messages]
 
 
-@pytest.mark.parametrize("watermark", [None, 1_700_000_000_000])
-def test_a_committable_of_java_is_read_in_every_field(java: Any, table: Path, watermark: int | None) -> None:
-    theirs = java.prepare_commit_bytes(table, ROWS).messages
-    version, data = java.serialize_committable(9, theirs, watermark, PROPERTIES)
-    read = ManifestCommittable.deserialize(data, version)
-    assert (read.identifier, read.watermark, dict(read.properties)) == (9, watermark, PROPERTIES)
-    assert [replace(one).serialize() for one in read.messages] == [bytes(one) for one in theirs]
-    again = ManifestCommittable.deserialize(read.serialize(), version)
-    assert again == read
+def test_messages_of_java_are_read_in_every_field(java: Any, table: Path) -> None:
+    theirs = [bytes(one) for one in java.prepare_commit_bytes(table, ROWS).messages]
+    assert [replace(CommitMessage.deserialize(one, 11)).serialize() for one in theirs] == theirs
 
 
-def test_java_commits_a_committable_of_ours(java: Any, table: Path) -> None:
-    ours = ManifestCommittable(
-        identifier=4, watermark=77, properties={"by": "us"}, messages=written(table)
-    ).serialize()
-    java.commit_committable(table, ours, "someone")
+def test_java_commits_our_messages(java: Any, table: Path) -> None:
+    java.commit_committable(table, committable(4, written(table)), "someone")
     (snapshot,) = java.snapshots(table)
-    assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == ("someone", 4, 77)
-    assert snapshot["properties"] == {"by": "us"}
+    assert (snapshot["commitUser"], snapshot["commitIdentifier"]) == ("someone", 4)
     assert sorted(map(str, java.read(table))) == sorted(map(str, ROWS))
 
 
-def test_a_committable_of_java_is_committed_by_us(java: Any, table: Path) -> None:
+def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
     java.write(table, ROWS[:5], commit_identifier=1)
     theirs = java.prepare_commit_bytes(table, ROWS, commit_identifier=2).messages
-    version, data = java.serialize_committable(2, theirs, 55, {"by": "java"})
-    read = ManifestCommittable.deserialize(data, version)
-    commit = PaimonTable.load(str(table)).new_commit("ours")
-    commit.commit(read.identifier, read.messages, watermark=read.watermark, properties=read.properties)
+    read = [CommitMessage.deserialize(bytes(one), 11) for one in theirs]
+    PaimonTable.load(str(table)).new_commit("ours").commit(2, read, watermark=55, properties={"by": "java"})
     snapshot = java.snapshots(table)[-1]
     assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == ("ours", 2, 55)
     assert snapshot["properties"] == {"by": "java"}
