@@ -15,6 +15,7 @@ from paimon_stream.cli.snapshots import COLUMNS
 from paimon_stream.cli.text import count, iso, moment
 from paimon_stream.errors import NotFound
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options.option import duration
 
 __all__ = ["rollback", "tag"]
@@ -66,8 +67,9 @@ def tag_create(session: Session, name: str, snapshot: int | None, time_retained:
     params=(click.Argument(["name"], shell_complete=tags), YES),
 )
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
-    """Deletes a tag, and the files that only it kept. Without --yes it only shows the tag."""
-    found = session.table.tags().get(name)
+    """Deletes a tag, and the files that only it kept. Of a tag that cannot be read it deletes only the tag's
+    own file. Without --yes it only shows the tag."""
+    found = find_tag(session.raw.storage, name)
     if found is None:
         raise NotFound(
             f"{session.raw.location} has no tag {name!r}. See: paimon-stream tag list.",
@@ -75,8 +77,19 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
             tag=name,
         )
     if not yes:
-        said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
-        document = session.document(tag=name, snapshot=found.id, found=True, files={}, left=0, dry_run=True)
+        said, snapshot = f"Tag {name} cannot be read. Only its file would be deleted. {found}", None
+        if isinstance(found, Snapshot):
+            said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
+            snapshot = found.id
+        document = session.document(
+            tag=name,
+            snapshot=snapshot,
+            found=True,
+            unreadable=snapshot is None,
+            files={},
+            left=0,
+            dry_run=True,
+        )
         return changed_answer(document, [said], done=False, something=True)
     report = session.table.delete_tag(name)
     deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"

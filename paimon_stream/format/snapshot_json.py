@@ -157,28 +157,28 @@ def _fits(number: Any) -> bool:
 _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
-def decode_snapshot(data: bytes, path: str) -> Snapshot:
-    """Reads a snapshot file; `path` is for the message. Unknown keys are ignored.
+def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
+    """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored.
 
     Raises `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be,
     `UnknownVersion` for a version above 3.
     """
-    with understanding(path, len(data), "a snapshot", _CURE):
+    with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
     if not isinstance(node, dict):
-        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {_CURE}", path=path)
+        raise CorruptMetadata(f"{path} is not a JSON object, so it is not a snapshot. {cure}", path=path)
     values: dict[str, Any] = {}
     for attribute, key, kind, always in _FIELDS:
         value = node.get(key)
         if value is None:
             if always and key not in _OPTIONAL_ON_READ:
-                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot. {_CURE}", path=path)
+                raise CorruptMetadata(f"{path} lacks {key!r}, so it is not a snapshot. {cure}", path=path)
             if always:
                 values[attribute] = _OPTIONAL_ON_READ[key]
             continue
         if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
             raise CorruptMetadata(
-                f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {_CURE}", path=path
+                f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {cure}", path=path
             )
         values[attribute] = value
     if values["version"] > VERSION:
@@ -190,7 +190,7 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         values["commit_kind"] = CommitKind(values["commit_kind"])
     except ValueError:
         raise CorruptMetadata(
-            f"{path}: unknown commit kind {values['commit_kind']!r:.80}.", path=path
+            f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path
         ) from None
     for attribute, key in _NAMES:
         if attribute in values:

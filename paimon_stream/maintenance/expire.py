@@ -164,7 +164,7 @@ def expire_snapshots(
     killed. A run stops where a rollback begins.
 
     Raises `InvalidOption`, `CommitContended` while a rollback is under way, `UnsupportedFeature` for a table
-    whose changelog outlives its snapshots, `CorruptMetadata` for a snapshot that cannot be read,
+    whose changelog outlives its snapshots, `CorruptMetadata` for a snapshot or tag that cannot be read,
     `StorageError`.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
@@ -201,6 +201,8 @@ def expire_snapshots(
         remover=remover,
         clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
     )
+    if end > earliest:
+        cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
     complete = True
     left_over: int | None = earliest

@@ -25,10 +25,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from paimon_stream.errors import CorruptMetadata, FormatError, NotFound
+from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import (
     branch_snapshots,
@@ -41,7 +40,7 @@ from paimon_stream.maintenance.removal import Remover
 from paimon_stream.storage.base import FileStat, Storage, parents
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import NameSet, branches, journalled_names
+from paimon_stream.table.references import NameSet, branches, journalled_names, read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -122,7 +121,7 @@ class Cleaner:
         """
         self._at = (oldest, following)
         try:
-            self._refresh_tags()
+            self.refresh_tags()
             self._delete_replaced_files(following)
             if oldest.changelog_manifest_list is not None:
                 self._delete_changelog(oldest.changelog_manifest_list)
@@ -162,7 +161,7 @@ class Cleaner:
 
         Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`.
         """
-        self._refresh_tags()
+        self.refresh_tags()
         kept = self._branch_names
         for one in neighbours:
             kept |= metadata_names(self.storage, self.manifests, one)
@@ -182,9 +181,9 @@ class Cleaner:
 
     # -- what others refer to ---------------------------------------------------------------------
 
-    def _refresh_tags(self) -> None:
+    def refresh_tags(self) -> None:
         """Reads which branches and tags exist now: one may have been made since the last snapshot was
-        removed."""
+        removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
         named = branches(self.storage)
         if named != self._branches_read:
             self._branches_read, self._branches = named, branch_snapshots(self.storage)
@@ -193,13 +192,9 @@ class Cleaner:
                 self._branch_names |= metadata_names(self.storage, self.manifests, one)
         before, self._tags = self._tags, {}
         for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
-            found = before.get(stat)
-            if found is None:
-                try:
-                    found = decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
-                except NotFound:
-                    continue
-            self._tags[stat] = found
+            found = before.get(stat) or read_tag(self.storage, stat.path)
+            if found is not None:
+                self._tags[stat] = found
 
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares

@@ -102,7 +102,7 @@ def refuse_missing(table: Table, storage: Storage, manifests: ManifestStore, sna
 
 def tag_names(storage: Storage) -> list[str]:
     """The names of all tags."""
-    return [stat.name[len(_TAG) :] for stat in storage.list_files(TAG_FOLDER, _TAG)]
+    return [name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG)]
 
 
 def branch_snapshots(storage: Storage) -> list[Snapshot]:

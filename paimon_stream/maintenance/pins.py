@@ -15,6 +15,7 @@ Invariants:
 - A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its own, and
   completes it. One to another target is refused, unless it is asked to take over. A rollback whose pin is
   gone stops.
+- A pin that cannot be read refuses everything until a rollback takes over.
 - Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as
   later tags.
 """
@@ -26,12 +27,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.errors import CommitContended, NotFound
-from paimon_stream.format.json_text import MOST_JSON
-from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
+from paimon_stream.errors import CommitContended, FormatError
+from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import TAG_FOLDER, tag_path
+from paimon_stream.table.layout import PIN_PREFIX, TAG_FOLDER, tag_path
+from paimon_stream.table.references import read_tag
 
 __all__ = [
     "PIN_PREFIX",
@@ -44,18 +45,16 @@ __all__ = [
     "under_way",
 ]
 
-PIN_PREFIX: Final = "paimon-stream-rollback-"
-"""The names of tags that begin so are pins."""
 _LETTERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """The pin of a rollback: its file, the target, and the epoch milliseconds at which it was written, by the
-    clock of the storage."""
+    """The pin of a rollback: its file, the target (None if the file cannot be read), and the epoch
+    milliseconds at which it was written, by the clock of the storage."""
 
     path: str
-    snapshot: Snapshot
+    snapshot: Snapshot | None
     millis: int
 
 
@@ -65,14 +64,16 @@ def is_pin(tag: str) -> bool:
 
 
 def read_pins(storage: Storage) -> list[Pin]:
-    """All pins, by name. Raises `CorruptMetadata`, `StorageError`."""
+    """All pins, by name. Raises `StorageError`."""
     found = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
+        snapshot = None
         try:
-            data = storage.read(stat.path, MOST_JSON)
-        except NotFound:
-            continue  # that rollback has ended since the listing
-        snapshot = decode_snapshot(data, f"{storage.location}/{stat.path}")
+            snapshot = read_tag(storage, stat.path)
+            if snapshot is None:
+                continue  # that rollback has ended since the listing
+        except FormatError:
+            pass  # it refuses as any other pin does
         found.append(Pin(path=stat.path, snapshot=snapshot, millis=stat.modified_millis))
     return found
 
@@ -93,9 +94,13 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitConten
     """The error of a command that finds pins of rollbacks. `doing` says what is not done."""
     found = list(pins)
     pin = found[-1]
-    target, since = pin.snapshot.id, dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
-    targets = sorted({one.snapshot.id for one in found})
-    if len(targets) == 1:
+    target = None if pin.snapshot is None else pin.snapshot.id
+    named = f"whose pin {pin.path} cannot be read" if target is None else f"to snapshot {target}"
+    since = dt.datetime.fromtimestamp(pin.millis // 1000, dt.timezone.utc)
+    targets = sorted({one.snapshot.id for one in found if one.snapshot is not None})
+    if any(one.snapshot is None for one in found):
+        cure = "roll back to the snapshot that is to be the newest, with take_over"
+    elif len(targets) == 1:
         cure = (
             f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
         )
@@ -104,7 +109,7 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitConten
             f"roll back to one of the snapshots {', '.join(map(str, targets))}, or to another, with take_over"
         )
     return CommitContended(
-        f"{storage.location}: a rollback to snapshot {target} is under way or was interrupted, so {doing}. "
+        f"{storage.location}: a rollback {named} is under way or was interrupted, so {doing}. "
         f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. Otherwise {cure} "
         "(--take-over), which gives up every other one.",
         table=storage.location,
@@ -115,7 +120,7 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitConten
 
 
 def refuse_while_pinned(storage: Storage, doing: str) -> None:
-    """Raises `CommitContended` if a rollback is under way, and what `read_pins` raises."""
+    """Raises `CommitContended` if a rollback is under way, and `StorageError`."""
     pins = read_pins(storage)
     if pins:
         raise under_way(storage, pins, doing)

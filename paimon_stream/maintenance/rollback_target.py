@@ -54,7 +54,7 @@ def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -
             if one.id == target:
                 return Target(snapshot=one, kept_by=tag_path(name))
         for pin in read_pins(storage):
-            if pin.snapshot.id == target:
+            if pin.snapshot is not None and pin.snapshot.id == target:
                 return Target(snapshot=pin.snapshot, kept_by=pin.path, by_pin=True)
         what = f"snapshot {target}"
     raise NotFound(
@@ -82,7 +82,7 @@ def pin_target(
     """
     wanted = target.snapshot
     pins = read_pins(storage)
-    foreign = [one for one in pins if one.snapshot.nonce != wanted.nonce]
+    foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing)

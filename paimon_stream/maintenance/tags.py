@@ -17,6 +17,7 @@ from typing import Final
 from paimon_stream.errors import (
     AlreadyExists,
     CorruptMetadata,
+    FormatError,
     InvalidOption,
     NotFound,
 )
@@ -27,18 +28,19 @@ from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import refuse_missing, tag_names
-from paimon_stream.maintenance.pins import PIN_PREFIX, is_pin, read_pins, refuse_while_pinned
+from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.maintenance.report import Report
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.table.layout import tag_path
+from paimon_stream.table.layout import PIN_PREFIX, tag_path
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.references import read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["TagReport", "create_tag", "delete_tag", "expire_tags", "read_tags", "tagged_until"]
+__all__ = ["TagReport", "create_tag", "delete_tag", "expire_tags", "find_tag", "read_tags", "tagged_until"]
 
 _LOG = logging.getLogger(__name__)
 _LOOKS: Final = 10
@@ -48,12 +50,14 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagReport(Report):
     """What was done to a tag. `snapshot` is the id of the tagged snapshot. `files` counts deleted files by
-    kind, `left` those that stay as orphans. `found` is false if the tag to delete did not exist."""
+    kind, `left` those that stay as orphans. `found` is false if the tag to delete did not exist, `unreadable`
+    true if it could not be read, so that only its own file was deleted."""
 
     location: str
     tag: str
     snapshot: int | None = None
     found: bool = True
+    unreadable: bool = False
     files: Mapping[str, int] = field(default_factory=dict, hash=False)
     left: int = 0
 
@@ -108,15 +112,27 @@ def delete_tag(
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
     `InvalidOption` for a name that no tag can have, `CommitContended` while a rollback is under way,
-    `CorruptMetadata` for a tag that cannot be read, `StorageError`.
+    `CorruptMetadata` for another tag that cannot be read, `StorageError`.
+
+    Of a tag that cannot be read, only its own file is deleted, also while a rollback is under way. Which data
+    files it kept is not known, so all stay, and orphan removal finds those that nothing needs.
     """
     used = storage or table.storage
-    tags = read_tags(used)
-    if name not in tags:  # one that exists may have any name: other engines gave it
+    tag = find_tag(used, name)
+    if tag is None:  # one that exists may have any name: other engines gave it
         _check_name(name, used.location, new=False)
         return TagReport(location=used.location, tag=name, found=False)
+    if isinstance(tag, FormatError):
+        used.delete(tag_path(name))
+        _LOG.warning(
+            "%s: only the file of tag %r was deleted, because it could not be read. The data files that only "
+            "it kept stay until remove_orphan_files removes them.",
+            used.location,
+            name,
+        )
+        return TagReport(location=used.location, tag=name, unreadable=True)
     refuse_while_pinned(used, f"tag {name!r} was not deleted, and nothing was changed")
-    tag = tags[name]
+    read_tags(used)  # one that cannot be read is named before anything is deleted
     snapshots = SnapshotStore(used, runtime)
     used.delete(tag_path(name))
     remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
@@ -151,8 +167,10 @@ def expire_tags(
         if is_pin(name):
             continue
         try:
-            until = tagged_until(used.read(tag_path(name), MOST_JSON))
-        except (NotFound, CorruptMetadata):
+            data = used.read(tag_path(name), MOST_JSON)
+            decode_snapshot(data, tag_path(name))
+            until = tagged_until(data)
+        except (NotFound, FormatError):
             continue  # in doubt it stays
         if until is not None and until < now:
             over.append(name)
@@ -160,17 +178,22 @@ def expire_tags(
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """The tags by name, each with its snapshot, without pins. Raises `CorruptMetadata`, `StorageError`."""
-    found = {}
-    for name in tag_names(storage):
-        if is_pin(name):
-            continue
-        try:
-            data = storage.read(tag_path(name), MOST_JSON)
-        except NotFound:
-            continue  # deleted since it was listed
-        found[name] = decode_snapshot(data, f"{storage.location}/{tag_path(name)}")
-    return found
+    """The tags by name, each with its snapshot, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
+    `StorageError`."""
+    names = (name for name in tag_names(storage) if not is_pin(name))
+    found = ((name, read_tag(storage, tag_path(name))) for name in names)
+    return {name: snapshot for name, snapshot in found if snapshot is not None}  # None: deleted meanwhile
+
+
+def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
+    """The snapshot of a tag, what is wrong if it cannot be read, None if there is no such tag. Raises
+    `StorageError`."""
+    if is_pin(name) or name not in tag_names(storage):
+        return None
+    try:
+        return read_tag(storage, tag_path(name))
+    except FormatError as wrong:
+        return wrong
 
 
 def tagged_until(data: bytes) -> dt.datetime | None:
@@ -312,10 +335,10 @@ def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> 
     """
     before = None
     for _ in range(_LOOKS):
-        pins = {pin.path: pin.snapshot for pin in read_pins(storage)}
-        tags = {**read_tags(storage), **pins}
+        pins = read_pins(storage)
+        tags = read_tags(storage)
         beside = _snapshots_beside(snapshots, tag)
-        now = None if beside is None else (tags, beside)
+        now = None if beside is None else (tags, pins, beside)
         if now is not None and now == before:
             if not pins and beside:
                 return [*tags.values(), *beside]

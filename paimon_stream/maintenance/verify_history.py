@@ -38,6 +38,7 @@ from paimon_stream.table.layout import (
     snapshot_path,
 )
 from paimon_stream.table.message_files import data_files
+from paimon_stream.table.references import removal_of_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_definition, table_of
@@ -90,11 +91,9 @@ class Root:
 
 def check_pins(storage: Storage, found: Findings) -> None:
     """Checks that no rollback was interrupted."""
-    try:
-        pins = read_pins(storage)
-    except FormatError:
-        return  # the broken tag is a finding of its own
-    for pin in pins:
+    for pin in read_pins(storage):
+        if pin.snapshot is None:
+            continue  # the broken tag is a finding of its own
         target = pin.snapshot.id
         text = f"A rollback to snapshot {target} is under way or was interrupted. Nothing expires meanwhile."
         cure = f"If it runs no more, roll back to snapshot {target} again: that completes it."
@@ -118,7 +117,8 @@ def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings)
     except NotFound:
         return None  # it was removed since the listing
     except FormatError as wrong:
-        found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, _RESTORE)
+        cure = _RESTORE if number is not None else f"Restore the file, or {removal_of_tag(stat.path)}"
+        found.error(f"{kind}-broken", f"{stat.path} cannot be read: {wrong}", stat.path, cure)
         return None
     found.checked[f"{kind}s"] += 1
     if number is not None and snapshot.id != number:

@@ -41,6 +41,7 @@ __all__ = [
     "LATEST_HINT",
     "MANIFEST_FOLDER",
     "OWN_FOLDER",
+    "PIN_PREFIX",
     "SCHEMA_FOLDER",
     "SNAPSHOT_FOLDER",
     "STATISTICS_FOLDER",
@@ -67,6 +68,8 @@ INDEX_FOLDER: Final = "index"
 TAG_FOLDER: Final = "tag"
 OWN_FOLDER: Final = "_paimon_stream"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
+PIN_PREFIX: Final = "paimon-stream-rollback-"
+"""Tags whose names begin so are the pins of rollbacks."""
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
 _PLAIN_IN_USER: Final = re.compile(r"[A-Za-z0-9_-]")

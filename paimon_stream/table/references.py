@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound
+from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
 from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.journal_entry import JournalEntry
@@ -40,11 +40,13 @@ from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
     OWN_FOLDER,
+    PIN_PREFIX,
     SCHEMA_FOLDER,
     SNAPSHOT_FOLDER,
     TAG_FOLDER,
     id_in_name,
     manifest_path,
+    tag_path,
 )
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table
@@ -59,6 +61,8 @@ __all__ = [
     "list_roots",
     "name_hash",
     "names_in_use",
+    "read_tag",
+    "removal_of_tag",
 ]
 
 BRANCH_FOLDER: Final = "branch"
@@ -126,6 +130,34 @@ def list_roots(storage: Storage) -> Iterator[Root]:
             for stat in storage.list_files(f"{branch}{folder}", prefix):
                 if folder == TAG_FOLDER or id_in_name(stat.name, prefix) is not None:
                     yield Root(branch, folder, stat)
+
+
+def read_tag(storage: Storage, path: str) -> Snapshot | None:
+    """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata` or
+    `UnknownVersion`, which say how to remove it, and `StorageError`."""
+    cure = f"Restore the file, or {removal_of_tag(path)}"
+    try:
+        return decode_snapshot(storage.read(path, MOST_JSON), f"{storage.location}/{path}", cure)
+    except NotFound:
+        return None
+    except FormatError as wrong:
+        if cure in wrong.message:
+            raise
+        raise type(wrong)(f"{wrong.message} {cure}", **wrong.context) from None
+
+
+def removal_of_tag(path: str) -> str:
+    """How to remove a tag or pin that cannot be read, as the end of a sentence."""
+    name = path.removeprefix(tag_path(""))
+    if name.startswith(PIN_PREFIX):
+        return (
+            "end the rollback that made it: make sure that it runs no more, and call rollback_to() with "
+            "take_over (--take-over)."
+        )
+    return (
+        f"delete the tag {name!r} with delete_tag(). The data files that only it kept then stay until "
+        "remove_orphan_files() removes them."
+    )
 
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
@@ -252,6 +284,8 @@ class References:
         path = f"{self.storage.location}/{root.path}"
         for attempt in range(_PARSE_ATTEMPTS):
             try:
+                if root.path.startswith(tag_path("")):
+                    return read_tag(self.storage, root.path)
                 return decode_snapshot(self.storage.read(root.path, MOST_JSON), path)
             except NotFound:
                 return None
