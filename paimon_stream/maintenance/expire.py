@@ -20,6 +20,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
 from paimon_stream.maintenance.consumers import least_next_snapshot
 from paimon_stream.maintenance.expire_run import Begun, Cleaner
+from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.removal import Remover
@@ -169,7 +170,7 @@ def expire_snapshots(
     """
     used, clock = storage or table.storage, (runtime or system()).clock
     started = clock.monotonic()
-    _refuse_long_changelog(table)
+    _refuse_long_changelog(table, used, dry_run)
     retention = Retention.of(
         table.options,
         clock.now_millis(),
@@ -282,10 +283,12 @@ def changelog_outlives(options: Options) -> tuple[str, str] | None:
     return None
 
 
-def _refuse_long_changelog(table: Table) -> None:
+def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> None:
     outlives = changelog_outlives(table.options)
     if outlives is not None:
         longer, shorter = outlives
+        if not dry_run:  # notes of before the options were set so would refuse tags for ever
+            ExpiringNotes(storage).abandon(f"{longer!r} is above {shorter!r}")
         raise UnsupportedFeature(
             f"{table.location} keeps its changelog longer than its snapshots: {longer!r} is above "
             f"{shorter!r}. This release cannot expire such a table. Nothing was deleted. Let Paimon expire "

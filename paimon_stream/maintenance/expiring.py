@@ -14,7 +14,8 @@ Invariants:
 - A note is acted upon only if the history is still the one in which it was written: the following snapshot
   exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine
   has expired further) the files stay as orphans.
-- While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end.
+- While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end. A
+  note with a time that is as far in the future is not young: its clock was set back, or it is a copy.
 - A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as
   orphans.
 """
@@ -80,7 +81,7 @@ class ExpiringNotes:
                 if found is not None and not snapshots.stands(found[0]):
                     return True
             except UnknownVersion:
-                if now_millis - millis < _FINISHED_BY_MILLIS:
+                if abs(now_millis - millis) < _FINISHED_BY_MILLIS:
                     return True
             except CorruptMetadata:
                 return True  # in doubt; the next expiry removes this note
@@ -89,7 +90,7 @@ class ExpiringNotes:
     def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
         """A snapshot with this id or a higher one that may be expiring now: its note is younger than five
         minutes, by the storage's clock, whose time is `now_millis`. Raises `StorageError`."""
-        young = (one for one, millis in self._written() if now_millis - millis < _YOUNG_MILLIS)
+        young = (one for one, millis in self._written() if abs(now_millis - millis) < _YOUNG_MILLIS)
         return next((one for one in young if one >= snapshot_id), None)
 
     def drop(self, snapshot_id: int) -> None:
@@ -98,6 +99,18 @@ class ExpiringNotes:
             self._storage.delete(note_path(snapshot_id))
         except StorageError as why:
             _LOG.warning("%s: the note of snapshot %d stays: %s", self._storage.location, snapshot_id, why)
+
+    def abandon(self, why: str) -> None:
+        """Removes the notes of interrupted expiries that may not be finished here. Those of newer releases
+        stay. Raises `StorageError`."""
+        for snapshot_id, _ in self._written():
+            try:
+                self._read(snapshot_id)
+            except UnknownVersion:
+                continue
+            except CorruptMetadata:
+                pass
+            self._give_up(snapshot_id, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
         """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that

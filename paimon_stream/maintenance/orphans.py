@@ -344,11 +344,14 @@ class _Cleaner:
                 if self.storage.list_folders(path) or any(True for _ in self._list(path)):
                     return
                 self.storage.delete(path)
+                above, _, name = path.rpartition("/")
+                if name in self.storage.list_folders(above):
+                    return  # something is in it that is not listed
             except PaimonStreamError as why:
                 _LOG.warning("%s: could not remove the folder %s: %s", self.storage.location, path, why)
                 return
             self.removed_folders += 1
-            path = path.rpartition("/")[0]
+            path = above
 
     def _report(self, roots: int) -> OrphanReport:
         return OrphanReport(

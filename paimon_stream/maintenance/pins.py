@@ -16,6 +16,7 @@ Invariants:
   completes it. One to another target is refused, unless it is asked to take over. A rollback whose pin is
   gone stops.
 - A pin that cannot be read refuses everything until a rollback takes over.
+- On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
 - Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as
   later tags.
 """

@@ -38,16 +38,13 @@ class Remover:
     def remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes the files. Missing files are no error. Raises `Unavailable`."""
         wanted = list(paths)
-        self.removed[kind] += len(wanted)
-        if self.dry_run or not wanted:
-            return
-        if len(wanted) < _TOGETHER or self.threads < 2:
-            for path in wanted:
-                self._delete(path)
-            return
-        with ThreadPoolExecutor(self.threads) as pool:
-            for _ in pool.map(self._delete, wanted):
-                pass
+        if self.dry_run:
+            self.removed[kind] += len(wanted)
+        elif len(wanted) < _TOGETHER or self.threads < 2:
+            self.removed[kind] += sum(map(self._delete, wanted))
+        else:
+            with ThreadPoolExecutor(self.threads) as pool:
+                self.removed[kind] += sum(pool.map(self._delete, wanted))
 
     def pass_over(self, why: PaimonStreamError) -> None:
         """Counts a file that a name, bucket or partition of its entry proves not to exist in the table."""
@@ -65,7 +62,8 @@ class Remover:
         if not self.dry_run:
             self._delete(path)
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, path: str) -> bool:
+        """Whether the file is gone."""
         try:
             self.storage.delete(path)
         except Unavailable:
@@ -75,3 +73,5 @@ class Remover:
             _LOG.warning(
                 "%s: could not delete %s, it stays as an orphan: %s", self.storage.location, path, why
             )
+            return False
+        return True

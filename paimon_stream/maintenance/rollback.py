@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import CommitContended, CorruptMetadata, StorageError, UnknownVersion
+from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.report import Report
@@ -144,7 +144,12 @@ class _Rollback:
 
     def execute(self) -> None:
         """Removes everything that is later than the target, then the pin."""
-        self._look()
+        try:
+            self._look()
+        except NoSpace:  # what frees space is refused while there is a pin
+            if not self.target.by_pin:  # else the pin alone keeps the target
+                self.storage.delete(self.pin)
+            raise
         self.storage.delete(LATEST_HINT)
         self._remove_snapshots()
         self.changelogs = self._later_changelogs()

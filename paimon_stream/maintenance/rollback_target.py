@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.errors import CommitContended, CorruptMetadata, NotFound, PaimonStreamError, StorageError
+from paimon_stream.errors import (
+    CommitContended,
+    CorruptMetadata,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    StorageError,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.needed import refuse_missing
-from paimon_stream.maintenance.pins import pin_path, put_pin, read_pins, under_way
+from paimon_stream.maintenance.pins import Pin, pin_path, put_pin, read_pins, under_way
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
@@ -78,7 +86,7 @@ def pin_target(
 
     Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
     of the target or a later snapshot does not end, `CorruptMetadata`, `StorageError`. Then nothing was
-    changed.
+    changed, except that interrupted rollbacks may have been given up (`NoSpace`).
     """
     wanted = target.snapshot
     pins = read_pins(storage)
@@ -88,7 +96,7 @@ def pin_target(
         raise under_way(storage, pins, doing)
     path = pin_path(wanted, runtime)
     try:
-        made = put_pin(storage, path, wanted)
+        made = _put(storage, path, target, pins)
         known = {path, *(one.path for one in pins)}
         beside = [one for one in read_pins(storage) if one.path not in known]
         if beside:
@@ -103,6 +111,27 @@ def pin_target(
     for one in pins:
         storage.delete(one.path)
     return path
+
+
+def _put(storage: Storage, path: str, target: Target, pins: Sequence[Pin]) -> int:
+    """Writes the pin, and returns when. On a full disk the pins that it replaces make room for it. What then
+    expires before the new pin exists is noticed by the look after that. If there is still no space, the
+    interrupted rollbacks are given up, because what frees space is refused while they have pins."""
+    try:
+        return put_pin(storage, path, target.snapshot)
+    except NoSpace:
+        if not pins or target.by_pin:  # a pin that alone keeps the target stays
+            raise
+        for one in pins:
+            storage.delete(one.path)
+    try:
+        return put_pin(storage, path, target.snapshot)
+    except NoSpace as full:
+        raise NoSpace(
+            f"{full.message} The interrupted rollback was given up, so that space can be freed: "
+            "expire_snapshots, remove_orphan_files and delete_tag work again. Then roll back again.",
+            **full.context,
+        ) from None
 
 
 def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtime: Runtime) -> None:

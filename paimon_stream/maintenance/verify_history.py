@@ -136,8 +136,9 @@ def check_line(roots: Iterable[Root], found: Findings) -> None:
         if new.id != old.id + 1:
             text = f"Snapshots {old.id + 1} to {new.id - 1} are missing, with others on both sides."
             cure = (
-                "They were deleted by hand, or an expiry was cut short: expire_snapshots finishes it. "
-                "Readers that follow changes stop at the gap."
+                "They were deleted by hand, an expiry was cut short, or a rollback restored snapshot "
+                f"{old.id} or {new.id} from a tag and was then given up. expire_snapshots removes what is "
+                "below the gap when its time has come. Readers that follow changes stop at the gap."
             )
             found.warning("snapshot-gap", text, snapshot_path(old.id + 1), cure)
             continue

@@ -111,8 +111,18 @@ def test_nothing_is_deleted_in_a_folder_that_was_moved_and_linked(tmp_path: Path
     else:
         expired = expire_snapshots(disk.bench.table, 1, older_than="0 s")
         assert (expired.snapshots, expired.left > 0) == ((1, 2), True)
+        kept = {"data"} if folder == "bucket-0" else {"manifest", "manifest list"}
+        assert not kept & expired.files.keys()
     assert outside.items() <= disk.outside().items()
     assert verify(disk.bench.table, sample=0).healthy
+
+
+def test_a_folder_that_stays_because_something_hidden_is_in_it_is_not_counted(tmp_path: Path) -> None:
+    disk = grown(tmp_path)
+    for bucket in (7, 8):
+        disk.bench.storage.write(f"bucket-{bucket}/litter", b"")
+    (disk.root / "bucket-7" / ".theirs").mkdir()
+    assert (clean(disk).folders, (disk.root / "bucket-7").exists()) == (1, True)
 
 
 @pytest.mark.parametrize("root", ["link", "behind/t"])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paimon_stream.errors import CommitContended, InvalidOption, NotFound
+from paimon_stream.errors import CommitContended, InvalidOption, NoSpace, NotFound, UnsupportedFeature
 from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -198,3 +198,117 @@ def test_the_note_of_a_newer_release_refuses_tags_for_an_hour_only() -> None:
     bench.clock.advance(3_600_000)
     create_tag(bench.table, "new", 4, runtime=bench.runtime)
     assert expire_snapshots(bench.table, 1, 1, NOTHING, runtime=bench.runtime).snapshots == (6,)
+
+
+@pytest.mark.parametrize("content", ["whole", "of a newer release"])
+def test_a_note_from_the_future_stops_nobody_for_ever(content: str) -> None:
+    """The clock was set back since, or the note was restored from a copy."""
+    case = Case.make()
+    bench = case.bench
+    case.expire()  # only the tag keeps snapshot 4
+    bench.clock.advance(86_400_000)
+    ExpiringNotes(bench.storage).write(bench.snapshots.get(6), bench.snapshots.get(7))
+    if content == "of a newer release":
+        note = encode_checksummed("expiry", {}).replace(b" 1 ", b" 99 ", 1)
+        bench.storage.write("_paimon_stream/expiring-6", note)
+    bench.clock.advance(-86_400_000)
+    create_tag(bench.table, "new", 4, runtime=bench.runtime)
+    assert rollback_to(bench.table, 6, runtime=bench.runtime).snapshots == (7,)
+
+
+def test_notes_go_when_a_table_may_not_be_expired_here_any_more() -> None:
+    """An expiry was killed, and then the table's changelog was set to outlive its snapshots."""
+    case = Case.make()
+    bench = case.bench
+    case.expire_to(5)
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-5", moment=Moment.AFTER, stop=True)
+    assert isinstance(tried(lambda: case.expire_to(6, FaultyStorage(bench.storage, [fault]))), Killed)
+    with pytest.raises(NotFound, match="Run expire_snapshots, then create the tag again"):
+        create_tag(bench.table, "new", 4, runtime=bench.runtime)
+    longer = {"changelog.num-retained.max": "50", "snapshot.num-retained.max": "20"}
+    table, before = load_table(bench.storage, longer), case.files()
+    for dry_run in (True, False):
+        with pytest.raises(UnsupportedFeature):
+            expire_snapshots(table, dry_run=dry_run, runtime=bench.runtime)
+        assert case.files() == before - (set() if dry_run else {"_paimon_stream/expiring-5"})
+    create_tag(table, "new", 4, runtime=bench.runtime)
+
+
+def full_disk(case: Case, *, first: int = 1, writes: int = 1) -> FaultyStorage:
+    """A storage without space for some writes of tags, or for the others that are named."""
+    faults = [Fault(at=at, verb="write", path="tag/", error=NoSpace) for at in range(first, first + writes)]
+    return FaultyStorage(case.bench.storage, faults)
+
+
+@pytest.mark.parametrize("target", [5, 4, "kept"])
+def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(
+    target: int | str,
+) -> None:
+    case = killed()
+    bench = case.bench
+    report = rollback_to(
+        bench.table, target, take_over=target != 5, storage=full_disk(case), runtime=bench.runtime
+    )
+    assert bench.snapshots.ids()[-1] == report.snapshot
+    assert read_pins(bench.storage) == []
+
+
+def test_if_the_disk_stays_full_the_killed_rollback_is_given_up_so_that_files_can_be_deleted() -> None:
+    case = killed()
+    bench = case.bench
+    for number in range(2):  # the second time nothing is left to give up
+        with pytest.raises(NoSpace, match="given up.*expire_snapshots" if number == 0 else "Planned"):
+            rollback_to(bench.table, 5, storage=full_disk(case, writes=2), runtime=bench.runtime)
+    assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [1, 2, 3, 4, 5, 6])
+    live = bench.live_names()
+    assert case.expire_to(5).snapshots == (1, 2, 3, 4)
+    case.audit(live)
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    assert bench.snapshots.ids() == [5]
+
+
+def test_the_only_pin_of_an_expired_target_stays_on_a_full_disk_until_another_target_takes_over() -> None:
+    case = killed()
+    bench = case.bench
+    for number in range(1, 6):
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    with pytest.raises(NoSpace):
+        rollback_to(bench.table, 5, storage=full_disk(case), runtime=bench.runtime)
+    assert len(read_pins(bench.storage)) == 1
+    storage = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", error=NoSpace)])
+    with pytest.raises(NoSpace):
+        rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)
+    assert len(read_pins(bench.storage)) == 1
+    rollback_to(bench.table, 6, take_over=True, storage=full_disk(case), runtime=bench.runtime)
+    assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [6])
+
+
+@pytest.mark.parametrize("path", ["snapshot/EARLIEST", "snapshot/snapshot-4"])
+def test_a_rollback_without_space_to_restore_its_target_leaves_no_pin(path: str) -> None:
+    case = Case.make()
+    bench = case.bench
+    case.expire()  # only the tag keeps snapshot 4
+    storage = FaultyStorage(bench.storage, [Fault(at=1, path=path, error=NoSpace)])
+    if path == "snapshot/snapshot-4":
+        fault = Fault(at=1, verb="put_if_absent", path=path, error=NoSpace)
+        storage = FaultyStorage(bench.storage, [fault])
+    with pytest.raises(NoSpace):
+        rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)
+    assert (read_pins(bench.storage), bench.snapshots.ids()) == ([], [6, 7])
+    assert case.expire_to(7).snapshots == (6,)
+
+
+def test_verify_explains_the_gap_that_a_rollback_leaves_if_another_takes_over() -> None:
+    case = Case.make()
+    bench = case.bench
+    case.expire()  # only the tag keeps snapshot 4
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-7", moment=Moment.BEFORE, stop=True)
+    storage = FaultyStorage(bench.storage, [fault])
+    work = lambda: rollback_to(bench.table, "kept", storage=storage, runtime=bench.runtime)  # noqa: E731
+    assert isinstance(tried(work), Killed)
+    rollback_to(bench.table, 7, take_over=True, runtime=bench.runtime)
+    assert bench.snapshots.ids() == [4, 6, 7]
+    (gap,) = [one for one in verify(bench.table, sample=0).findings if one.code == "snapshot-gap"]
+    assert "a rollback restored snapshot 4 or 6 from a tag and was then given up" in gap.cure
+    assert case.expire().snapshots == (4,)
+    assert verify(bench.table, sample=0).findings == ()
