@@ -22,6 +22,7 @@ from paimon_stream.table.lineage import published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import remove_files, written_files
+from paimon_stream.table.references import branches
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -63,6 +64,8 @@ def remove_dead_attempts(
     manifests = ManifestStore(storage)
     kept: set[str] = set()
     try:
+        if len(branches(storage)) > 1:
+            return 0  # an attempt may have been published, branched and rolled back
         if not _stands(SnapshotStore(storage, runtime), published):
             return 0  # expired, or rolled back: then a paused attempt may publish again
         prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))

@@ -2,8 +2,8 @@
 
 A later run ends the claims of earlier ones before it judges, so the own claim excludes later runs. It does
 not exclude earlier ones. A paused run, or a put that a dead run had sent, can take effect while the next run
-works on the same batch. That is possible only in the first batch of a run: an earlier run never attempted a
-later one (exactly-once.md §5).
+works on the same batch. That is possible until a run has published a batch: from then on an earlier run that
+is still alive finds the batch published, and stops (exactly-once.md §5).
 """
 
 from __future__ import annotations

@@ -33,12 +33,15 @@ class Memory:
     seen: SnapshotRef | None
 
 
-def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors) -> Fresh | None:
+def judge_next(
+    snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors, *, follows: bool = False
+) -> Fresh | None:
     """Judges a later batch of a run. The batch must be new, our last snapshot must still be in the lineage,
     and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
 
     None if the memory no longer fits the table, so that storage must decide. If snapshots since the run last
-    looked have expired, `seen` stays where it was, and the commit checks the fence.
+    looked have expired, storage must decide, too, while an earlier run may be at this batch (`follows`).
+    Otherwise `seen` stays where it was, and the commit checks the fence.
     """
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
@@ -54,6 +57,8 @@ def judge_next(snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: 
             if snapshot.commit_user == refuse.user and batch_id <= identifier < BATCH_IDENTIFIER:
                 raise _shared(snapshot, refuse)
         if not window.complete:
+            if follows:
+                return None
             seen = memory.seen
     return Fresh(seen=seen, own=memory.own)
 

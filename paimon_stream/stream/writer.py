@@ -92,7 +92,7 @@ class StreamWriter:
         self._table: Table | None = None
         self._committer: Committer | None = None
         self._memory: Memory | None = None
-        self._follows = True  # whether an earlier run may have attempted the first batch of this one
+        self._follows = True  # whether an earlier run may be at the batches of this one
         self._digest = ""
         self._numbering: Numbering | None = None
 
@@ -122,7 +122,7 @@ class StreamWriter:
         verdict = (
             self._judge_first(batch, refuse)
             if self._memory is None
-            else judge_next(self._snapshots, self._memory, batch.batch_id, refuse)
+            else judge_next(self._snapshots, self._memory, batch.batch_id, refuse, follows=self._follows)
             or self._judge_again(batch, refuse)
         )
         self._observer.reached(Phase.JUDGED, batch.batch_id)
@@ -253,7 +253,7 @@ class StreamWriter:
             self._claims,
             self._refusals(batch),
             seen=verdict.seen,
-            attempted=verdict.dead is not None or (self._memory is None and self._follows),
+            attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
         outcome = self._publish(batch, verdict, entry, journalled, summary, fence)
@@ -305,8 +305,7 @@ class StreamWriter:
         try:
             before_commit(messages)
         except Exception as veto:
-            fresh = isinstance(verdict, Fresh)
-            if fresh:
+            if fresh := isinstance(verdict, Fresh):
                 self.discard(messages)
             raise veto_error(veto, self._storage.location, batch_id, removed=fresh) from veto
 
@@ -385,6 +384,7 @@ class StreamWriter:
         if isinstance(outcome, Published):
             seen = SnapshotRef.of(outcome.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
+            self._follows = False  # an earlier run that is still alive sees this snapshot, and stops
             if whole and len(entry.stage_uuids) > 1:
                 of_batch = (outcome.snapshot, outcome.newest)
                 complete = outcome.compact_failed is None

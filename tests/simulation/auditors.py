@@ -60,7 +60,7 @@ def streams_end(world: World) -> None:
     streams = {one.user: one for one in world.actors if isinstance(one, Stream)}
     for stream in streams.values():
         wanted = stream.checkpoint.next_batch + MORE
-        for _ in range(ATTEMPTS + MORE):
+        for _ in range(ATTEMPTS + MORE + stream.checkpoint.next_batch - stream.next_batch):
             if stream.checkpoint.next_batch >= wanted:
                 break
             world.turn(stream)

@@ -40,7 +40,7 @@ def token_of(name: str) -> Token | None:
 class State:
     """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
     `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
-    data files in its manifests, live or not."""
+    data files in its manifests, live or not. `slept` says that its maker slept through a rollback."""
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]
@@ -48,6 +48,8 @@ class State:
     files: frozenset[str]
     mentioned: frozenset[str]
     made_by: Process | None = None
+    slept: bool = False
+    rolled_back: bool = False
     order: tuple[str, ...] = ()
 
     @property

@@ -92,12 +92,12 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
         starts = iter(range(seed, sys.maxsize, CHUNK))
         pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
         while pending:
-            total.add(pending.pop(0).get())
+            done = pending.pop(0).get()
             if time.monotonic() < until:
                 pending.append(pool.apply_async(chunk, (next(starts),)))
-            for number, steps in total.failed[:MOST_SHOWN]:
+            for number, steps in done.failed[: max(0, MOST_SHOWN - len(total.failed))]:
                 print(f"\n{steps}\n(again: make torture SEED={number} MINUTES=0)", flush=True)
-            total.failed[:MOST_SHOWN] = [(number, "") for number, _ in total.failed[:MOST_SHOWN]]
+            total.add(done)
             left = max(0.0, until - time.monotonic())
             rate = 60 * total.schedules / max(1e-9, total.seconds)
             print(
@@ -107,6 +107,8 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
                 flush=True,
             )
     print()
+    for limit, count in total.limits.most_common():
+        print(f"{count:6} ({100 * count / total.schedules:.2f} %) ended early: {limit}")
     return total
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, decode_snapshot
+from paimon_stream.format.snapshot_json import CommitKind, decode_snapshot
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.layout import id_in_name, manifest_path
+from paimon_stream.table.layout import id_in_name, snapshot_path
+from tests.simulation.archive import Archive
 from tests.simulation.state import Limit, State, Token, Violation, token_of, tokens
+from tests.simulation.wholeness import is_whole
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -49,9 +49,7 @@ class Truth:
     upsets: int = 0
     last_void: int = 0
     drops: int = 0
-    _archive: dict[str, bytes] = field(default_factory=dict)
-    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+    archive: Archive = field(default_factory=Archive)
 
     def of_next_table(self) -> Truth:
         """The truth of the table that is created at this place after a drop."""
@@ -60,9 +58,7 @@ class Truth:
             drops=self.drops + 1,
             upsets=self.upsets + 1,
             states=self.states,
-            _archive=self._archive,
-            _lists=self._lists,
-            _manifests=self._manifests,
+            archive=self.archive,
         )
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
@@ -70,6 +66,7 @@ class Truth:
         result = effect()
         if verb == "put" and result is PutResult.EXISTS:
             return result
+        self.late.discard(path)
         if verb == "delete":
             self.paths.discard(path)
         else:
@@ -77,7 +74,7 @@ class Truth:
         folder, _, name = path.partition("/")
         if folder == "manifest":
             if verb != "delete":
-                self._archive[name] = self.world.disk.read(path)
+                self.archive.files[name] = self.world.disk.read(path)
         elif folder == "snapshot":
             snapshot_id = id_in_name(name, "snapshot-")
             if snapshot_id is not None:
@@ -95,7 +92,8 @@ class Truth:
 
     def state_at(self, path: str) -> State:
         """The snapshot in a file, with what it refers to."""
-        return self._state(decode_snapshot(self.world.disk.read(path), path))
+        snapshot = decode_snapshot(self.world.disk.read(path), path)
+        return self.archive.state(snapshot, self.world.table.layout)
 
     # -- acknowledgement --------------------------------------------------------------------------
 
@@ -121,7 +119,7 @@ class Truth:
     def _made(self, process: Process, state: State) -> None:
         before, head = self.there.get(state.id), self.head
         self.there[state.id] = state
-        state.made_by = process
+        state.made_by, state.slept = process, process.upsets != self.upsets
         self.states[state.nonce] = state
         process.putting = state
         known = self.history.get(state.nonce)
@@ -132,15 +130,21 @@ class Truth:
             self.there[state.id] = known
             self.beside.pop(state.id, None)
             self._suspect(("snapshot", state.id), known)
-            if head is not None and state.id > head.id:  # to a tag above the newest
+            if head is None or state.id > head.id:  # expiry had just taken it, or to a tag above the newest
                 self._moved_to(known, "rollback")
             return
+        if process.may_roll_back and state.files - self.paths:
+            raise Limit("somebody rolled back to a tag that was made while the table was dropped")
         if process.drops != self.drops and state.files - self.paths:
             self.beside[state.id] = process
         elif self._continues(state, head):
             self._moved_to(state, "overwrite")
         elif before is not None and before is head and before.base == state.base:
             self._moved_to(state, "replaced")
+        elif self.there_again is not None and not self.there.keys() - {state.id}:
+            raise Limit(
+                "somebody wrote before an expiry that met a rollback had put the newest snapshot back"
+            )
         elif head is not None and state.id > head.id and self._on_beside(state):
             raise Limit("somebody built on the snapshot of a writer that slept through a rollback")
         else:
@@ -168,7 +172,8 @@ class Truth:
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
             ours = not (process.may_expire or process.actor.kind.startswith("Java"))
-            if ours and not process.dead and process.error is None:
+            late = snapshot_path(newest) in self.late
+            if ours and not late and not process.dead and process.error is None:
                 what = f"{process.name} reports snapshot {newest}, which lies beside the table's line"
                 raise Violation("acknowledged rows are there", what)
             raise Limit("a writer that slept through a rollback ended before it removed its snapshot")
@@ -199,6 +204,7 @@ class Truth:
         state = self.there.pop(snapshot_id, None)
         if state is None:
             return
+        state.rolled_back = process.may_roll_back and not process.may_expire
         keeps = process.may_expire or process.may_roll_back
         if not keeps and state.made_by is not process and self.upsets > process.upsets:
             raise Limit("a writer that slept through a rollback removed the snapshot that had taken its id")
@@ -251,7 +257,8 @@ class Truth:
         else:
             state = self.state_at(path)
             original = self.states.get(state.nonce)
-            state.made_by = None if original is None else original.made_by
+            if original is not None:
+                state = original
             self.tags[path] = (state, process)
             process.putting = state
             self._suspect(("tag", path), state)
@@ -276,34 +283,13 @@ class Truth:
 
     def check_whole(self) -> None:
         """Every snapshot of the line, every tag and every branch is readable whole."""
-        if not self.suspects:
-            return
-        roots = dict(self.roots())
-        later = {}
-        for key, state in self.suspects.items():
-            if roots.get(key) is not state:
-                continue
-            missing = state.files - self.paths
-            if missing and self._at_work(state):
-                later[key] = state
-            elif missing and self._is_unsure(key):
-                raise Limit("somebody who made a tag died, or got no answer, before he could take it back")
-            elif missing and state.made_by is not None and state.made_by.drops != self.drops:
-                raise Limit("somebody tagged what a writer of the dropped table was about to remove")
-            elif missing:
-                raise Violation("everything is readable whole", f"{key[0]} {key[1]} lacks {sorted(missing)}")
-        self.suspects = later
-
-    def _is_unsure(self, key: tuple[str, object]) -> bool:
-        """Whether this is a tag whose maker could not look afterwards whether its snapshot still stood."""
-        if key[0] != "tag":
-            return False
-        maker = self.tags[str(key[1])][1]
-        return key[1] in self.late or maker.dead or maker.error is not None
-
-    def _at_work(self, state: State) -> bool:
-        """Whether the process that made it has still to look whether it stands."""
-        return any(one.putting is state for one in self.world.processes if one.busy and not one.dead)
+        if self.suspects:
+            roots = dict(self.roots())
+            self.suspects = {
+                key: state
+                for key, state in self.suspects.items()
+                if roots.get(key) is state and not is_whole(self, key, state)
+            }
 
     def _suspect(self, key: tuple[str, object], state: State) -> None:
         self.suspects[key] = state
@@ -312,43 +298,3 @@ class Truth:
         for key, state in self.roots():
             if path in state.files:
                 self._suspect(key, state)
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    def _state(self, snapshot: Snapshot) -> State:
-        base = self._list(snapshot.base_manifest_list)
-        delta = self._list(snapshot.delta_manifest_list)
-        live = self._fold([entry for name in base for entry in self._entries(name)])
-        names = frozenset(live)
-        own = [entry for name in delta for entry in self._entries(name)]
-        everything = (entry for name in (*base, *delta) for entry in self._entries(name))
-        mentioned = frozenset(entry.file.file_name for entry in everything)
-        live = self._fold([*live.values(), *own])
-        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
-        layout = self.world.table.layout
-        files = {manifest_path(one) for one in (*lists, *base, *delta)}
-        files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
-        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), mentioned=mentioned)
-
-    def _fold(self, entries: list[ManifestEntry]) -> dict[str, ManifestEntry]:
-        live: dict[str, ManifestEntry] = {}
-        for entry in entries:
-            name = entry.file.file_name
-            if entry.kind is FileKind.DELETE:
-                live.pop(name, None)
-            elif name in live:
-                raise Violation("rows are there at most once", f"file {name} is listed twice")
-            else:
-                live[name] = entry
-        return live
-
-    def _list(self, name: str) -> tuple[str, ...]:
-        if name not in self._lists:
-            metas = decode_manifest_list(self._archive[name], name)
-            self._lists[name] = tuple(meta.file_name for meta in metas)
-        return self._lists[name]
-
-    def _entries(self, name: str) -> list[ManifestEntry]:
-        if name not in self._manifests:
-            self._manifests[name] = decode_manifest(self._archive[name], name)
-        return self._manifests[name]

@@ -178,9 +178,9 @@ class World:
         if self.cleaned and self.millis - process.begun_millis > 50 * 60_000:
             return
         self.log.append(f"the late {verb} of {path} by {process.name} arrives")
-        self.truth.late.add(path)
         self.landed.add(getattr(process.actor, "user", ""))
         self.truth.change(process, verb, path, effect)
+        self.truth.late.add(path)
         if process.dead or not process.busy:
             self.truth.writer_ended(process)
 

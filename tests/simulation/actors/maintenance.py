@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TAG = "tag/tag-"
+SECOND = 1000
 
 
 def tags_of(world: World) -> list[str]:
@@ -83,6 +84,7 @@ class Restorer(Actor):
             return None
         target = self.world.choices.pick(targets)
         self.doing = f"rollback to {target}" + (", taking over" if take_over else "")
+        self.world.millis += 2 * SECOND  # nobody decides that within the second of a swift commit
         return lambda: rollback_to(
             self.table(), target, take_over=take_over, storage=process.storage, runtime=process.runtime
         )

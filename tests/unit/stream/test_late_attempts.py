@@ -287,3 +287,41 @@ def test_after_a_rewound_checkpoint_was_let_in_the_entries_of_its_later_batches_
     assert readable(bench) == [
         "me-0-1", "me-1-2", "me-2-3", "me-2-6", "me-3-4", "me-3-7", "me-4-5", "me-4-8",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [0, 10], ids=["without rows", "already committed"])
+def test_a_run_that_has_published_nothing_finds_the_batch_of_an_earlier_run_that_is_alive(rows: int) -> None:
+    bench = Bench()
+    earlier = Stream(bench)
+    earlier.batch()
+    if rows:
+        earlier.batch()
+    later = Stream(bench, next_batch=1, runs=10, done_millis=earlier.done_millis)
+    later.batch(rows)
+    if not rows:
+        earlier.batch(rows)
+    earlier.batch()
+    others(bench, 1, 2, 3)
+    bench.expire(bench.latest().id - 2)
+    with pytest.raises(SharedCheckpoint, match=r"batch 2, an earlier run .* published it"):
+        later.batch()
+    assert readable(bench).count("me-2-1") + readable(bench).count(f"me-2-{earlier.written}") == 1
+    later.start()
+    assert later.batch().outcome == "already committed"
+
+
+def test_the_files_of_a_batch_that_was_branched_and_rolled_back_stay() -> None:
+    bench = Bench()
+    stream = Stream(bench, options=WRITTEN_AGAIN)
+    stream.batch()
+    stream.start(At(Phase.PUBLISHED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    bench.storage.write("branch/branch-b/snapshot/snapshot-2", bench.storage.read("snapshot/snapshot-2"))
+    needed = bench.metadata_of(2)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    stream.start()
+    stream.batch()
+    assert readable(bench) == ["me-0-1", "me-1-3"]
+    assert needed <= bench.metadata_files()
+    assert bench.storage.exists("bucket-0/me-1-2")

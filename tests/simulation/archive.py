@@ -1,0 +1,58 @@
+"""What the simulated table's metadata files held, kept after they are deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.table.layout import Layout, manifest_path
+from tests.simulation.state import State, Violation
+
+
+@dataclass
+class Archive:
+    """All files of the folder `manifest` that were ever written, by name."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+
+    def state(self, snapshot: Snapshot, layout: Layout) -> State:
+        """A snapshot with everything that it refers to."""
+        base = self._list(snapshot.base_manifest_list)
+        delta = self._list(snapshot.delta_manifest_list)
+        live = self._fold([entry for name in base for entry in self._entries(name)])
+        names = frozenset(live)
+        own = [entry for name in delta for entry in self._entries(name)]
+        everything = (entry for name in (*base, *delta) for entry in self._entries(name))
+        mentioned = frozenset(entry.file.file_name for entry in everything)
+        live = self._fold([*live.values(), *own])
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+        files = {manifest_path(one) for one in (*lists, *base, *delta)}
+        files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
+        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), mentioned=mentioned)
+
+    def _fold(self, entries: list[ManifestEntry]) -> dict[str, ManifestEntry]:
+        live: dict[str, ManifestEntry] = {}
+        for entry in entries:
+            name = entry.file.file_name
+            if entry.kind is FileKind.DELETE:
+                live.pop(name, None)
+            elif name in live:
+                raise Violation("rows are there at most once", f"file {name} is listed twice")
+            else:
+                live[name] = entry
+        return live
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        if name not in self._lists:
+            metas = decode_manifest_list(self.files[name], name)
+            self._lists[name] = tuple(meta.file_name for meta in metas)
+        return self._lists[name]
+
+    def _entries(self, name: str) -> list[ManifestEntry]:
+        if name not in self._manifests:
+            self._manifests[name] = decode_manifest(self.files[name], name)
+        return self._manifests[name]
