@@ -78,8 +78,9 @@ def require_lineage(
     last: SnapshotRef | None = None,
 ) -> None:
     """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
-    `TableRolledBack`. Raises `CommitLost` if `seen` is `last` and its id exists with another nonce."""
-    if seen is None or is_held(snapshots, seen, latest):
+    `TableRolledBack`, and `CommitLost` if `seen` is `last` and its id exists with another nonce; or
+    `HistoryUnknown` if the lists are gone that would show it."""
+    if seen is None or _is_surely_held(location, snapshots, request.user, seen, latest):
         return
     if seen == last:
         require_last(location, snapshots, request.user, last, latest)
@@ -102,8 +103,9 @@ def require_last(
     latest: Snapshot | None,
 ) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
-    `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone."""
-    if last is None or is_held(snapshots, last, latest):
+    `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
+    if the lists are gone that would show it."""
+    if last is None or _is_surely_held(location, snapshots, user, last, latest):
         return
     there = snapshots.find(last.id)
     go_on = "Nothing was published now. new_commit() makes a writer that continues with the current table."
@@ -128,10 +130,29 @@ def require_last(
     )
 
 
-def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
-    """Whether the snapshot is the latest, or lies below the latest, even if it has expired since."""
+def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
+    """Whether the snapshot is the latest, or lies below the latest, even if it has expired since. None if
+    that is open."""
     if latest is None or latest.id < ref.id:
         return False
     if latest.id == ref.id:
         return latest.nonce == ref.nonce
-    return not is_replaced(snapshots, ref, latest)
+    replaced = is_replaced(snapshots, ref, latest)
+    return None if replaced is None else not replaced
+
+
+def _is_surely_held(
+    location: str, snapshots: SnapshotStore, user: str, ref: SnapshotRef, latest: Snapshot | None
+) -> bool:
+    held = is_held(snapshots, ref, latest)
+    if held is not None:
+        return held
+    raise HistoryUnknown(
+        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, "
+        "and manifest lists are gone that would show whether the table was rolled back. Nothing was "
+        "published now. Look for the rows of earlier commits in the table, and write again what is missing, "
+        "with a new writer or after a restart.",
+        table=location,
+        user=user,
+        snapshot=ref.id,
+    )

@@ -98,15 +98,16 @@ def _is_remembered_rightly(
             return False
         if seen == own.snapshot:
             return True
-    return seen is None or is_held(snapshots, seen, latest)
+    return seen is None or is_held(snapshots, seen, latest) is True
 
 
 def _is_in_lineage(
     snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
-    if kept is not None and is_replaced(snapshots, own.snapshot, latest):
-        refuse.commit_lost(own, kept)
+    replaced = is_replaced(snapshots, own.snapshot, latest)
+    if kept is not None and replaced is not False:
+        refuse.commit_lost(own, kept, proven=replaced is True)
     elif kept is None and newest <= own.snapshot.id:  # else it has expired
         refuse.table_rolled_back(
             f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "

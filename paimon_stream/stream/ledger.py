@@ -115,9 +115,9 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if beside is not None and latest is not None and beside.commit_identifier >= evidence.batch_id:
         return _judge_beside(evidence, entry, beside, latest, seen, refuse)
     if entry is not None:
-        return _judge_entry(snapshots, evidence, entry, latest, seen, refuse)
+        return _judge_entry(snapshots, evidence, entry, last_entry, latest, seen, refuse)
     if last_entry is not None:
-        _judge_lost_batch(snapshots, last_entry, latest, history, refuse)
+        _judge_lost_batch(snapshots, last_entry, latest, refuse)
     if same_table:
         _judge_unknown(evidence, history, refuse)
     return Fresh(seen=seen)
@@ -161,10 +161,9 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
                 incarnation = snapshot
             if _is_sibling(evidence, snapshot):
                 siblings.setdefault(snapshot.commit_user, snapshot)
-    if latest is None or lowest is None:
-        whole = latest is None
-    else:
-        whole = lowest.id == 1 and in_lineage(snapshots, lowest, latest)
+    whole = latest is None
+    if latest is not None and lowest is not None and lowest.id == 1:
+        whole = in_lineage(snapshots, lowest, latest) is True
     return _History(own=None, complete=whole, incarnation=incarnation, siblings=siblings, beside=beside)
 
 
@@ -318,6 +317,7 @@ def _judge_entry(
     snapshots: SnapshotStore,
     evidence: Evidence,
     entry: JournalEntry,
+    last_entry: JournalEntry | None,
     latest: Snapshot | None,
     seen: SnapshotRef | None,
     refuse: ReplayErrors,
@@ -325,12 +325,15 @@ def _judge_entry(
     """No snapshot of ours is left, but the journal has an attempt at this very batch."""
     if entry.previous is not None:
         kept = snapshots.find(entry.previous.snapshot.id)
-        if kept is not None and is_replaced(snapshots, entry.previous.snapshot, latest):
-            refuse.commit_lost(entry.previous, kept)
+        replaced = is_replaced(snapshots, entry.previous.snapshot, latest)
+        if kept is not None and replaced is not False:
+            refuse.commit_lost(entry.previous, kept, proven=replaced is True)
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
         refuse.table_rolled_back(f"this batch was prepared on snapshot {base}, which the table no longer has")
+        return Fresh(seen=seen)
+    if last_entry is not None and _judge_lost_batch(snapshots, last_entry, latest, refuse):
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
@@ -363,22 +366,21 @@ def _judge_beside(
 
 
 def _judge_lost_batch(
-    snapshots: SnapshotStore,
-    last_entry: JournalEntry,
-    latest: Snapshot | None,
-    history: _History,
-    refuse: ReplayErrors,
-) -> None:
-    """No snapshot of ours is left, but an earlier batch was journalled and Spark continued after it, so it
-    was committed. Its snapshot has expired or was rolled back."""
+    snapshots: SnapshotStore, last_entry: JournalEntry, latest: Snapshot | None, refuse: ReplayErrors
+) -> bool:
+    """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was
+    committed above its base: it has expired, or was rolled back if none is missing above the base. Returns
+    whether an operator let the next batch continue all the same."""
     base = last_entry.base
-    rolled_back = history.complete or latest is None
-    if base is not None and latest is not None:
-        rolled_back |= base.id > latest.id or is_replaced(snapshots, base, latest)
-    if rolled_back:
-        refuse.table_rolled_back(
-            f"batch {last_entry.batch_id} was committed, and no snapshot of this stream is left"
-        )
+    replaced = base is not None and is_replaced(snapshots, base, latest)
+    whole = latest is None or published_after(snapshots, base, latest).complete
+    if replaced or whole:
+        refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and its snapshot is gone")
+    elif None in (replaced, whole):
+        refuse.maybe_rolled_back(last_entry.batch_id)
+    else:
+        return False
+    return True
 
 
 def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:

@@ -9,13 +9,14 @@ from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
     CommitLost,
+    HistoryUnknown,
     SharedCheckpoint,
     TableReplaced,
     TableRolledBack,
 )
 from paimon_stream.format.journal_entry import PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
+from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 
 __all__ = ["ReplayErrors"]
 
@@ -68,8 +69,22 @@ class ReplayErrors(Refusals):
             "Start a new checkpoint to write everything again; or let it continue with this batch",
         )
 
-    def commit_lost(self, lost: PreviousBatch, there: Snapshot) -> None:
-        """Another commit has the id of one of our snapshots."""
+    def maybe_rolled_back(self, batch_id: int) -> None:
+        """Manifest lists are missing that would show whether an earlier batch of ours is in the table."""
+        self.decide(
+            ON_UNKNOWN_HISTORY,
+            HistoryUnknown,
+            f"batch {batch_id} was committed, and its snapshot is gone. The manifest lists are missing that "
+            "would show whether it has expired or was rolled back, so its rows may not be in the table",
+            f"Look for the rows of batch {batch_id} and of earlier ones, and write again what is missing. "
+            "Then let it continue with this batch",
+        )
+
+    def commit_lost(self, lost: PreviousBatch, there: Snapshot, *, proven: bool = True) -> None:
+        """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the lineage, it
+        may have been created there after ours had expired."""
+        if not proven:
+            return self.maybe_rolled_back(lost.batch_id)
         self.decide(
             ON_TABLE_CHANGE,
             CommitLost,

@@ -19,13 +19,14 @@ from paimon_stream.table.snapshots import SnapshotStore, Window
 __all__ = ["has_file", "in_lineage", "is_replaced", "newest_of", "published_after"]
 
 
-def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool:
-    """Whether a snapshot that exists is the latest, or the next one was built on it.
+def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
+    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that is open.
 
     A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
     lineage, because none of its rows can be missing. If a list of one of the two cannot be read, an older
-    snapshot is the proof: with one below it, the snapshot cannot have expired before. Reads two manifest
-    lists, and manifests only if the next commit merged them. Raises `StorageError`.
+    snapshot is the proof: with one below it, the snapshot cannot have expired before. Without one, the
+    answer is None. Reads two manifest lists, and manifests only if the next commit merged them. Raises
+    `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -36,7 +37,7 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
         return _built_on(ManifestStore(snapshots.storage), following, snapshot)
     except CorruptMetadata:
         # A list is gone. An id is created again only where all below has expired.
-        return snapshots.exists(snapshot.id - 1)
+        return snapshots.exists(snapshot.id - 1) or None
 
 
 def newest_of(
@@ -54,10 +55,10 @@ def newest_of(
     return lowest if found else None, lowest.id
 
 
-def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool:
+def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
     """Whether the id of a snapshot that was part of the table exists in the lineage with another nonce: a
-    writer that does not publish atomically replaced it, or it was rolled back and its id used again. Raises
-    `StorageError`."""
+    writer that does not publish atomically replaced it, or it was rolled back and its id used again. None if
+    another snapshot has the id, and whether it lies in the lineage is open. Raises `StorageError`."""
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
         return False
@@ -66,17 +67,16 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
     """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has expired,
-    the next one may have expired, too, and been created again; then the window is not complete. Raises
-    `StorageError`."""
+    the next one may have expired, too, and been created again; then the window is not complete, and if lists
+    are missing that would show it, `complete` is None. Raises `StorageError`."""
     window = snapshots.window(0 if seen is None else seen.id, latest.id)
     if not window.complete or not window.snapshots:
         return window
     kept = None if seen is None else snapshots.find(seen.id)
-    if (kept is not None and seen is not None and kept.nonce == seen.nonce) or in_lineage(
-        snapshots, window.snapshots[0], latest
-    ):
+    if kept is not None and seen is not None and kept.nonce == seen.nonce:
         return window
-    return Window(snapshots=window.snapshots[1:], complete=False)
+    whole = in_lineage(snapshots, window.snapshots[0], latest)
+    return window if whole else Window(snapshots=window.snapshots[1:], complete=whole)
 
 
 def has_file(

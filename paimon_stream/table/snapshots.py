@@ -45,10 +45,10 @@ _REMEMBERED: Final = 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The snapshots after one id up to another, ascending. `complete` means that none of them is missing;
-    otherwise `snapshots` has those above the newest gap."""
+    otherwise `snapshots` has those above the newest gap. None if that is open."""
 
     snapshots: tuple[Snapshot, ...]
-    complete: bool
+    complete: bool | None
 
 
 class SnapshotStore:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from paimon_stream.errors import CheckpointRewound, HistoryUnknown
+from paimon_stream.commit.table_commit import TableCommit
+from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_UNKNOWN_HISTORY
+from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Killed
 from paimon_stream.storage.memory import MemoryStorage
@@ -125,11 +126,12 @@ def test_a_journal_that_is_ahead_of_the_checkpoint_refuses_it_after_the_snapshot
     assert bench.live_names() == ["me-0-1", "me-1-2", "other"]
 
 
-def without_lists(bench: Bench, lost: str) -> None:
+def without_lists(bench: Bench, lost: str, upto: int = 3) -> None:
     """Removes what an expiry of Java that was killed, or damage, takes from snapshots that still exist."""
-    snapshots = [bench.snapshots.get(one) for one in range(1, 5)]
-    third, fourth = snapshots[2:]
+    snapshots = [bench.snapshots.get(one) for one in bench.snapshots.ids() if one <= upto + 1]
+    third, fourth = snapshots[-2:]
     for name in {
+        "no list": [],
         "delta list": [third.delta_manifest_list],
         "base list of the next": [fourth.base_manifest_list],
         "all lists": [n for one in snapshots for n in (one.base_manifest_list, one.delta_manifest_list)],
@@ -148,6 +150,43 @@ def test_a_batch_whose_lists_are_gone_is_still_known_as_committed(lost: str, opt
     again = Stream(bench, next_batch=2, runs=10, options=options, done_millis=bench.clock.now_millis())
     assert again.batch().outcome == "already committed"
     assert [name for name in bench.live_names() if name.startswith("me-2-")] == ["me-2-3"]
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("expired", [0, 1])
+@pytest.mark.parametrize("batches", [2, 3])
+@pytest.mark.parametrize("lost", ["no list", "delta list", "base list of the next", "all lists"])
+def test_a_rollback_is_noticed_even_if_lists_of_the_oldest_snapshot_are_gone(
+    lost: str, batches: int, expired: int, restarted: bool
+) -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batches(batches)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    others(bench, 4)
+    bench.expire(expired)
+    without_lists(bench, lost, 1 + expired)
+    if restarted:
+        stream.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown, CommitLost)) as caught:
+        stream.batch()
+    assert caught.value.context["option"] in str(caught.value)
+    stream.options = {ON_UNKNOWN_HISTORY.key: "continue", ON_TABLE_CHANGE.key: "continue"}
+    stream.start()
+    assert stream.batch().snapshot_id == 6
+
+
+def test_a_writer_without_stream_stops_where_lists_are_gone_that_would_show_a_rollback() -> None:
+    bench = Bench()
+    others(bench, 1)
+    writer = TableCommit(bench.table, "me", runtime=bench.runtime)
+    writer.commit(0, [bench.message("a")])
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    others(bench, 2)
+    bench.expire(1)
+    without_lists(bench, "delta list", 2)
+    with pytest.raises(HistoryUnknown, match="the id of snapshot 2, on which user 'me' has built"):
+        writer.commit(1, [bench.message("b")])
 
 
 def test_where_the_oldest_snapshot_has_no_lists_a_live_file_shows_that_its_batch_is_committed() -> None:
