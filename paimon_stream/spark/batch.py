@@ -27,6 +27,7 @@ from paimon_stream.errors import (
     WriteInterrupted,
 )
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
@@ -236,8 +237,10 @@ class Runs:
 
 
 def _check_batch_id(batch_id: int) -> None:
-    """Checks the batch id. Spark counts from 0, but a direct caller of the sink may pass anything."""
-    if isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0:
+    """Checks the batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No reader
+    takes a larger number than `BATCH_IDENTIFIER`, which stands for batch writes."""
+    whole = isinstance(batch_id, int) and not isinstance(batch_id, bool)
+    if not whole or not 0 <= batch_id < BATCH_IDENTIFIER:
         raise InvalidOption(
             f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
             "Nothing was written.",
