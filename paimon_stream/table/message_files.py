@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
@@ -17,10 +18,17 @@ __all__ = ["check_messages", "data_files", "remove_files", "written_files"]
 
 _LOG = logging.getLogger(__name__)
 
+_MOST_ROWS: Final = 2**47
+"""More rows than any file has. A snapshot adds up the rows of its files in 64 bits."""
+
+_MOST_NUMBER: Final = 2**62
+"""A larger sequence number leaves too few for the rows that follow."""
+
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
     """Checks that the table can have every partition, bucket and file that the messages name. They may come
-    from another engine or from a file, and each name becomes a path. `location` is for the error.
+    from another engine or from a file: each name becomes a path, and a number that no file has would make the
+    table unusable. `location` is for the error.
 
     Raises `FormatError`.
     """
@@ -34,6 +42,10 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 raise FormatError(f"There is no bucket {message.bucket} of {message.total_buckets}.")
             for name in message.file_names():
                 checked_name(name, location, "It")
+            for file in (*message.new_files, *message.changelog_files):
+                _check_file(file)
+            for file in (*message.compact_after, *message.compact_changelog_files):
+                _check_file(file)
         except FormatError as wrong:
             raise FormatError(
                 f"{location}: a commit message does not fit the table, so nothing of it was published or "
@@ -42,6 +54,22 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 partition=message.partition.hex(),
                 bucket=message.bucket,
             ) from None
+
+
+def _check_file(file: DataFileMeta) -> None:
+    """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
+    deletes, low, high = file.delete_row_count or 0, file.min_sequence_number, file.max_sequence_number
+    if file.external_path is not None:
+        raise FormatError(
+            f"File {file.file_name} has the external path {file.external_path!r}, outside the table."
+        )
+    if not (0 <= deletes <= file.row_count <= _MOST_ROWS and file.file_size >= 0):
+        raise FormatError(
+            f"File {file.file_name} has {file.file_size} bytes and {file.row_count} rows, {deletes} of them "
+            "deletes, which cannot be."
+        )
+    if not low <= high <= _MOST_NUMBER:
+        raise FormatError(f"File {file.file_name} has sequence numbers {low} to {high}, which cannot be.")
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +29,7 @@ DATA = (
     "compact_after",
     "compact_changelog_files",
 )
+ADDED = ("new_files", "changelog_files", "compact_after", "compact_changelog_files")
 INDEXES = (
     "new_index_files",
     "deleted_index_files",
@@ -92,6 +94,27 @@ def test_a_bucket_that_the_table_cannot_have_is_refused(
 ) -> None:
     message = replace(good(disk), bucket=bucket, total_buckets=total, new_files=(data_file("f1"),))
     refuse(disk, entrance, [message], f"There is no bucket {bucket}")
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"row_count": -1},
+        {"row_count": 2**63 - 1},
+        {"delete_row_count": 11},
+        {"file_size": -1},
+        {"min_sequence_number": 9, "max_sequence_number": 8},
+        {"max_sequence_number": 2**63 - 1},
+        {"external_path": "/elsewhere/f1"},
+    ],
+)
+def test_a_file_that_would_make_the_table_unusable_is_refused(
+    disk: Disk, entrance: str, wrong: dict[str, Any]
+) -> None:
+    file = replace(data_file("f1"), **wrong)
+    messages = [replace(good(disk), **{place: (file,)}) for place in ADDED]
+    refuse(disk, entrance, messages, "a commit message does not fit the table")
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
