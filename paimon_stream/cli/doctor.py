@@ -15,6 +15,9 @@ from paimon_stream.cli.completion import folders, users
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer, Lines, Part
 from paimon_stream.cli.text import iso, listed, moment
+from paimon_stream.cli.wording import in_commands
+from paimon_stream.maintenance.leftovers import leftovers
+from paimon_stream.runtime import system
 from paimon_stream.stream.claims import registered_writers
 
 __all__ = ["doctor"]
@@ -70,7 +73,8 @@ def doctor(
     restarted. The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing.
     Without --checkpoint it judges every stream that is registered in the table, with the checkpoint that is
     registered for it. The exit code is 0 only if each stream goes on by itself. It is 1 if a stream would
-    stop or cannot be judged."""
+    stop or cannot be judged. The doctor also names what killed maintenance commands have left, and the
+    command that ends each."""
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     found = examine(
@@ -82,15 +86,14 @@ def doctor(
         query_name=query_name,
         options=pairs_of(sink_option, "--option"),
     )
-    if not found:
-        said = _nobody(session, user)
-        return Answer(document=session.document(safe=False, streams=[]), parts=[said], code=FINDINGS)
-    parts: list[Part] = []
+    parts: list[Part] = [] if found else [_nobody(session, user)]
     for one in found:
         parts += ["", *_shown(one)] if parts else _shown(one)
-    safe = all(one.safe for one in found)
+    left = leftovers(session.storage, system().clock.now_millis())
+    parts += ["", *(f"Left behind: {in_commands(one)}" for one in left)] if left else []
+    safe = bool(found) and all(one.safe for one in found)
     return Answer(
-        document=session.document(safe=safe, streams=[_json(one) for one in found]),
+        document=session.document(safe=safe, streams=[_json(one) for one in found], left_behind=left),
         parts=parts,
         code=OK if safe else FINDINGS,
     )

@@ -35,7 +35,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["ExpiringNotes", "note_path"]
+__all__ = ["ExpiringNotes", "is_young", "note_path"]
 
 _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
@@ -75,7 +75,7 @@ class ExpiringNotes:
         that a newer release wrote cannot be read or finished here. It counts for an hour, by the storage's
         clock, whose time is `now_millis`: no expiry of one snapshot takes that long.
         """
-        for snapshot_id, millis in self._written():
+        for snapshot_id, millis in self.written():
             try:
                 found = self._read(snapshot_id)
                 if found is not None and not snapshots.stands(found[0]):
@@ -90,7 +90,7 @@ class ExpiringNotes:
     def youngest_from(self, snapshot_id: int, now_millis: int) -> int | None:
         """A snapshot with this id or a higher one that may be expiring now: its note is younger than five
         minutes, by the storage's clock, whose time is `now_millis`. Raises `StorageError`."""
-        young = (one for one, millis in self._written() if abs(now_millis - millis) < _YOUNG_MILLIS)
+        young = (one for one, millis in self.written() if is_young(millis, now_millis))
         return next((one for one in young if one >= snapshot_id), None)
 
     def drop(self, snapshot_id: int) -> None:
@@ -103,7 +103,7 @@ class ExpiringNotes:
     def abandon(self, why: str) -> None:
         """Removes the notes of interrupted expiries that may not be finished here. Those of newer releases
         stay. Raises `StorageError`."""
-        for snapshot_id, _ in self._written():
+        for snapshot_id, _ in self.written():
             try:
                 self._read(snapshot_id)
             except UnknownVersion:
@@ -117,7 +117,7 @@ class ExpiringNotes:
         follows, ascending. Notes that can no longer be acted upon are removed.
 
         Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
-        for snapshot_id in sorted(one for one, _ in self._written()):
+        for snapshot_id in sorted(one for one, _ in self.written()):
             try:
                 found = self._read(snapshot_id)
             except UnknownVersion:
@@ -138,8 +138,9 @@ class ExpiringNotes:
             else:
                 yield oldest, following
 
-    def _written(self) -> Iterator[tuple[int, int]]:
-        """The ids of all notes, with the epoch milliseconds at which each was written."""
+    def written(self) -> Iterator[tuple[int, int]]:
+        """The ids of all noted snapshots, with the epoch milliseconds at which each note was written. Raises
+        `StorageError`."""
         for stat in self._storage.list_files(OWN_FOLDER, _PREFIX):
             found = id_in_name(stat.name, _PREFIX)
             if found is not None:
@@ -166,6 +167,11 @@ class ExpiringNotes:
             why,
         )
         self._storage.delete(note_path(snapshot_id))
+
+
+def is_young(millis: int, now_millis: int) -> bool:
+    """Whether an expiry whose note was written then, by epoch milliseconds, may be at work now."""
+    return abs(now_millis - millis) < _YOUNG_MILLIS
 
 
 def note_path(snapshot_id: int) -> str:

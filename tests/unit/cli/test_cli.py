@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -296,8 +297,47 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     result = run("doctor", table)
     assert result.exit_code == 1
     assert "none was judged" in result.stdout
-    assert answer_of("doctor", table) == {"table": str(table), "safe": False, "streams": []}
+    assert answer_of("doctor", table) == {
+        "table": str(table),
+        "safe": False,
+        "streams": [],
+        "left_behind": [],
+    }
     assert contents(table) == before
+
+
+def test_doctor_names_what_killed_commands_have_left_and_the_command_that_ends_each(table: Path) -> None:
+    pin = table / "tag" / "tag-paimon-stream-rollback-2-0123abcd"
+    pin.parent.mkdir(exist_ok=True)
+    shutil.copyfile(table / "snapshot" / "snapshot-2", pin)
+    note = table / "_paimon_stream" / "expiring-1"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text("{}")
+    young = table / "_paimon_stream" / "expiring-2"  # it may be at work now
+    young.write_text("{}")
+    bad = table / "tag" / "tag-bad"
+    bad.write_text("{}")
+    now = time.time()
+    for path, hours in ((pin, 3), (note, 72), (bad, -1)):
+        os.utime(path, (now - hours * 3600 - 30, now - hours * 3600 - 30))
+    left = answer_of("doctor", table)["left_behind"]
+    assert [one.partition(")")[0] for one in left] == [
+        "tag/tag-paimon-stream-rollback-2-0123abcd (3 hours old",
+        "_paimon_stream/expiring-1 (3 days old",
+        "tag/tag-bad (its time is in the future",
+    ]
+    shown = run("doctor", table).stdout
+    for advice in (
+        "roll back to snapshot 2 again",
+        "`paimon-stream expire` finishes it",
+        "delete the tag 'bad' with `paimon-stream tag delete`",
+    ):
+        assert advice in " ".join(shown.split())
+    young.unlink()
+    assert run("tag delete", table, "bad", "--yes").exit_code == 0
+    assert run("rollback", table, "2", "--yes").exit_code == 0
+    assert run("expire", table, "--yes").exit_code == 0
+    assert answer_of("doctor", table)["left_behind"] == []
 
 
 # -- what goes wrong ----------------------------------------------------------------------------------
