@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
-import multiprocessing
-import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from paimon_stream.commit.table_commit import TableCommit
@@ -17,6 +13,7 @@ from paimon_stream.errors import (
     AlreadyExists,
     CommitConflict,
     CommitContended,
+    CommitLost,
     CommitUnknown,
     DeletedFiles,
     NotFound,
@@ -29,16 +26,19 @@ from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
-from paimon_stream.runtime import SimulatedClock, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import java_latest
-from tests.kits.maintained import Case, built
+from tests.kits.maintained import Case
+from tests.kits.streams import Stream
 
-WRITERS = ("append", "drop")
+WRITERS = ("append", "drop", "stream")
 NEVER_COMMITTED = "never-committed"
+STREAM = "flow"
 REFUSED = (AlreadyExists, CommitContended, DeletedFiles, NotFound)
 OF_WRITERS = (CommitConflict, CommitUnknown, TableRolledBack)
+LOSSES = (CommitLost, TableRolledBack)
+BATCHES = 4
+MOST_RUNS = 12
 
 
 @dataclass
@@ -48,6 +48,14 @@ class Done:
     name: str
     result: Any = None
     error: PaimonStreamError | None = None
+
+
+@dataclass
+class Streamed:
+    """What a stream did: the errors that its runs ended with, in order, and whether it came to its end."""
+
+    errors: list[PaimonStreamError] = field(default_factory=list)
+    finished: bool = False
 
 
 @dataclass
@@ -75,10 +83,10 @@ class Rivals:
             case.expire_to(6)
 
     def run(self, name: str, storage: Storage | None = None) -> None:
-        """Runs a command of `COMMANDS` and keeps what it reports."""
+        """Runs one of `CONTENDERS` and keeps what it reports."""
         made = Done(name)
         try:
-            made.result = COMMANDS[name](self.case, storage or self.case.bench.storage)
+            made.result = CONTENDERS[name](self.case, storage or self.case.bench.storage)
         except PaimonStreamError as error:
             made.error = error
         self.done.append(made)
@@ -114,6 +122,22 @@ class Rivals:
             assert "new" in tags or min(rolled, default=99) < 6, one
         elif one.name == "untag":
             assert "kept" not in tags
+        elif isinstance(one.result, Streamed):
+            self._check_stream(one.result)
+
+    def _check_stream(self, streamed: Streamed) -> None:
+        """Each batch is in the table once. A rollback may take batches, but a stream that goes on says so."""
+        rolls = any(one.name.startswith("rollback") for one in self.done)
+        unexpected = [e for e in streamed.errors if not isinstance(e, (CommitContended, CommitUnknown))]
+        assert rolls or not unexpected, streamed
+        assert all(isinstance(one, (*LOSSES, DeletedFiles)) for one in unexpected), streamed
+        assert streamed.finished, streamed
+        names = [one for one in self.case.bench.live_names() if one.startswith(f"{STREAM}-")]
+        there = Counter(int(one.removeprefix(f"{STREAM}-").split("-")[0]) for one in names)
+        assert set(there.values()) <= {1}, names
+        gaps = [batch for batch in range(max(there, default=0)) if batch not in there]
+        assert not gaps or any(isinstance(one, LOSSES) for one in streamed.errors), (names, streamed)
+        assert rolls or sorted(there) == list(range(BATCHES)), (names, streamed)
 
     def lives_on(self) -> None:
         """Commits and expires, which shows damage that is not visible yet."""
@@ -161,6 +185,27 @@ def _abort(case: Case, storage: Storage) -> object:
     return TableCommit(bench.table, "me", storage=storage, runtime=bench.runtime).abort([message])
 
 
+def _stream(case: Case, storage: Storage) -> Streamed:
+    """A few batches, each in the run of the one before unless that failed. After an error, the operator does
+    what it advises and starts the stream again."""
+    bench, streamed = case.bench, Streamed()
+    stream = Stream(bench, user=STREAM)
+    while stream.runs < MOST_RUNS and not streamed.finished:
+        try:
+            stream.start(storage=storage)
+            while stream.next_batch < BATCHES:
+                stream.batch(dt="b")
+                stream.done_millis = bench.runtime.clock.now_millis()
+                stream.options = {}
+            streamed.finished = True
+        except PaimonStreamError as error:
+            streamed.errors.append(error)
+            stream.options = (
+                {"paimon-stream.on-table-change": "continue"} if isinstance(error, LOSSES) else {}
+            )
+    return streamed
+
+
 COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "rollback to 6": _rollback(6),
     "rollback to 5": _rollback(5),
@@ -178,56 +223,4 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "append": _append,
 }
 
-
-class Arena:
-    """Two processes that run commands on one table at the same time."""
-
-    def __init__(self, folder: Path) -> None:
-        """Makes the tables that `meet` copies, in a folder."""
-        spawn = multiprocessing.get_context("spawn")
-        self._pool = spawn.Pool(2, _enter, (spawn.Barrier(2),))
-        self._folder = folder
-        for expired in (False, True):
-            storage = LocalStorage(str(self._template(expired)))
-            for path, data in built().items():
-                storage.write(path, data)
-            Rivals(Case.on(storage, SimulatedClock(1_700_000_100_000))).prepare(expired=expired)
-            for path in self._template(expired).rglob("*"):
-                os.utime(path, (1_600_000_000, 1_600_000_000))
-
-    def meet(self, names: Sequence[str], *, expired: bool, ahead: Sequence[int]) -> Rivals:
-        """Runs two commands at once on a new copy. Each waits for as many reads as `ahead` says."""
-        table = self._folder / "t"
-        shutil.rmtree(table, ignore_errors=True)
-        shutil.copytree(self._template(expired), table)
-        tasks = [(str(table), name, reads) for name, reads in zip(names, ahead, strict=True)]
-        done = self._pool.starmap(_fight, tasks, chunksize=1)
-        return Rivals(Case.on(LocalStorage(str(table)), SimulatedClock(1_800_000_000_000)), done)
-
-    def close(self) -> None:
-        """Ends both processes."""
-        self._pool.terminate()
-        self._pool.join()
-
-    def _template(self, expired: bool) -> Path:
-        return self._folder / f"template-{expired}"
-
-
-def _enter(barrier: Any) -> None:
-    global _BARRIER
-    _BARRIER = barrier
-    logging.disable(logging.CRITICAL)
-
-
-_BARRIER: Any = None
-
-
-def _fight(folder: str, name: str, reads: int) -> Done:
-    storage = LocalStorage(folder)
-    rivals = Rivals(Case.on(storage, SimulatedClock(1_800_000_000_000)))
-    rivals.case.bench.runtime = system()
-    _BARRIER.wait(60)
-    for _ in range(reads):
-        storage.read("schema/schema-0")
-    rivals.run(name)
-    return rivals.done[0]
+CONTENDERS = {**COMMANDS, "stream": _stream}

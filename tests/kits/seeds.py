@@ -6,6 +6,9 @@ By default a test runs few. With `TEST_SEEDS=many`, which `make test-full` sets,
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 MANY: Final = os.environ.get("TEST_SEEDS") == "many"
@@ -19,3 +22,12 @@ def seeds(few: int, many: int) -> range:
 def examples(few: int, many: int) -> int:
     """The number of examples for a property test with hypothesis."""
     return many if MANY else few
+
+
+def tries(few: int, seconds: int) -> Iterator[int]:
+    """The numbers of the tries of a test: few, or with many seeds as many as begin in these seconds."""
+    end = time.monotonic() + seconds
+    for number in count():
+        if (time.monotonic() >= end and number >= few) if MANY else number == few:
+            return
+        yield number
