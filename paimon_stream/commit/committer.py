@@ -333,16 +333,19 @@ class Committer:
         missing = [path for path in written if not self._storage.exists(path)]
         missing += missing_files(self._storage, self._layout, staged.changes)
         # Whoever has built on the snapshot has read its lists, and expiry removes them before the snapshot.
-        if not missing or self._snapshots.exists(snapshot_id + 1):
-            return Landed()
-        if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
-            return Landed()
-        if overtaken:
-            attempts.outstanding = False
-            raise attempts.removed_by_later_run(missing)
-        attempts.merged = None  # its manifests may be gone, too
-        attempts.patience.restart()
-        return Lost(proven=True)
+        while missing and not self._snapshots.exists(snapshot_id + 1):
+            if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
+                break
+            if not self._snapshots.exists(snapshot_id + 1):
+                attempts.merged = None  # its manifests may be gone, too
+                attempts.patience.restart()
+                if overtaken:
+                    attempts.outstanding = False
+                    attempts.names.drawn.clear()
+                    raise attempts.removed_by_later_run(missing)
+                return Lost(proven=False)  # somebody may still publish what was built on it
+            self._snapshots.publish(staged.snapshot, staged.content)  # somebody has built on it just now
+        return Landed()
 
     def _finish(self, attempts: Attempts, staged: Staged) -> Published:
         """Called when the snapshot is part of the table: remembers it, and writes the hint for readers."""
