@@ -31,7 +31,7 @@ _START: Final = """\
 <!-- Generated: python -m docs.generators.cli tests/golden > docs/cli.md -->
 
     pip install '.[cli]'                                       # in a checkout
-    paimon-stream snapshots /data/warehouse/shop.db/orders     # or: python -m paimon_stream snapshots …
+    paimon-stream snapshots /data/shop.db/orders               # or: python -m paimon_stream snapshots …
 
 `TABLE` is the table's own folder, `<warehouse>/<database>.db/<table>`. No command starts Spark. PySpark is
 needed only if `doctor` has to judge a schema that has changed.

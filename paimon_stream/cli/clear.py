@@ -18,7 +18,7 @@ __all__ = ["drop_partition", "truncate"]
 _SHOWN = 20
 
 
-@table_command(example="truncate --yes /data/warehouse/shop.db/orders", params=(YES,))
+@table_command(example="truncate --yes /data/shop.db/orders", params=(YES,))
 def truncate(session: Session, yes: bool) -> Answer:
     """Clears the whole table in one snapshot. Earlier snapshots keep the rows until they expire.
     Without --yes it only shows what would be cleared."""
@@ -26,7 +26,7 @@ def truncate(session: Session, yes: bool) -> Answer:
 
 
 @table_command(
-    example="drop-partition --yes /data/warehouse/shop.db/orders dt=2026-11-20 dt=2026-11-21,hour=0",
+    example="drop-partition --yes /data/shop.db/orders dt=2026-11-20,hour=0",
     params=(click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."), YES),
 )
 def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:

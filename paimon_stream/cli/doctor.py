@@ -33,7 +33,7 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
 
 
 @table_command(
-    example="doctor --checkpoint /data/checkpoints/orders /data/warehouse/shop.db/orders",
+    example="doctor --checkpoint /checkpoints/orders /data/shop.db/orders",
     params=(
         click.Option(
             ["--checkpoint"], metavar="FOLDER", help="The query's checkpointLocation.", shell_complete=folders

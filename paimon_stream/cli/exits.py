@@ -37,12 +37,12 @@ DEFECT: Final = 70
 INTERRUPTED: Final = 130
 
 MEANING: Final = {
-    OK: "Done. Verify found no error; doctor found that every stream can be restarted.",
-    FINDINGS: "Findings (verify, doctor), or the table or its options do not allow the request.",
+    OK: "Done. Verify found no error; doctor: every stream can restart.",
+    FINDINGS: "Findings (verify, doctor), or the table or an option forbids it.",
     USAGE: "The command line is wrong, or the extra `cli` is not installed.",
     MISSING: "There is no such table, snapshot or tag.",
-    BROKEN: "Files could not be read, written or understood, or a commit did not get through.",
-    DRY_RUN: "There is something to change, but `--yes` was not given. Nothing was changed.",
+    BROKEN: "Files could not be read, written or understood, or a commit failed.",
+    DRY_RUN: "There is something to change. Nothing was changed without `--yes`.",
     DEFECT: "A defect of this program. `--debug` shows where.",
     INTERRUPTED: "Interrupted by Ctrl-C.",
 }

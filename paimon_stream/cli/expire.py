@@ -18,7 +18,7 @@ _COUNT = click.IntRange(min=1)
 
 
 @table_command(
-    example='expire --older-than "7 d" --yes /data/warehouse/shop.db/orders',
+    example='expire --older-than "7 d" --yes /data/shop.db/orders',
     params=(
         click.Option(["--retain-max"], type=_COUNT, help="Keep at most this number of snapshots."),
         click.Option(["--retain-min"], type=_COUNT, help="Keep at least this number of snapshots."),

@@ -68,7 +68,7 @@ _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
 
 
 @table_command(
-    example="files --partition dt=2026-11-21 /data/warehouse/shop.db/orders",
+    example="files --partition dt=2026-11-21 /data/shop.db/orders",
     columns=_FILES,
     params=(
         _SNAPSHOT,
@@ -87,16 +87,14 @@ def files(session: Session, snapshot: int | None, partition: str | None, limit: 
     return session.listing("files", Listing(_FILES, found, "There are no live files."))
 
 
-@table_command(example="manifests /data/warehouse/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
+@table_command(example="manifests /data/shop.db/orders", columns=_MANIFESTS, params=(_SNAPSHOT,))
 def manifests(session: Session, snapshot: int | None) -> Answer:
     """Lists the manifests of a snapshot, in the order in which they apply."""
     found = manifests_of(session.raw, snapshot)
     return session.listing("manifests", Listing(_MANIFESTS, found, "There are no manifests."))
 
 
-@table_command(
-    example="partitions --json /data/warehouse/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,)
-)
+@table_command(example="partitions --json /data/shop.db/orders", columns=_PARTITIONS, params=(_SNAPSHOT,))
 def partitions(session: Session, snapshot: int | None) -> Answer:
     """Lists the partitions of a snapshot, with their files, rows and bytes. For a table with a primary key,
     rows are counted in the files, before readers merge them by key."""
@@ -104,7 +102,7 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
     return session.listing("partitions", Listing(_PARTITIONS, found, "There are no partitions."))
 
 
-@table_command(example="stats /data/warehouse/shop.db/orders", params=(_SNAPSHOT,))
+@table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary
     key, rows are counted in the files, before readers merge them by key."""

@@ -32,7 +32,7 @@ _KINDS: Final[tuple[Column[_Kind], ...]] = (
 
 
 @table_command(
-    example='orphans --older-than "36 h" --yes /data/warehouse/shop.db/orders',
+    example='orphans --older-than "36 h" --yes /data/shop.db/orders',
     params=(
         click.Option(
             ["--older-than"], metavar="AGE", help='Only files older than this: default "1 d", minimum "1 h".'
@@ -70,7 +70,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     return changed_answer(document, parts, done=yes, something=report.count > 0)
 
 
-@table_command(example="repair-hints --yes /data/warehouse/shop.db/orders", params=(YES,))
+@table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))
 def repair_hints(session: Session, yes: bool) -> Answer:
     """Sets the files LATEST and EARLIEST to the newest and the oldest snapshot that exist. This package works
     with wrong hints, but Java may fail on them. Without --yes it only shows what is wrong."""
@@ -89,7 +89,7 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     )
 
 
-@table_command(example="compact-manifests --yes /data/warehouse/shop.db/orders", params=(YES,))
+@table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
 def compact_manifests(session: Session, yes: bool) -> Answer:
     """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row changes, and
     streams continue meanwhile. Without --yes it only shows how many manifests would be merged."""

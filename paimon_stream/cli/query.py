@@ -54,7 +54,7 @@ _COLUMNS: Final[tuple[Column[Writer], ...]] = (
 
 
 @table_command(
-    example="query /data/warehouse/shop.db/orders",
+    example="query /data/shop.db/orders",
     columns=_COLUMNS,
     params=(click.Option(["--user"], shell_complete=users, help="Show only this commit user."),),
 )

@@ -58,7 +58,7 @@ _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
 
 
 @table_command(
-    example="schema --id 0 /data/warehouse/shop.db/orders",
+    example="schema --id 0 /data/shop.db/orders",
     columns=_FIELDS,
     params=(
         click.Option(
@@ -105,7 +105,7 @@ def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
 
 
 @table_command(
-    example="options --all /data/warehouse/shop.db/orders",
+    example="options --all /data/shop.db/orders",
     columns=_SETTINGS,
     params=(
         click.Option(

@@ -72,7 +72,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
 
 
 @table_command(
-    example="snapshots --limit 5 /data/warehouse/shop.db/orders",
+    example="snapshots --limit 5 /data/shop.db/orders",
     columns=COLUMNS,
     params=(
         click.Option(["--limit"], type=click.IntRange(min=1), help="List at most this number of snapshots."),

@@ -30,7 +30,7 @@ _COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (
 )
 
 
-@table_command(name="list", example="tag list /data/warehouse/shop.db/orders", columns=_COLUMNS)
+@table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)
 def tag_list(session: Session) -> Answer:
     """Lists the tags, each with the snapshot that it keeps."""
     found = sorted(session.table.tags().items())
@@ -39,7 +39,7 @@ def tag_list(session: Session) -> Answer:
 
 @table_command(
     name="create",
-    example="tag create --snapshot 12 /data/warehouse/shop.db/orders month-end",
+    example="tag create --snapshot 12 /data/shop.db/orders month-end",
     params=(
         _NAME,
         click.Option(
@@ -63,7 +63,7 @@ def tag_create(session: Session, name: str, snapshot: int | None, time_retained:
 
 @table_command(
     name="delete",
-    example="tag delete --yes /data/warehouse/shop.db/orders month-end",
+    example="tag delete --yes /data/shop.db/orders month-end",
     params=(click.Argument(["name"], shell_complete=tags), YES),
 )
 def tag_delete(session: Session, name: str, yes: bool) -> Answer:
@@ -102,12 +102,13 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
 tag = click.Group(
     "tag",
     commands=[tag_list, tag_create, tag_delete],
-    help="Tags: snapshots that are kept under a name.\n\n\b\nExample:\n  paimon-stream tag list /data/orders",
+    help="Tags: snapshots that are kept under a name.\n\n"
+    "\b\nExample:\n  paimon-stream tag list /data/shop.db/orders",
 )
 
 
 @table_command(
-    example="rollback --yes /data/warehouse/shop.db/orders 12",
+    example="rollback --yes /data/shop.db/orders 12",
     params=(
         click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
         click.Option(

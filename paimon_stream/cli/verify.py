@@ -33,7 +33,7 @@ _COLUMNS: Final[tuple[Column[Finding], ...]] = (
 
 
 @table_command(
-    example="verify --sample 100 /data/warehouse/shop.db/orders",
+    example="verify --sample 100 /data/shop.db/orders",
     columns=_COLUMNS,
     params=(
         click.Option(

@@ -72,6 +72,20 @@ def test_without_a_terminal_each_row_is_one_line_and_none_ends_in_blanks() -> No
     assert lines == [line.rstrip() for line in lines]
 
 
+def test_no_help_is_wider_than_80_columns() -> None:
+    def helps(command: click.Command, words: list[str]) -> Iterator[str]:
+        yield CliRunner().invoke(cli, [*words, "--help"], terminal_width=80).output
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                inner = command.get_command(click.Context(command), name)
+                assert inner is not None
+                yield from helps(inner, [*words, name])
+
+    shown = list(helps(cli, []))
+    assert len(shown) > 20
+    assert [line for text in shown for line in text.splitlines() if len(line) > 80] == []
+
+
 def test_prose_gives_way_before_a_table_becomes_blocks() -> None:
     lines = laid_out(70)
     assert max(map(len, lines)) <= 70
