@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from paimon_stream.maintenance.report import Report
+from paimon_stream.table.layout import PIN_PREFIX
 
 __all__ = ["Finding", "Findings", "Severity", "VerifyReport"]
 
@@ -158,9 +159,12 @@ class Findings:
         needs = None if one.path is None else self._needs.get(one.path)
         if needs is None:
             return one
+        tags = [name for name in needs.tags if not name.startswith(PIN_PREFIX)]
+        more = " Only tags need it: to delete them with delete_tag() helps, too."
         return replace(
             one,
             message=one.message + needs.sentence(),
+            cure=one.cure + more if tags and not needs.snapshots else one.cure,
             snapshots=tuple(needs.snapshots),
             tags=tuple(needs.tags),
         )

@@ -103,8 +103,8 @@ def pin_target(
             raise under_way(storage, beside, doing)
         _wait_for_expiry(storage, wanted.id, made, runtime)
         _refuse_gone(storage, snapshots, target)
-        if target.by_pin:
-            _refuse_broken(table, ManifestStore(storage), storage, wanted)
+        if target.kept_by is not None and not snapshots.stands(wanted):
+            _refuse_broken(table, storage, target)
     except PaimonStreamError:
         _withdraw(storage, path)
         raise
@@ -176,18 +176,20 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
     )
 
 
-def _refuse_broken(table: Table, manifests: ManifestStore, storage: Storage, snapshot: Snapshot) -> None:
-    """Refuses a snapshot that only the pin of an interrupted rollback keeps, if it has lost files: that
-    rollback may have been killed before it had looked again."""
+def _refuse_broken(table: Table, storage: Storage, target: Target) -> None:
+    """Refuses an expired snapshot whose tag or pin has lost files: its maker may have been killed before he
+    had looked again whether the snapshot stands."""
+    wanted = target.snapshot
     try:
-        refuse_missing(table, storage, manifests, snapshot)
+        refuse_missing(table, storage, ManifestStore(storage), wanted)
     except (CorruptMetadata, NotFound) as why:
+        keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
         raise NotFound(
-            f"{storage.location}: snapshot {snapshot.id} has expired and lost files, so the interrupted "
-            f"rollback to it cannot be completed: {why} Nothing was changed. Roll back to another target "
-            "with take_over (--take-over).",
+            f"{storage.location}: snapshot {wanted.id} has expired and {keeper} has lost files, so the table "
+            f"cannot be rolled back to it: {why} Nothing was changed. Roll back to another target"
+            f"{' with take_over (--take-over)' if target.by_pin else ''}.",
             table=storage.location,
-            snapshot=snapshot.id,
+            snapshot=wanted.id,
         ) from None
 
 

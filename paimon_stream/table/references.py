@@ -273,10 +273,17 @@ class References:
         kept = not root.branch and root.folder == SNAPSHOT_FOLDER and snapshot.nonce not in self._tagged
         try:
             self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER, changelog=kept)
-        except CorruptMetadata:
-            if self._decoded(root.stat) == snapshot:
+        except CorruptMetadata as wrong:
+            if self._decoded(root.stat) != snapshot:
+                return False
+            if not root.stat.path.startswith(tag_path("")):
                 raise
-            return False
+            name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
+            raise CorruptMetadata(
+                f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, "
+                f"{removal}",
+                **wrong.context,
+            ) from None
         return True
 
     def _decoded(self, root: FileStat) -> Snapshot | None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from paimon_stream.cli.app import cli
-from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError
+from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
@@ -142,3 +142,37 @@ def test_the_command_deletes_a_broken_tag(tmp_path: object) -> None:
     deleted = run(cli, ["tag", "delete", "--yes", "--json", str(tmp_path), "bad"])
     assert json.loads(deleted.stdout)["unreadable"] is True
     assert run(cli, ["tag", "list", str(tmp_path)]).exit_code == 0
+
+
+def with_lost_file(path: str) -> Case:
+    """A table whose snapshot 4 has expired, and whose tag `kept` has lost one of its files."""
+    case = Case.make()
+    bench = case.bench
+    case.expire()
+    tag = read_tags(bench.storage)["kept"]
+    lost = {"list": f"manifest/{tag.delta_manifest_list}", "data": "dt=a/bucket-0/f2"}[path]
+    assert lost in case.files()
+    bench.storage.delete(lost)
+    return case
+
+
+@pytest.mark.parametrize("path", ["list", "data"])
+def test_a_rollback_to_a_tag_that_has_lost_files_is_refused_before_anything_is_changed(path: str) -> None:
+    case = with_lost_file(path)
+    before = case.files()
+    for target in ("kept", 4):
+        with pytest.raises(NotFound, match="snapshot 4 has expired and its tag has lost files"):
+            rollback_to(case.bench.table, target, runtime=case.bench.runtime)
+        assert case.files() == before
+
+
+def test_what_a_tag_that_has_lost_files_stops_names_the_tag_and_its_deletion_helps() -> None:
+    case = with_lost_file("list")
+    bench = case.bench
+    with pytest.raises(CorruptMetadata, match=r"tag 'kept' needs it.* delete the tag 'kept' with"):
+        remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
+    (found,) = [one for one in verify(bench.table, sample=0).findings if one.code == "list-missing"]
+    assert (found.tags, "to delete them with delete_tag() helps" in found.cure) == (("kept",), True)
+    assert not delete_tag(bench.table, "kept", runtime=bench.runtime).unreadable
+    remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
+    assert verify(bench.table, sample=0).healthy
