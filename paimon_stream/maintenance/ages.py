@@ -7,6 +7,7 @@ import datetime as dt
 from typing import TypeAlias
 
 from paimon_stream.errors import InvalidOption
+from paimon_stream.options import LONG, integer_of
 from paimon_stream.options.option import duration
 
 __all__ = ["Age", "Moment", "age_of", "age_or_time", "moment_millis"]
@@ -45,17 +46,20 @@ def age_of(given: Age, name: str, table: str) -> dt.timedelta:
 def moment_millis(given: Moment, name: str, table: str, now_millis: int) -> int:
     """The moment in epoch milliseconds. Raises `InvalidOption`; the arguments are those of `age_of`."""
     when: object = given
+    millis: int | None = None
     try:
         if isinstance(given, str):
             when = age_or_time(given)
+        if isinstance(when, dt.timedelta):
+            millis = now_millis - round(when.total_seconds() * 1000)
+        elif isinstance(when, dt.datetime):
+            millis = round(when.timestamp() * 1000)
+        else:
+            millis = integer_of(when)
     except (ValueError, OverflowError):
         pass
-    if isinstance(when, dt.timedelta):
-        return now_millis - round(when.total_seconds() * 1000)
-    if isinstance(when, dt.datetime):
-        return round(when.timestamp() * 1000)
-    if isinstance(when, int) and not isinstance(when, bool):
-        return when
+    if millis is not None and LONG[0] <= millis <= LONG[1]:
+        return millis
     cure = "Give an age such as '7 d', a time such as '2026-11-01T12:00Z', a timedelta or a datetime."
     raise _refused(given, name, table, "an age or a time", cure)
 

@@ -36,6 +36,7 @@ from paimon_stream.options import (
     SNAPSHOT_NUM_RETAINED_MAX,
     SNAPSHOT_NUM_RETAINED_MIN,
     SNAPSHOT_TIME_RETAINED,
+    Arguments,
     Option,
     Options,
 )
@@ -123,16 +124,7 @@ class Retention:
 
 
 def _given(value: int | None, name: str, options: Options, option: Option[int], table: str) -> int:
-    if value is None:
-        return options.value(option)
-    if not isinstance(value, int) or value < 1:
-        raise InvalidOption(
-            f"{table}: {name} is {value!r}; it must be a whole number of at least 1. Nothing was deleted.",
-            option=name,
-            value=value,
-            table=table,
-        )
-    return value
+    return options.value(option) if value is None else Arguments(table).whole(name, value, least=1)
 
 
 def expire_snapshots(

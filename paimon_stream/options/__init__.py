@@ -7,6 +7,7 @@ for its own writes. Sink options start with `paimon-stream.`. Everything else re
 
 from paimon_stream.options.arguments import LONG as LONG
 from paimon_stream.options.arguments import Arguments as Arguments
+from paimon_stream.options.arguments import integer_of as integer_of
 from paimon_stream.options.checks import check_sink_options as check_sink_options
 from paimon_stream.options.checks import check_table_options as check_table_options
 from paimon_stream.options.declared import sink_options as sink_options

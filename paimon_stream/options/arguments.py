@@ -16,7 +16,7 @@ import numpy as np
 
 from paimon_stream.errors import InvalidOption
 
-__all__ = ["LONG", "Arguments"]
+__all__ = ["LONG", "Arguments", "integer_of"]
 
 LONG: Final = (-(2**63), 2**63 - 1)
 """The bounds of a number that Paimon stores as a Java `long`."""
@@ -58,7 +58,7 @@ class Arguments:
         """The number, a whole number within these bounds."""
         if optional and value is None:
             return value
-        number = _integer(value)
+        number = integer_of(value)
         low, high = -math.inf if least is None else least, math.inf if most is None else most
         if number is None or not low <= number <= high:
             bounds = "" if least is None else f" of at least {least}"
@@ -120,8 +120,8 @@ class Arguments:
         )
 
 
-def _integer(value: object) -> int | None:
-    """The value as an `int`, None if it is no whole number; True and False are none."""
+def integer_of(value: object) -> int | None:
+    """The value as an `int`, None if it is no whole number; True and False are none. Takes those of numpy."""
     if isinstance(value, bool | np.bool_):
         return None
     try:

@@ -32,7 +32,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.base import report_to_all
 from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import log_report
-from paimon_stream.options import SMALL_BATCH
+from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.identity import (
     QueryFacts,
@@ -108,7 +108,7 @@ class Runs:
             self._reporting_failures(settings.location, batch_id),
             _surfacing(settings.location, batch_id),
         ):
-            _check_batch_id(batch_id)
+            batch_id = _taken_batch_id(batch_id)
             facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
@@ -236,17 +236,18 @@ class Runs:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def _check_batch_id(batch_id: int) -> None:
-    """Checks the batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No reader
-    takes a larger number than `BATCH_IDENTIFIER`, which stands for batch writes."""
-    whole = isinstance(batch_id, int) and not isinstance(batch_id, bool)
-    if not whole or not 0 <= batch_id < BATCH_IDENTIFIER:
-        raise InvalidOption(
-            f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
-            "Nothing was written.",
-            option="batch_id",
-            value=batch_id,
-        )
+def _taken_batch_id(batch_id: int) -> int:
+    """The batch id. Spark counts from 0, but a direct caller of the sink may pass anything. No reader takes a
+    larger number than `BATCH_IDENTIFIER`, which stands for batch writes."""
+    number = integer_of(batch_id)
+    if number is not None and 0 <= number < BATCH_IDENTIFIER:
+        return number
+    raise InvalidOption(
+        f"The batch id is {batch_id!r}. Give the number that Spark passes to foreachBatch, 0 or more. "
+        "Nothing was written.",
+        option="batch_id",
+        value=batch_id,
+    )
 
 
 def _batch(facts: QueryFacts, batch_id: int) -> Batch:

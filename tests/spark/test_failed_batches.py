@@ -49,7 +49,7 @@ def test_what_is_not_ours_is_named_with_table_and_batch(job: Job, caplog: pytest
     assert sink.last_error is not None and line.startswith(type(sink.last_error).__name__)
 
 
-@pytest.mark.parametrize("batch_id", [-1, None, True, "0", 2**63 - 1, 2**63])
+@pytest.mark.parametrize("batch_id", [-1, None, True, 1.0, "0", 2**63 - 1, 2**63])
 def test_a_batch_id_that_spark_never_gives_is_refused(job: Job, batch_id: Any) -> None:
     job.create()
     with pytest.raises(errors.InvalidOption, match="batch id"):

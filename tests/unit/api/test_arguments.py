@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -206,6 +207,21 @@ def test_numbers_and_flags_of_numpy_are_stored_as_plain_ones() -> None:
     assert expired.dry_run is True
     assert type(made.rollback_to(given(1), dry_run=np.bool_(False)).snapshot) is int
     MemoryStorage("arguments-4").clear()
+
+
+def test_the_instant_of_an_expiry_may_be_a_number_of_numpy() -> None:
+    made = PaimonTable.create("memory://arguments-5/t", PAIRS, options={"snapshot.num-retained.min": "1"})
+    for _ in range(3):
+        made.append(ROWS)
+    second = made.snapshots()[1].time_millis
+    for given in (second, np.int64(second)):
+        assert made.expire_snapshots(older_than=given, dry_run=True).snapshots == (1,)
+    MemoryStorage("arguments-5").clear()
+
+
+@pytest.mark.parametrize("instant", [2**63, np.bool_(True), True, dt.datetime.min, np.float64(5)])
+def test_an_instant_that_cannot_be_is_refused(table: PaimonTable, instant: Any) -> None:
+    refused(table.expire_snapshots, {"dry_run": True}, "older_than", instant)
 
 
 def test_numbers_and_flags_of_numpy_do_not_stand_for_each_other(table: PaimonTable) -> None:
