@@ -51,7 +51,9 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
         unsafe = Options(options).value(UNSAFE_SINGLE_WRITER)
         _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
         path = location if not scheme else _path_of_file_uri(location)
-        return LocalStorage(path, unsafe_single_writer=unsafe)
+        storage = LocalStorage(path, unsafe_single_writer=unsafe)
+        _refuse_other_bytes(storage.location)
+        return storage
     if scheme == "memory":
         _refuse_unknown(options, location, known=set())
         parts = urlsplit(location)
@@ -75,10 +77,22 @@ def _path_of_file_uri(location: str) -> str:
                 location=shown_location(location),
             )
         path = slash + path
-    path = unquote(path)
+    path = unquote(path, errors="surrogateescape")
     if not path.startswith("/"):
         raise InvalidOption(f"{location!r} is not an absolute path. Give file:///path.", location=location)
     return path
+
+
+def _refuse_other_bytes(path: str) -> None:
+    """Arrow, Spark and Java take paths as UTF-8, so they could not open a file below any other path."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(
+            f"The table's location is {path!r}, whose bytes are not UTF-8: Arrow cannot open data files "
+            "there. Nothing was changed. Rename the folder, or give another one.",
+            location=ascii(path),
+        ) from None
 
 
 def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from paimon_stream import PaimonTable
 from paimon_stream.errors import ConfigError, InvalidOption, UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
@@ -87,3 +89,24 @@ def test_a_path_object_is_a_location_and_nothing_else_is() -> None:
     assert open_storage(Path("/data/db.db/t")).location == "/data/db.db/t"
     with pytest.raises(InvalidOption, match="location is None"):
         open_storage(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path, uri: bool) -> None:
+    location = f"file://{tmp_path}/%FF.db/t" if uri else os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db/t")
+    for call in (PaimonTable.load, lambda path: PaimonTable.create(path, [("id", "INT")])):
+        with pytest.raises(InvalidOption, match=r"udcff.* are not UTF-8: .*Rename the folder") as caught:
+            call(location)
+        str(caught.value).encode()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_utf_8_has_no_tables_below_it_by_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)
+    monkeypatch.chdir(folder)
+    with pytest.raises(InvalidOption, match="not UTF-8"):
+        PaimonTable.create("db.db/t", [("id", "INT")])
+    assert not os.listdir(folder)
