@@ -160,7 +160,7 @@ class _Rollback:
                 self.storage.delete(tag_path(name))
             self.tags.update(later)
         self._look()
-        self.storage.write(LATEST_HINT, str(self.kept.id).encode())
+        self._write_hint(LATEST_HINT, self.kept.id)
         self._look()
         ExpiringNotes(self.storage).drop(self.kept.id)  # that of an expiry which was killed
         self.storage.delete(self.pin)
@@ -180,13 +180,27 @@ class _Rollback:
         there = self.snapshots.find(self.kept.id)
         if there is not None and there.nonce == self.kept.nonce:
             return
-        self.storage.write(EARLIEST_HINT, str(self.kept.id).encode())
+        self._write_hint(EARLIEST_HINT, self.kept.id)
         content = encode_snapshot(_without_changelog(self.kept))
         if there is None:
             self.storage.put_if_absent(snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage
             self.storage.write(snapshot_path(self.kept.id), content)
-        self.storage.write(EARLIEST_HINT, str(self.kept.id).encode())
+        self._write_hint(EARLIEST_HINT, self.kept.id)
+
+    def _write_hint(self, path: str, snapshot_id: int) -> None:
+        """Without space there is no hint. Then every engine lists the files instead, and the rollback can
+        end, so that what frees space works again."""
+        try:
+            self.storage.write(path, str(snapshot_id).encode())
+        except NoSpace as why:
+            self.storage.delete(path)
+            _LOG.warning(
+                "%s: the hint %s is missing until a commit or repair_hints sets it: %s",
+                self.storage.location,
+                path,
+                why,
+            )
 
     def _remove_snapshots(self) -> None:
         for _ in range(_ROUNDS):
@@ -242,7 +256,7 @@ class _Rollback:
         if not self.changelogs:
             return
         left = [one for one in _changelogs(self.storage) if one not in self.changelogs]
-        self.storage.write(f"{_CHANGELOG}/LATEST", str(max(left, default=-1)).encode())
+        self._write_hint(f"{_CHANGELOG}/LATEST", max(left, default=-1))
         for one in reversed(self.changelogs):
             self._look()
             self.storage.delete(f"{_CHANGELOG}/{_CHANGELOG}-{one}")
