@@ -44,21 +44,8 @@ class Names(NameSource):
 
     drawn: list[str] = field(default_factory=list, init=False)
 
-    def manifest(self) -> str:
-        """The next name of a manifest."""
-        name = NameSource.manifest(self)
-        self.drawn.append(name)
-        return name
-
-    def manifest_list(self) -> str:
-        """The next name of a manifest list."""
-        name = NameSource.manifest_list(self)
-        self.drawn.append(name)
-        return name
-
-    def index_manifest(self) -> str:
-        """The next name of an index manifest."""
-        name = NameSource.index_manifest(self)
+    def _next(self, kind: str) -> str:
+        name = NameSource._next(self, kind)
         self.drawn.append(name)
         return name
 

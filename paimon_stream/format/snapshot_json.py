@@ -121,12 +121,8 @@ _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("operation", "operation", str, False),
 )
 _NAMES: Final = (
-    ("base_manifest_list", "baseManifestList"),
-    ("delta_manifest_list", "deltaManifestList"),
-    ("changelog_manifest_list", "changelogManifestList"),
-    ("index_manifest", "indexManifest"),
-    ("statistics", "statistics"),
-)
+    "base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics",
+)  # fmt: skip
 _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "version": 1}
 
 
@@ -140,14 +136,14 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         elif isinstance(value, Mapping):
             value = dict(value) or None
         if always or value is not None:
-            text = _object(value, "    ") if isinstance(value, dict) else _text(value)
+            text = _object(value) if isinstance(value, dict) else _text(value)
             lines.append(f'  "{key}" : {text}')
     return f"{{\n{_BREAK.join(lines)}\n}}".encode()
 
 
-def _object(values: dict[str, Any], indent: str) -> str:
-    lines = [f"{indent}{_text(key)} : {_text(value)}" for key, value in values.items()]
-    return f"{{\n{_BREAK.join(lines)}\n{indent[2:]}}}"
+def _object(values: dict[str, Any]) -> str:
+    lines = [f"    {_text(key)} : {_text(value)}" for key, value in values.items()]
+    return f"{{\n{_BREAK.join(lines)}\n  }}"
 
 
 def _fits(number: Any) -> bool:
@@ -192,8 +188,8 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
         raise CorruptMetadata(
             f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path
         ) from None
-    for attribute, key in _NAMES:
-        if attribute in values:
+    for attribute, key, *_ in _FIELDS:
+        if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")
     properties = values.get("properties", {})
     values["properties"] = MappingProxyType({str(k): str(v) for k, v in properties.items()})

@@ -10,8 +10,11 @@ from typing import Final, Literal, TypeAlias
 from paimon_stream.maintenance.report import Report
 from paimon_stream.table.layout import PIN_PREFIX
 
-__all__ = ["Finding", "Findings", "Severity", "VerifyReport"]
+__all__ = ["RESTORE", "Finding", "Findings", "Severity", "VerifyReport"]
 
+RESTORE: Final = (
+    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
+)
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100

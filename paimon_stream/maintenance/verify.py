@@ -22,7 +22,7 @@ import numpy.typing as npt
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
-from paimon_stream.maintenance.findings import Findings, VerifyReport
+from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.replay import Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import add_broken, check_index, check_statistics
@@ -52,9 +52,6 @@ DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
 
 Longs = npt.NDArray[np.int64]
-_RESTORE: Final = (
-    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
 _SHOWN: Final = 20
 
 
@@ -197,15 +194,15 @@ class _HistoryCheck:
             data = self.storage.read(path)
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
-            self._broken("list-missing", f"Manifest list {path} does not exist.", path, _RESTORE, root)
+            self._broken("list-missing", f"Manifest list {path} does not exist.", path, RESTORE, root)
             return None
         except (FormatError, UnsupportedFeature) as wrong:
-            self._broken("list-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
+            self._broken("list-broken", f"{path} cannot be read: {wrong}", path, RESTORE, root)
             return None
         self.found.checked["lists"] += 1
         if size is not None and len(data) != size:
             text = f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}."
-            self._broken("list-size", text, path, _RESTORE, root)
+            self._broken("list-size", text, path, RESTORE, root)
         return metas
 
     def _facts(self, metas: Sequence[ManifestFileMeta], root: Root) -> list[Facts] | None:
@@ -288,10 +285,10 @@ class _HistoryCheck:
             one = suspects[identity]
             if one.found is None:
                 text = f"File {one.path} does not exist."
-                self._broken("file-missing", text, one.path, _RESTORE, root)
+                self._broken("file-missing", text, one.path, RESTORE, root)
             else:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
-                self._broken("file-size", text, one.path, _RESTORE, root)
+                self._broken("file-size", text, one.path, RESTORE, root)
 
     def _check_newest(self, roots: Sequence[Root]) -> None:
         """Checks the live files of the newest snapshot as a whole."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.verify_history import Root
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.table.layout import manifest_path, statistics_path
 
 __all__ = ["add_broken", "check_index", "check_statistics"]
-
-_RESTORE: Final = (
-    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
 
 
 def add_broken(found: Findings, code: str, text: str, path: str, cure: str, root: Root) -> None:
@@ -57,10 +51,10 @@ def check_index(root: Root, shelf: Shelf) -> None:
     try:
         entries = decode_index_manifest(shelf.storage.read(path), path)
     except NotFound:
-        add_broken(found, "index-manifest-missing", f"{path} does not exist.", path, _RESTORE, root)
+        add_broken(found, "index-manifest-missing", f"{path} does not exist.", path, RESTORE, root)
         return
     except (FormatError, UnsupportedFeature) as wrong:
-        add_broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, _RESTORE, root)
+        add_broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, RESTORE, root)
         return
     for entry in entries:
         found.checked["index files"] += 1
@@ -70,12 +64,12 @@ def check_index(root: Root, shelf: Shelf) -> None:
             index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
         except FormatError as wrong:
             text = f"{path} has an entry of a file that the table cannot have: {wrong}"
-            add_broken(found, "entry-unusable", text, path, _RESTORE, root)
+            add_broken(found, "entry-unusable", text, path, RESTORE, root)
             continue
         size = shelf.inventory.size_now(index)
         if size is None:
             text = f"Index file {index} does not exist."
-            add_broken(found, "index-file-missing", text, index, _RESTORE, root)
+            add_broken(found, "index-file-missing", text, index, RESTORE, root)
         elif size != entry.file.file_size:
             text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-            add_broken(found, "index-file-size", text, index, _RESTORE, root)
+            add_broken(found, "index-file-size", text, index, RESTORE, root)

@@ -23,7 +23,7 @@ from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
-from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.verify_files import Inventory, path_hash
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
@@ -53,9 +53,6 @@ _FIELDS: Final = (
     "_FILE._EXTERNAL_PATH",
 )
 _Row: TypeAlias = tuple[Any, ...]
-_RESTORE: Final = (
-    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,18 +115,18 @@ class Shelf:
         try:
             data = self.storage.read(path)
         except NotFound:
-            self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, _RESTORE)
+            self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, RESTORE)
             return None
         except CorruptMetadata as wrong:
-            self.found.error("manifest-broken", wrong.message, path, _RESTORE)
+            self.found.error("manifest-broken", wrong.message, path, RESTORE)
             return None
         if len(data) != meta.file_size:
             text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
-            self.found.error("manifest-size", text, path, _RESTORE)
+            self.found.error("manifest-size", text, path, RESTORE)
         try:
             return self._facts(read_manifest(data, path, _FIELDS), meta, path)
         except (FormatError, UnsupportedFeature, ValueError, TypeError, KeyError, OverflowError) as wrong:
-            self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, _RESTORE)
+            self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE)
             return None
 
     def _facts(self, rows: Iterator[_Row], meta: ManifestFileMeta, path: str) -> Facts:
@@ -159,11 +156,10 @@ class Shelf:
                 f"Manifest {path} adds {added} and deletes {len(seen.signs) - added} files; its list says "
                 f"{meta.num_added_files} and {meta.num_deleted_files}."
             )
-            self.found.error("manifest-counts", text, path, _RESTORE)
+            self.found.error("manifest-counts", text, path, RESTORE)
         outside = self._has_others(meta, {partition for partition, _ in seen.totals})
-        for low, high in ((meta.min_bucket, meta.max_bucket),):
-            if low is not None and high is not None and seen.buckets:
-                outside |= min(seen.buckets) < low or max(seen.buckets) > high
+        if meta.min_bucket is not None and meta.max_bucket is not None and seen.buckets:
+            outside |= min(seen.buckets) < meta.min_bucket or max(seen.buckets) > meta.max_bucket
         if outside:
             text = f"Manifest {path} has entries outside the partitions or buckets that its list gives it."
             cure = "Readers overlook those files. Run compact_manifests, which writes the bounds again."
@@ -354,4 +350,4 @@ class _Pass:
             f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and sequence "
             f"numbers {low} to {high}, which cannot be."
         )
-        self.shelf.found.error("entry-impossible", text, self.manifest, _RESTORE)
+        self.shelf.found.error("entry-impossible", text, self.manifest, RESTORE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from paimon_stream.format.manifest_avro import decode_manifest
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.maintenance.findings import Findings
+from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
@@ -37,10 +37,6 @@ from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.file_stats import column_bounds, merged
 
 __all__ = ["check_sample"]
-
-_RESTORE: Final = (
-    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
 
 
 def check_sample(
@@ -98,7 +94,7 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
         found.error("row-values", text, path, "Repair the rows with an engine that reads them.")
         return
     except (*BROKEN_FILE, FormatError, OSError) as wrong:
-        found.error("file-broken", f"{path} cannot be read: {wrong}", path, _RESTORE)
+        found.error("file-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
         return
     found.checked["sampled files"] += 1
     found.checked["sampled rows"] += checker.rows
@@ -173,7 +169,7 @@ class _File:
         file = self.entry.file
         if self.rows != file.row_count:
             text = f"{self.path} holds {self.rows:,} rows; its manifest says {file.row_count:,}."
-            self.found.error("row-count", text, self.path, _RESTORE)
+            self.found.error("row-count", text, self.path, RESTORE)
         for name in sorted(self.elsewhere):
             text = f"{self.path} holds rows of another {name} than its partition's."
             cure = "Overwrite the partitions concerned with rows of their own; readers take the partition's."
@@ -194,7 +190,7 @@ class _File:
             known = decode_stats(self.written.fields, file.value_stats, file.value_stats_cols)
         except FormatError as wrong:
             text = f"The statistics of {self.path} cannot be read: {wrong}"
-            self.found.error("statistics-of-file", text, self.path, _RESTORE)
+            self.found.error("statistics-of-file", text, self.path, RESTORE)
             return
         for one in self.written.fields:
             stats = known.get(one.name)

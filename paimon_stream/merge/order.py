@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
 
-__all__ = ["Flags", "Ints", "Part", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
+__all__ = ["Flags", "Ints", "Part", "dense_ranks", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -69,11 +69,13 @@ def ranks(column: pa.Array) -> Ints:
     parts = _parts(column, exact=True)
     if len(parts) == 1 and parts[0].dtype != np.uint64:
         return parts[0].astype(np.int64)
+    return dense_ranks(parts)
+
+
+def dense_ranks(parts: Sequence[Part]) -> Ints:
+    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal
+    numbers."""
     order = np.lexsort(parts[::-1])
-    return _dense(order, parts)
-
-
-def _dense(order: Ints, parts: Sequence[Part]) -> Ints:
     made = np.empty(len(order), np.int64)
     starts = np.zeros(len(order), np.int64)
     starts[run_starts([part[order] for part in parts])[1:]] = 1

@@ -19,7 +19,7 @@ from paimon_stream.errors import InvalidData
 from paimon_stream.merge.folds import folded
 from paimon_stream.merge.functions import ColumnRule
 from paimon_stream.merge.key_runs import KeyRuns
-from paimon_stream.merge.order import Flags, Ints, flat, nulls, run_starts, sort_columns
+from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
 from paimon_stream.merge.row_actions import (
     ADD,
     OUT_OF_ORDER,
@@ -136,12 +136,7 @@ def _ranks(arrays: dict[str, pa.Array], runs: KeyRuns, ordering: tuple[str, ...]
         null = nulls(arrays[name])
         empty &= False if null is None else null[runs.order]
         parts += [part[runs.order] for part in sort_columns(arrays[name])]
-    order = np.lexsort(parts[::-1])
-    firsts = np.zeros(len(order), np.int64)
-    firsts[run_starts([part[order] for part in parts])] = 1
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(firsts)
-    return ~empty, ranks
+    return ~empty, dense_ranks(parts) + 1
 
 
 def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:

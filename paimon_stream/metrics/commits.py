@@ -10,7 +10,7 @@ from typing import Final
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
 from paimon_stream.maintenance.expire import ExpireReport
-from paimon_stream.metrics.histogram import Histogram
+from paimon_stream.metrics.histogram import PARTS, Histogram
 
 __all__ = ["METRICS", "CommitMetrics"]
 
@@ -30,7 +30,6 @@ _LAST: Final = {
     "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
 }
-_DISTRIBUTION: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 _COUNTERS: Final = (
     "skippedBatches",
     "uncertainCommits",
@@ -46,7 +45,7 @@ _COUNTERS: Final = (
 )
 METRICS: Final = (
     "lastCommitDuration",
-    *(f"commitDuration.{part}" for part in _DISTRIBUTION),
+    *(f"commitDuration.{part}" for part in PARTS),
     "lastCommitAttempts",
     "lastGeneratedSnapshots",
     *_LAST,
@@ -111,7 +110,7 @@ class CommitMetrics:
             durations = self._durations.distribution()
             found: dict[str, float] = dict.fromkeys(METRICS, 0)
             found.update({"lastCommittedSnapshotId": -1, "lastSnapshotId": -1})
-            found.update({f"commitDuration.{part}": getattr(durations, part) for part in _DISTRIBUTION})
+            found.update({f"commitDuration.{part}": value for part, value in durations.items()})
             found.update(self._last)
             found.update({name: self._counters[name] for name in _COUNTERS})
         return found

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-__all__ = ["Distribution", "Histogram"]
+__all__ = ["PARTS", "Histogram"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """The values in a histogram's window; all 0 if there are none. `count` counts all values ever added."""
-
-    count: int = 0
-    min: float = 0.0
-    max: float = 0.0
-    mean: float = 0.0
-    p50: float = 0.0
-    p95: float = 0.0
-    p99: float = 0.0
+PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
+"""What a distribution says. `count` counts all values ever added; the other parts describe the window."""
 
 
 class Histogram:
@@ -34,30 +24,21 @@ class Histogram:
         self._values.append(value)
         self._count += 1
 
-    def distribution(self) -> Distribution:
-        """The present distribution."""
-        values = sorted(self._values)
-        if not values:
-            return Distribution()
-        return Distribution(
-            count=self._count,
-            min=values[0],
-            max=values[-1],
-            mean=sum(values) / len(values),
-            p50=_quantile(values, 0.50),
-            p95=_quantile(values, 0.95),
-            p99=_quantile(values, 0.99),
-        )
+    def distribution(self) -> Mapping[str, float]:
+        """The present distribution by part (`PARTS`); all 0 if there are no values."""
+        values = sorted(self._values) or [0.0]
+        mean = sum(values) / len(values)
+        quantiles = (_quantile(values, share) for share in (0.50, 0.95, 0.99))
+        return dict(zip(PARTS, (self._count, values[0], values[-1], mean, *quantiles), strict=True))
 
 
-def _quantile(ascending: Iterable[float], share: float) -> float:
+def _quantile(ascending: Sequence[float], share: float) -> float:
     """The quantile as estimated by Apache Commons Math, which Java's histogram uses: the value at position
     share · (n + 1), counted from 1, interpolated linearly, and never outside the range of the values."""
-    values = list(ascending)
-    position = share * (len(values) + 1)
+    position = share * (len(ascending) + 1)
     below = int(position)
     if below < 1:
-        return values[0]
-    if below >= len(values):
-        return values[-1]
-    return values[below - 1] + (position - below) * (values[below] - values[below - 1])
+        return ascending[0]
+    if below >= len(ascending):
+        return ascending[-1]
+    return ascending[below - 1] + (position - below) * (ascending[below] - ascending[below - 1])

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
+    from paimon_stream.spark.batch import Runs
+
 __all__ = ["PaimonSink"]
 
 
@@ -118,23 +120,20 @@ class PaimonSink:
         copy = object.__new__(PaimonSink)
         copy.__setstate__(settings)
         copy._runs = self._runs
-        started: StreamingQuery = self._runs.start(df, copy, settings, wanted, query_name)
-        return started
+        return self._runs.start(df, copy, settings, wanted, query_name)
 
     @property
     def last_report(self) -> CommitReport | None:
         """The report of the newest batch of the newest query. None before the first batch, and on Spark
         Connect, because there another process writes the batches."""
-        report: CommitReport | None = self._runs.last_report
-        return report
+        return self._runs.last_report
 
     @property
     def last_error(self) -> BaseException | None:
         """The exception of the newest batch, if it failed. None after a successful batch, before the first
         batch, and on Spark Connect, because there another process writes the batches. The logger
         `paimon_stream` reports it in one line, at level ERROR."""
-        error: BaseException | None = self._runs.last_error
-        return error
+        return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:
         """The metrics of this sink's commits by name, over all its queries.
@@ -143,15 +142,14 @@ class PaimonSink:
         and our own, such as `skippedBatches`. `paimon_stream.metrics.commits.METRICS` has all names. On Spark
         Connect nothing is counted here, because another process writes the batches.
         """
-        values: Mapping[str, float] = self._runs.metrics.values()
-        return values
+        return self._runs.metrics.values()
 
     def __getstate__(self) -> SinkSettings:
         return self._settings
 
     def __setstate__(self, settings: SinkSettings) -> None:
         self._settings = settings
-        self._runs: Any = require("paimon_stream.spark.batch", "spark", "PaimonSink").Runs()
+        self._runs: Runs = require("paimon_stream.spark.batch", "spark", "PaimonSink").Runs()
 
     def __repr__(self) -> str:
         return f"PaimonSink({self._settings.location!r})"

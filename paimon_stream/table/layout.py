@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -164,24 +165,23 @@ class NameSource:
     """
 
     uuid: str
-    _manifests: int = field(default=0, init=False)
-    _lists: int = field(default=0, init=False)
-    _index_manifests: int = field(default=0, init=False)
+    _drawn: Counter[str] = field(default_factory=Counter, init=False)
 
     def manifest(self) -> str:
         """The next name of a manifest."""
-        self._manifests += 1
-        return f"manifest-{self.uuid}-{self._manifests - 1}"
+        return self._next("manifest")
 
     def manifest_list(self) -> str:
         """The next name of a manifest list."""
-        self._lists += 1
-        return f"manifest-list-{self.uuid}-{self._lists - 1}"
+        return self._next("manifest-list")
 
     def index_manifest(self) -> str:
         """The next name of an index manifest."""
-        self._index_manifests += 1
-        return f"index-manifest-{self.uuid}-{self._index_manifests - 1}"
+        return self._next("index-manifest")
+
+    def _next(self, kind: str) -> str:
+        self._drawn[kind] += 1
+        return f"{kind}-{self.uuid}-{self._drawn[kind] - 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

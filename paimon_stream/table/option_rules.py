@@ -57,7 +57,8 @@ def _stats_mode(text: str) -> Any:
     try:
         return parse_mode(text)
     except InvalidOption:
-        raise ValueError("not a statistics mode such as counts, full or truncate(16)") from None
+        why = "that is not a statistics mode. Use none, counts, full or truncate(n) with n of 1 or more"
+        raise ValueError(why) from None
 
 
 # Options that only other engines use and that are declared nowhere else: how their text is checked.
@@ -118,16 +119,8 @@ def _parse(key: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 def _check_stats_modes(options: Options) -> None:
     for key, text in options.items():
-        if key in ("metadata.stats-mode", "changelog-file.stats-mode") or key.endswith(".stats-mode"):
-            try:
-                parse_mode(text)
-            except InvalidOption:
-                raise InvalidOption(
-                    f"Option {key!r} is {text!r}: that is not a statistics mode. Use none, counts, full or "
-                    "truncate(n) with n of 1 or more.",
-                    option=key,
-                    value=text,
-                ) from None
+        if key.endswith(".stats-mode"):
+            _parse(key, text, _stats_mode)
 
 
 def _check_columns(schema: TableSchema, options: Options) -> None:

@@ -15,7 +15,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.base import Reporter, report_to_all
 from paimon_stream.metrics.commits import METRICS, CommitMetrics
-from paimon_stream.metrics.histogram import Distribution, Histogram
+from paimon_stream.metrics.histogram import PARTS, Histogram
 from paimon_stream.metrics.log import LOGGER_NAME, log_report
 from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.commits import Bench, data_file
@@ -222,14 +222,13 @@ def test_expiry_after_commits_is_counted() -> None:
 
 def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -> None:
     histogram = Histogram(window=100)
-    assert histogram.distribution() == Distribution()
+    assert histogram.distribution() == dict.fromkeys(PARTS, 0)
     histogram.update(5.0)
-    assert histogram.distribution() == Distribution(count=1, min=5, max=5, mean=5, p50=5, p95=5, p99=5)
+    assert histogram.distribution() == {**dict.fromkeys(PARTS, 5), "count": 1}
     for value in range(1, 201):
         histogram.update(float(value))
     found = histogram.distribution()
-    assert (found.count, found.min, found.max, found.mean) == (201, 101, 200, 150.5)
-    assert (found.p50, round(found.p95, 2), round(found.p99, 2)) == (150.5, 195.95, 199.99)
+    assert [round(found[part], 2) for part in PARTS] == [201, 101, 200, 150.5, 150.5, 195.95, 199.99]
 
 
 def test_a_table_records_a_summary_of_each_batch() -> None:
