@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from paimon_stream.errors import naming
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.options import Arguments, check_sink_options
+from paimon_stream.options import SINK_PREFIX, Arguments, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.table import Table, load_table
 
@@ -46,9 +45,14 @@ class LoadedTable:
         """The primary key columns, in order; empty for an append table."""
         return self._table.schema.primary_keys
 
-    def _newest(self, options: Mapping[str, str | None] = MappingProxyType({})) -> Table:
-        """The table as it is now, with options for the operation."""
-        asked = {key: value for key, value in options.items() if value is not None}
+    def _newest(self, **arguments: str | None) -> Table:
+        """The table as it is now. The arguments are options of a sink for the operation, under the names that
+        they have in Python; None is not given."""
+        asked = {}
+        for name, value in arguments.items():
+            self._given.text(name, value, optional=True)
+            if value is not None:
+                asked[SINK_PREFIX + name.replace("_", "-")] = value
         with naming(self.location):
             check_sink_options(asked)
         return load_table(self._storage, asked)

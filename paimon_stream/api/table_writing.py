@@ -10,7 +10,6 @@ from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUMN, OPERATION_MAPPING
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 
 __all__ = ["TableWriting"]
@@ -51,17 +50,13 @@ class TableWriting(LoadedTable):
         during each attempt. Raises `CommitUnknown` if the rows may be in the table. Other errors in Spark's
         plan are raised as Spark raises them.
         """
-        self._given.text("merge_schema", merge_schema, optional=True)
-        self._given.text("operation_column", operation_column, optional=True)
-        self._given.text("operation_mapping", operation_mapping, optional=True)
-        self._given.text("missing_columns", missing_columns, optional=True)
-        options = {
-            MERGE_SCHEMA.key: merge_schema,
-            OPERATION_COLUMN.key: operation_column,
-            OPERATION_MAPPING.key: operation_mapping,
-            MISSING_COLUMNS.key: missing_columns,
-        }
-        return append_rows(self._newest(options), df)
+        table = self._newest(
+            merge_schema=merge_schema,
+            operation_column=operation_column,
+            operation_mapping=operation_mapping,
+            missing_columns=missing_columns,
+        )
+        return append_rows(table, df)
 
     def overwrite(
         self,
@@ -88,10 +83,8 @@ class TableWriting(LoadedTable):
         Raises `InvalidOption` if both `partition` and `dynamic` are given, `OutsidePartition` for rows of
         other partitions, and the errors of `append`.
         """
-        self._given.text("merge_schema", merge_schema, optional=True)
-        self._given.text("missing_columns", missing_columns, optional=True)
-        options = {MERGE_SCHEMA.key: merge_schema, MISSING_COLUMNS.key: missing_columns}
-        return overwrite_rows(self._newest(options), df, partition, dynamic)
+        table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
+        return overwrite_rows(table, df, partition, dynamic)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table in one snapshot. Raises the errors of `append`."""

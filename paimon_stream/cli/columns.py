@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from paimon_stream.cli.text import jsonable
-
 __all__ = ["Column", "Listing", "choose", "json_by_first", "json_of"]
 
 T = TypeVar("T")
@@ -57,16 +55,14 @@ class Listing(Generic[T]):
 
 def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
     """The JSON of one thing: all columns, including those not shown to people."""
-    return {column.key: jsonable(column.value(one)) for column in columns}
+    return {column.key: column.value(one) for column in columns}
 
 
 def json_by_first(columns: Sequence[Column[T]], rows: Iterable[T]) -> dict[str, dict[str, Any]]:
     """The JSON of things that their first column names: for each other column, its values by that name."""
     first, *others = columns
     things = list(rows)
-    return {
-        column.key: {first.value(one): jsonable(column.value(one)) for one in things} for column in others
-    }
+    return {column.key: {first.value(one): column.value(one) for one in things} for column in others}
 
 
 def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:

@@ -29,7 +29,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
 
-__all__ = ["Session", "YES", "changed_answer", "pairs_of", "report_json", "table_command"]
+__all__ = ["Session", "YES", "changed_answer", "pairs_of", "table_command"]
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Session:
 
     def document(self, **body: Any) -> dict[str, Any]:
         """The JSON of an answer: the table's location, then the body."""
-        return {"table": self.raw.location, **jsonable(body)}
+        return {"table": self.raw.location, **body}
 
 
 CommandFunction = Callable[..., Answer]
@@ -223,9 +223,3 @@ def changed_answer(
     return Answer(
         document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN
     )
-
-
-def report_json(report: Mapping[str, Any], **listed: Any) -> dict[str, Any]:
-    """The JSON of a maintenance function's report. `listed` are the facts that the columns of a listing give,
-    under the names of the report."""
-    return dict(jsonable({**report, **listed}))

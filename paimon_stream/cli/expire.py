@@ -6,7 +6,7 @@ import datetime as dt
 
 import click
 
-from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count
@@ -70,7 +70,7 @@ def expire(
     left = [f"{count(report.left, 'file')} could not be deleted and stay as orphans."] if report.left else []
     if report.impossible:
         left.append(f"{count(report.impossible, 'file')} cannot exist by their names; verify lists them.")
-    return changed_answer(report_json(report.to_json()), [said, *left], done=yes, something=bool(ids))
+    return changed_answer(report.to_json(), [said, *left], done=yes, something=bool(ids))
 
 
 def _moment(text: str) -> dt.timedelta | dt.datetime:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from paimon_stream.cli.columns import Column, Listing, json_by_first
-from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, size
@@ -66,7 +66,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     if report.skipped:
         failed.append(f"Links and folders that Paimon did not name were left: {listed(report.skipped)}.")
     parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
-    document = report_json(report.to_json(), **json_by_first(_KINDS, kinds))
+    document = {**report.to_json(), **json_by_first(_KINDS, kinds)}
     return changed_answer(document, parts, done=yes, something=report.count > 0)
 
 
@@ -82,7 +82,7 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     verb = "was set" if yes else "would be set"
     said = [f"{path} is {wrong[path][0]!r}, and {verb} to {wrong[path][1]}." for path in report.repaired]
     return changed_answer(
-        report_json(report.to_json()),
+        report.to_json(),
         said or ["The hints are right."],
         done=yes,
         something=bool(report.repaired),
@@ -104,4 +104,4 @@ def compact_manifests(session: Session, yes: bool) -> Answer:
             f"{count(report.manifests_before, 'manifest')} ({size(report.bytes_before)}) {verb} "
             f"{report.manifests_after:,} ({size(report.bytes_after)}){where}."
         )
-    return changed_answer(report_json(report.to_json()), [said], done=yes, something=report.merged > 0)
+    return changed_answer(report.to_json(), [said], done=yes, something=report.merged > 0)

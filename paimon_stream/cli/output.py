@@ -13,6 +13,7 @@ from rich.text import Text
 
 from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.layout import listing_lines, pair_lines, sentence_lines
+from paimon_stream.cli.text import jsonable
 
 __all__ = ["Answer", "Lines", "Part", "say", "show"]
 
@@ -32,7 +33,8 @@ Part: TypeAlias = "str | Listing[Any] | Lines"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answers: to programs, to people, and by its exit code."""
+    """What a command answers: to programs (`document`, which becomes JSON when it is shown), to people, and
+    by its exit code."""
 
     document: Mapping[str, Any]
     parts: Sequence[Part] = field(default=())
@@ -43,7 +45,7 @@ def show(answer: Answer, *, as_json: bool, columns: Sequence[str] | None = None)
     """Writes the answer to standard output, as one JSON document or as text. `columns` are the names of the
     columns to show in listings."""
     if as_json:
-        sys.stdout.write(json.dumps(answer.document, indent=2) + "\n")
+        sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
         width = _width(sys.stdout)
         _print(sys.stdout, (line for part in answer.parts for line in _lines(part, width, columns)))

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import YES, Session, changed_answer, report_json, table_command
+from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.completion import snapshots_and_tags, tags
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import COLUMNS
@@ -56,9 +56,7 @@ def tag_create(session: Session, name: str, snapshot: int | None, time_retained:
     """Keeps a snapshot under a name. Its files do not expire while the tag exists."""
     kept = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, kept)
-    return Answer(
-        document=report_json(report.to_json()), parts=[f"Tag {name} keeps snapshot {report.snapshot}."]
-    )
+    return Answer(document=report.to_json(), parts=[f"Tag {name} keeps snapshot {report.snapshot}."])
 
 
 @table_command(
@@ -94,7 +92,7 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
     report = session.table.delete_tag(name)
     deleted = ", ".join(f"{what} {number:,}" for what, number in report.files.items()) or "none"
     return Answer(
-        document={**report_json(report.to_json()), "dry_run": False},
+        document={**report.to_json(), "dry_run": False},
         parts=[f"Tag {name} is deleted; files deleted with it: {deleted}."],
     )
 
@@ -143,7 +141,7 @@ def rollback(session: Session, target: str, is_tag: bool, take_over: bool, yes: 
         for user, first in report.streams.items()
     ]
     something = bool(report.snapshots or report.tags or report.changelogs)
-    return changed_answer(report_json(report.to_json()), parts, done=yes, something=something)
+    return changed_answer(report.to_json(), parts, done=yes, something=something)
 
 
 def _age(text: str) -> dt.timedelta:

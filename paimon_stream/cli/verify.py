@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from paimon_stream.cli.columns import Column, Listing, json_of
-from paimon_stream.cli.command import Session, report_json, table_command
+from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Answer
 from paimon_stream.cli.progress import progress
@@ -56,7 +56,7 @@ def verify(session: Session, sample: int, strict: bool) -> Answer:
     more = [f"{number:,} more of {code}." for code, number in report.omitted.items()]
     bad = not report.healthy or (strict and any(one.severity == "warning" for one in report.findings))
     return Answer(
-        document=report_json(report.to_json(), findings=[json_of(_COLUMNS, one) for one in report.findings]),
+        document={**report.to_json(), "findings": [json_of(_COLUMNS, one) for one in report.findings]},
         parts=[Listing(_COLUMNS, report.findings, "Nothing is wrong."), *more, f"Looked at: {looked_at}."],
         code=FINDINGS if bad else OK,
     )

@@ -19,8 +19,8 @@ from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
 __all__ = [
-    "EncodedRows", "column_values", "encode_columns", "header_size", "is_reserved",
-    "value_scalar",
+    "COMPACT_DECIMAL", "COMPACT_TIMESTAMP", "EncodedRows", "column_values", "encode_columns", "header_size",
+    "is_reserved", "value_scalar",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -33,8 +33,8 @@ FEW_ROWS: Final = 16
 """Below this many rows a numpy call per word does not pay: the longest rows are finished one by one."""
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
-_COMPACT_DECIMAL: Final = 18
-_COMPACT_TIMESTAMP: Final = 3
+COMPACT_DECIMAL: Final = 18
+COMPACT_TIMESTAMP: Final = 3
 _INLINE: Final = 7
 _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
@@ -74,8 +74,8 @@ def header_size(columns: int) -> int:
 def is_reserved(type_: DataType) -> bool:
     """Whether a row reserves space in its variable part even for a NULL of this type (format.md §5.2)."""
     if type_.root is TypeRoot.DECIMAL:
-        return type_.precision > _COMPACT_DECIMAL
-    return type_.is_timestamp and type_.precision > _COMPACT_TIMESTAMP
+        return type_.precision > COMPACT_DECIMAL
+    return type_.is_timestamp and type_.precision > COMPACT_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

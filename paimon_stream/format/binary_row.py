@@ -18,20 +18,18 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from paimon_stream.errors import FormatError, InvalidData
-from paimon_stream.format.binary_columns import header_size, is_reserved
+from paimon_stream.format.binary_columns import COMPACT_DECIMAL, COMPACT_TIMESTAMP, header_size, is_reserved
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["decode_row", "deserialize", "deserialize_partition", "encode_row", "serialize"]
+__all__ = ["FIXED", "decode_row", "deserialize", "deserialize_partition", "encode_row", "serialize"]
 
 _NANOS_PER_MILLI: Final = 1_000_000
-_COMPACT_DECIMAL: Final = 18
-_COMPACT_TIMESTAMP: Final = 3
 _INLINE: Final = 7
 _MARK: Final = 0x80
 _DECIMAL_BYTES: Final = 16
 _EXACT: Final = Context(prec=100)
 
-_FIXED: Final = {
+FIXED: Final = {
     TypeRoot.BOOLEAN: struct.Struct("<?"),
     TypeRoot.TINYINT: struct.Struct("<b"),
     TypeRoot.SMALLINT: struct.Struct("<h"),
@@ -129,12 +127,12 @@ def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 def _put_fixed(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     if value != value:
         value = _NAN  # Java has a single NaN, whatever the bits were
-    _FIXED[type_.root].pack_into(out, slot, value)
+    FIXED[type_.root].pack_into(out, slot, value)
 
 
 def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     unscaled = _unscaled(value, type_)
-    if type_.precision <= _COMPACT_DECIMAL:
+    if type_.precision <= COMPACT_DECIMAL:
         _LONG.pack_into(out, slot, unscaled)
         return
     magnitude = ~unscaled if unscaled < 0 else unscaled
@@ -153,7 +151,7 @@ def _unscaled(value: Decimal, type_: DataType) -> int:
 
 def _put_timestamp(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     millis, nanos = divmod(value, _NANOS_PER_MILLI)
-    if type_.precision <= _COMPACT_TIMESTAMP:
+    if type_.precision <= COMPACT_TIMESTAMP:
         _LONG.pack_into(out, slot, millis)
     else:
         _SLOT.pack_into(out, slot, nanos, len(out))
@@ -212,7 +210,7 @@ def _array_head(count: int) -> int:
 
 
 def _element_width(element: DataType) -> int:
-    fixed = _FIXED.get(element.root)
+    fixed = FIXED.get(element.root)
     return fixed.size if fixed else 8
 
 
@@ -220,21 +218,6 @@ _PIECES: Final = (
     TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY,
     TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW,
 )  # fmt: skip
-_Putter = Callable[[bytearray, int, DataType, Any], None]
-_PUT: Final[dict[TypeRoot, _Putter]] = {
-    **dict.fromkeys(_FIXED, _put_fixed),
-    TypeRoot.DECIMAL: _put_decimal,
-    TypeRoot.CHAR: _put_text,
-    TypeRoot.VARCHAR: _put_text,
-    TypeRoot.BINARY: _put_bytes,
-    TypeRoot.VARBINARY: _put_bytes,
-    TypeRoot.TIMESTAMP: _put_timestamp,
-    TypeRoot.TIMESTAMP_LTZ: _put_timestamp,
-    TypeRoot.ARRAY: _put_array,
-    TypeRoot.MAP: _put_map,
-    TypeRoot.MULTISET: _put_map,
-    TypeRoot.ROW: _put_row,
-}
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -251,11 +234,11 @@ def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
 
 
 def _get_fixed(data: memoryview, slot: int, type_: DataType) -> Any:
-    return _FIXED[type_.root].unpack_from(data, slot)[0]
+    return FIXED[type_.root].unpack_from(data, slot)[0]
 
 
 def _get_decimal(data: memoryview, slot: int, type_: DataType) -> Decimal:
-    if type_.precision <= _COMPACT_DECIMAL:
+    if type_.precision <= COMPACT_DECIMAL:
         unscaled = _LONG.unpack_from(data, slot)[0]
     else:
         digits = _piece(data, slot)
@@ -268,7 +251,7 @@ def _get_decimal(data: memoryview, slot: int, type_: DataType) -> Decimal:
 
 
 def _get_timestamp(data: memoryview, slot: int, type_: DataType) -> int:
-    if type_.precision <= _COMPACT_TIMESTAMP:
+    if type_.precision <= COMPACT_TIMESTAMP:
         return int(_LONG.unpack_from(data, slot)[0]) * _NANOS_PER_MILLI
     nanos, offset = _SLOT.unpack_from(data, slot)
     if not 0 <= nanos < _NANOS_PER_MILLI or offset < 0:
@@ -343,18 +326,17 @@ def _pieces_size(slots: memoryview) -> int:
     return sum(max(size, 0) for size, offset in _SLOT.iter_unpack(slots) if offset >= 0)
 
 
-_Getter = Callable[[memoryview, int, DataType], Any]
-_GET: Final[dict[TypeRoot, _Getter]] = {
-    **dict.fromkeys(_FIXED, _get_fixed),
-    TypeRoot.DECIMAL: _get_decimal,
-    TypeRoot.CHAR: _get_text,
-    TypeRoot.VARCHAR: _get_text,
-    TypeRoot.BINARY: _get_bytes,
-    TypeRoot.VARBINARY: _get_bytes,
-    TypeRoot.TIMESTAMP: _get_timestamp,
-    TypeRoot.TIMESTAMP_LTZ: _get_timestamp,
-    TypeRoot.ARRAY: _get_array,
-    TypeRoot.MAP: _get_map,
-    TypeRoot.MULTISET: _get_map,
-    TypeRoot.ROW: _get_row,
-}
+_Put = Callable[[bytearray, int, DataType, Any], None]
+_Get = Callable[[memoryview, int, DataType], Any]
+_CODECS: Final[tuple[tuple[tuple[TypeRoot, ...], _Put, _Get], ...]] = (
+    (tuple(FIXED), _put_fixed, _get_fixed),
+    ((TypeRoot.DECIMAL,), _put_decimal, _get_decimal),
+    ((TypeRoot.CHAR, TypeRoot.VARCHAR), _put_text, _get_text),
+    ((TypeRoot.BINARY, TypeRoot.VARBINARY), _put_bytes, _get_bytes),
+    ((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), _put_timestamp, _get_timestamp),
+    ((TypeRoot.ARRAY,), _put_array, _get_array),
+    ((TypeRoot.MAP, TypeRoot.MULTISET), _put_map, _get_map),
+    ((TypeRoot.ROW,), _put_row, _get_row),
+)
+_PUT: Final = {root: put for roots, put, _ in _CODECS for root in roots}
+_GET: Final = {root: get for roots, _, get in _CODECS for root in roots}

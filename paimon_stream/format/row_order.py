@@ -7,12 +7,11 @@ bytes, dates and times by instant, -0.0 before 0.0, NaN after all numbers, NULL 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.binary_row import FIXED, deserialize
 from paimon_stream.format.types import DataType, TypeRoot
 
 __all__ = ["RowOrder", "row_order", "value_order"]
@@ -22,13 +21,7 @@ RowOrder = Callable[[bytes], Any]
 
 _ROW_OF_ONE: Final = (1).to_bytes(4, "big")
 _NUMBER_AT: Final = 12  # after the arity and a header of eight bytes
-_NUMBERS: Final = {
-    TypeRoot.TINYINT: struct.Struct("<b"),
-    TypeRoot.SMALLINT: struct.Struct("<h"),
-    TypeRoot.INT: struct.Struct("<i"),
-    TypeRoot.DATE: struct.Struct("<i"),
-    TypeRoot.BIGINT: struct.Struct("<q"),
-}
+_WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT)
 _FLOATING: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
@@ -40,7 +33,7 @@ def row_order(types: Sequence[DataType]) -> RowOrder:
     for one in types:
         if one.is_nested:
             raise UnsupportedFeature(f"Rows of {one} have no order, so they cannot be keys.", type=str(one))
-    number = _NUMBERS.get(types[0].root) if len(types) == 1 else None
+    number = FIXED[types[0].root] if len(types) == 1 and types[0].root in _WHOLE else None
 
     def order(row: bytes) -> Any:
         # The header's second byte has the null bit of the first column.

@@ -49,23 +49,21 @@ def repair_hints(
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()
     before = {path: read_hint(used, path) for path in (LATEST_HINT, EARLIEST_HINT)}
-    repaired: list[str] = []
-    latest = ids[-1] if ids else None
-    earliest = ids[0] if ids else None
-    if before[LATEST_HINT] != (None if latest is None else str(latest)):
-        repaired.append(LATEST_HINT)
-        if not dry_run:
-            _set(used, snapshots, LATEST_HINT, latest)
-    if before[EARLIEST_HINT] is not None and before[EARLIEST_HINT] != str(earliest):
-        repaired.append(EARLIEST_HINT)
-        if not dry_run:
-            _set(used, snapshots, EARLIEST_HINT, earliest)
+    right = {LATEST_HINT: ids[-1] if ids else None, EARLIEST_HINT: ids[0] if ids else None}
+    repaired = [
+        path
+        for path, snapshot_id in right.items()
+        if before[path] != (None if snapshot_id is None else str(snapshot_id))
+        and (path == LATEST_HINT or before[path] is not None)  # without EARLIEST, readers list the snapshots
+    ]
+    for path in () if dry_run else repaired:
+        _set(used, snapshots, path, right[path])
     return HintReport(
         location=used.location,
         latest_before=before[LATEST_HINT],
         earliest_before=before[EARLIEST_HINT],
-        latest=latest,
-        earliest=earliest,
+        latest=right[LATEST_HINT],
+        earliest=right[EARLIEST_HINT],
         repaired=tuple(repaired),
         dry_run=dry_run,
     )

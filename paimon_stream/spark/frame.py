@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.key_defaults import literal
-from paimon_stream.spark.schema_fit import fit_rows
+from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.table.schema_change import evolve
@@ -48,8 +49,7 @@ def write_frame(
             table=table.location,
             option="df",
         )
-    sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    whole = _completed(frame, table.schema, fixed, case_sensitive=sensitive)
+    whole = _completed(frame, table.schema, fixed)
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
     plan = WritePlan(streaming=False)
@@ -57,11 +57,10 @@ def write_frame(
     return table, written.messages
 
 
-def _completed(
-    frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, case_sensitive: bool
-) -> DataFrame:
-    there = {name if case_sensitive else name.lower() for name in frame.columns}
+def _completed(frame: DataFrame, schema: TableSchema, fixed: Mapping[str, pa.Scalar]) -> DataFrame:
+    fold = fold_of(is_case_sensitive(frame))
+    there = set(map(fold, frame.columns))
     for name, value in fixed.items():
-        if (name if case_sensitive else name.lower()) not in there:
+        if fold(name) not in there:
             frame = frame.withColumn(name, literal(schema.field(name).type, value))
     return frame

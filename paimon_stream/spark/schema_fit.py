@@ -25,7 +25,7 @@ from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns,
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
 
-__all__ = ["check_columns", "check_earlier_columns", "check_rows", "fit_rows"]
+__all__ = ["check_columns", "check_earlier_columns", "check_rows", "fit_rows", "is_case_sensitive"]
 
 Evolve = Callable[[Merge], Table]
 """Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
@@ -49,10 +49,10 @@ def fit_rows(
     raises.
     """
     given, operation = _set_apart(frame, table, beside)
-    merge = _merge_of(given.schema, table, runtime or system(), _case_sensitive(given))
+    merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
     if merge is not None:
         table = evolve(merge)
-    alignment = _aligned(given.schema, table, table.schema, _case_sensitive(given))
+    alignment = _aligned(given.schema, table, table.schema, is_case_sensitive(given))
     if beside is None or operation is None:
         return table, project(frame, alignment)
     carried = named(operation).cast("string").alias(beside.column)
@@ -62,7 +62,7 @@ def fit_rows(
 def check_rows(frame: DataFrame, table: Table, *, beside: Operations | None = None) -> None:
     """Raises what `fit_rows` would raise, and changes nothing."""
     frame, _ = _set_apart(frame, table, beside)
-    check_columns(frame.schema, table, case_sensitive=_case_sensitive(frame))
+    check_columns(frame.schema, table, case_sensitive=is_case_sensitive(frame))
 
 
 def check_columns(columns: st.StructType, table: Table, *, case_sensitive: bool = False) -> TableSchema:
@@ -102,14 +102,15 @@ def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tup
     column."""
     if beside is None:
         return frame, None
-    fold = fold_of(_case_sensitive(frame))
+    fold = fold_of(is_case_sensitive(frame))
     beside.check(table.schema, table.options, table.location, fold)
     same = [name for name in frame.columns if fold(name) == fold(beside.column)]
     beside.only(len(same), table.location)
     return frame.drop(same[0]), same[0]
 
 
-def _case_sensitive(frame: DataFrame) -> bool:
+def is_case_sensitive(frame: DataFrame) -> bool:
+    """Whether the session of the frame tells names apart that differ only by case."""
     return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 

@@ -49,6 +49,7 @@ from paimon_stream.table.layout import (
     tag_path,
 )
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import when_whole
 from paimon_stream.table.table import Table
 
 __all__ = [
@@ -74,8 +75,6 @@ _ROOTS: Final = (
     (CHANGELOG_FOLDER, "changelog-"),
 )
 _ROUNDS: Final = 20
-_PARSE_ATTEMPTS: Final = 10
-_PARSE_WAIT_SECONDS: Final = 0.2
 
 
 def name_hash(name: str) -> int:
@@ -289,18 +288,16 @@ class References:
     def _decoded(self, root: FileStat) -> Snapshot | None:
         """The root's content. A half-written file is read again for a while."""
         path = f"{self.storage.location}/{root.path}"
-        for attempt in range(_PARSE_ATTEMPTS):
-            try:
-                if root.path.startswith(tag_path("")):
-                    return read_tag(self.storage, root.path)
-                return decode_snapshot(self.storage.read(root.path, MOST_JSON), path)
-            except NotFound:
-                return None
-            except CorruptMetadata:
-                if attempt == _PARSE_ATTEMPTS - 1:
-                    raise
-                self.runtime.clock.sleep(_PARSE_WAIT_SECONDS)
-        raise AssertionError("unreachable")
+
+        def look() -> Snapshot | None:
+            if root.path.startswith(tag_path("")):
+                return read_tag(self.storage, root.path)
+            return decode_snapshot(self.storage.read(root.path, MOST_JSON), path)
+
+        try:
+            return when_whole(look, self.runtime.clock)
+        except NotFound:
+            return None
 
     def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
         """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and with

@@ -9,14 +9,14 @@ snapshot again and pointed LATEST to it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import (
     EARLIEST_HINT,
@@ -28,7 +28,7 @@ from paimon_stream.table.layout import (
     snapshot_path,
 )
 
-__all__ = ["SnapshotStore", "Window"]
+__all__ = ["SnapshotStore", "Window", "when_whole"]
 
 _LOG = logging.getLogger(__name__)
 _PREFIX: Final = "snapshot-"
@@ -219,22 +219,16 @@ class SnapshotStore:
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, None if there is no such file.
 
-        A file that does not parse may be half written on a storage without atomic writes. So it is read again
-        for 2 seconds, as Java does (semantics.md §2.4). Raises `CorruptMetadata` if it still does not parse,
-        `UnknownVersion`, `StorageError`.
+        Raises `CorruptMetadata` if it does not parse for 2 seconds (`when_whole`), `UnknownVersion`,
+        `StorageError`.
         """
         path = self._full(snapshot_path(snapshot_id))
-        for attempt in range(_PARSE_ATTEMPTS):
+
+        def look() -> Snapshot | None:
             data = self.raw(snapshot_id)
-            if data is None:
-                return None
-            try:
-                return _checked(self._decoded(data, path), snapshot_id, path)
-            except CorruptMetadata:
-                if attempt == _PARSE_ATTEMPTS - 1:
-                    raise
-                self._clock.sleep(_PARSE_WAIT_SECONDS)
-        raise AssertionError("unreachable")
+            return None if data is None else _checked(self._decoded(data, path), snapshot_id, path)
+
+        return when_whole(look, self._clock)
 
     def raw(self, snapshot_id: int) -> bytes | None:
         """The bytes of the snapshot's file, None if there is none."""
@@ -250,8 +244,7 @@ class SnapshotStore:
     def stands(self, snapshot: Snapshot) -> bool:
         """Whether the file of this snapshot exists, and not that of another one with its id. Raises what
         `find` raises."""
-        found = self.find(snapshot.id)
-        return found is not None and found.nonce == snapshot.nonce
+        return self._stands(snapshot.id, snapshot.nonce)
 
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
@@ -354,6 +347,17 @@ class SnapshotStore:
 
     def _full(self, path: str) -> str:
         return f"{self.storage.location}/{path}"
+
+
+def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | None:
+    """What `look` finds. A file that does not parse may be half written on a storage without atomic writes.
+    So it is read again for 2 seconds, as Java does (semantics.md §2.4)."""
+    for _ in range(_PARSE_ATTEMPTS - 1):
+        try:
+            return look()
+        except CorruptMetadata:
+            clock.sleep(_PARSE_WAIT_SECONDS)
+    return look()
 
 
 def _unbroken(ids: list[int]) -> range:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.murmur import hash_rows
 from paimon_stream.format.types import DataType, TypeRoot
@@ -34,23 +34,11 @@ def assign_buckets(
     The columns of `batch` are the bucket key columns, in the order of the option `bucket-key`. `types` are
     the types of these columns. `function` is the option `bucket-function.type`: `default`, `mod` or `hive`.
 
-    Raises `UnsupportedFeature` for any other function and for nested types, `InvalidOption` if the key does
+    Raises `UnsupportedFeature` for nested types, `InvalidOption` if the key does
     not suit the function, and `InvalidData` for columns that do not fit their type.
     """
-    if num_buckets < 1:
-        raise InvalidOption(
-            f"Rows cannot be spread over {num_buckets} buckets; the option bucket must be 1 or more here.",
-            option="bucket",
-            value=num_buckets,
-        )
     if function == "mod":
         return _mod(batch, types, num_buckets)
-    if function not in ("default", "hive"):
-        raise UnsupportedFeature(
-            f"bucket-function.type = {function} is not supported; supported are default, mod and hive.",
-            option="bucket-function.type",
-            value=function,
-        )
     bucket_of = _default if function == "default" else _hive
     buckets = np.empty(batch.num_rows, np.int32)
     for start in range(0, batch.num_rows, _BLOCK):

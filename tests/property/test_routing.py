@@ -19,7 +19,7 @@ from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.options import Options
-from paimon_stream.write.conform import conform
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Group, Router, split
 
 TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "a", "b", "größer", "%", "x" * 40]))
@@ -41,7 +41,7 @@ def schema(partition: tuple[str, ...], keys: tuple[str, ...] = (), buckets: int 
 def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     table = schema(())
     columns = [pa.array([row[i] for row in rows], arrow_type(one.type)) for i, one in enumerate(table.fields)]
-    return conform(pa.record_batch(columns, names=list(table.field_names)), table)
+    return ColumnPlan.of(table).conform(pa.record_batch(columns, names=list(table.field_names)))
 
 
 def one_by_one(batch: pa.RecordBatch, table: TableSchema, buckets: int) -> list[Group]:
@@ -116,7 +116,9 @@ def test_many_partition_columns_of_many_values_do_not_overflow() -> None:
     )
     values = np.arange(500, dtype=np.int32)
     router = Router(table, Options({}))
-    numbers = router.assign(conform(pa.record_batch({f"p{i}": values for i in range(8)}), table))
+    numbers = router.assign(
+        ColumnPlan.of(table).conform(pa.record_batch({f"p{i}": values for i in range(8)}))
+    )
     assert not isinstance(numbers, int)
     assert numbers.tolist() == list(range(500))
     assert router.groups[499].partition == serialize([parse_type("INT")] * 8, [499] * 8)

@@ -23,7 +23,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark.align import align, project
 from paimon_stream.spark.types import can_up_cast, spark_type, to_data_fields
-from paimon_stream.write.conform import conform
+from paimon_stream.write.conform import ColumnPlan
 
 SCALARS: tuple[tuple[st.DataType, str], ...] = (
     (st.BooleanType(), "BOOLEAN"),
@@ -169,7 +169,7 @@ def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_writte
     made = project(frame, align(frame.schema, schema, case_sensitive=False, location="t"))
     assert made.collect() == [Row(a=1, b=None)]
     batch = pa.record_batch({"a": pa.array([1], pa.int32()), "b": pa.nulls(1, pa.int32())})
-    assert conform(batch, schema).to_pylist() == [{"a": 1, "b": 7}]
+    assert ColumnPlan.of(schema).conform(batch).to_pylist() == [{"a": 1, "b": 7}]
 
 
 def test_nested_columns_are_up_cast_part_by_part() -> None:

@@ -56,17 +56,6 @@ def test_an_empty_batch_has_no_buckets() -> None:
         assert assign_buckets(batch_of(pa.array([], pa.int32())), [INT], 3, function).tolist() == []
 
 
-@pytest.mark.parametrize("count", [0, -1, -2])
-def test_a_count_below_one_is_refused(count: int) -> None:
-    with pytest.raises(InvalidOption, match=f"{count} buckets"):
-        assign_buckets(batch_of(pa.array([1], pa.int32())), [INT], count)
-
-
-def test_an_unknown_function_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"default, mod and hive"):
-        assign_buckets(batch_of(pa.array([1], pa.int32())), [INT], 2, "random")
-
-
 def test_mod_takes_one_whole_number() -> None:
     with pytest.raises(InvalidOption, match="not STRING"):
         assign_buckets(batch_of(pa.array(["a"])), [STRING], 2, "mod")

@@ -17,7 +17,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.write.conform import conform
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.file_schema import file_schema
 
 
@@ -27,7 +27,7 @@ def table(sql: str, default: str | None = None) -> TableSchema:
 
 
 def fitted(sql: str, column: pa.Array, default: str | None = None) -> pa.Array:
-    made = conform(pa.record_batch({"c": column}), table(sql, default), "/w/t").column(0)
+    made = ColumnPlan.of(table(sql, default), "/w/t").conform(pa.record_batch({"c": column})).column(0)
     made.validate(full=True)
     return made
 

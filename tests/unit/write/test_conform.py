@@ -11,7 +11,7 @@ import pytest
 from paimon_stream.errors import IncompatibleSchema, InvalidData, NullInNotNull, NumericOverflow
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.write.conform import ColumnPlan, conform
+from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.file_schema import file_schema
 
 
@@ -21,19 +21,20 @@ def table(*columns: tuple[str, str]) -> TableSchema:
 
 
 def written(sql: str, column: pa.Array) -> pa.Array:
-    return conform(pa.record_batch({"c": column}), table(("c", sql)), "/w/t").column(0)
+    return ColumnPlan.of(table(("c", sql)), "/w/t").conform(pa.record_batch({"c": column})).column(0)
 
 
 def test_a_fitting_batch_is_not_copied() -> None:
     batch = pa.record_batch({"a": pa.array([1, 2], pa.int32()), "b": ["x", None]})
-    fitted = conform(batch, table(("a", "INT NOT NULL"), ("b", "STRING")))
+    fitted = ColumnPlan.of(table(("a", "INT NOT NULL"), ("b", "STRING"))).conform(batch)
     assert fitted.column(0).buffers()[1].address == batch.column(0).buffers()[1].address
     assert fitted.column(1).buffers()[2].address == batch.column(1).buffers()[2].address
 
 
 def test_columns_are_put_in_table_order_by_name() -> None:
     batch = pa.record_batch({"b": ["x"], "a": pa.array([1], pa.int32())})
-    assert conform(batch, table(("a", "INT"), ("b", "STRING"))).to_pydict() == {"a": [1], "b": ["x"]}
+    plan = ColumnPlan.of(table(("a", "INT"), ("b", "STRING")))
+    assert plan.conform(batch).to_pydict() == {"a": [1], "b": ["x"]}
 
 
 def test_the_file_schema_carries_ids_and_not_null() -> None:
@@ -54,7 +55,7 @@ def test_the_file_schema_carries_ids_and_not_null() -> None:
 def test_missing_unknown_and_repeated_columns_are_named(names: list[str], column: str, word: str) -> None:
     batch = pa.record_batch([pa.array([1], pa.int32()) for _ in names], names=names)
     with pytest.raises(IncompatibleSchema, match=word) as refused:
-        conform(batch, table(("a", "INT"), ("b", "INT")), "/w/t")
+        ColumnPlan.of(table(("a", "INT"), ("b", "INT")), "/w/t").conform(batch)
     assert refused.value.context == {"table": "/w/t", "column": column}
 
 
