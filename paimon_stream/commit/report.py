@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paimon_stream.commit.plan import NO_CHANGES, Changes
@@ -116,32 +116,29 @@ class CommitReport:
     ) -> CommitReport:
         """The report of a commit with this outcome. `phases` are the milliseconds that the caller spent
         before and after it."""
-        failed = None if outcome.compact_failed is None else str(outcome.compact_failed)
-        if isinstance(outcome, Nothing):
-            return cls(
-                location=location,
-                user=user,
-                identifier=identifier,
-                outcome="empty",
-                phases=dict(phases or {}),
-                compact_failed=failed,
-            )
-        files = [file for message in messages for file in message.new_files]
-        return cls(
+        empty = cls(
             location=location,
             user=user,
             identifier=identifier,
+            outcome="empty",
+            phases=dict(phases or {}),
+            compact_failed=None if outcome.compact_failed is None else str(outcome.compact_failed),
+        )
+        if isinstance(outcome, Nothing):
+            return empty
+        files = [file for message in messages for file in message.new_files]
+        return replace(
+            empty,
             outcome="committed",
             snapshot_id=outcome.snapshot.id,
             attempts=outcome.attempts,
             rows=sum(file.row_count for file in files),
             files=len(files),
             bytes=sum(file.file_size for file in files),
-            phases={**(phases or {}), **outcome.phases},
+            phases={**empty.phases, **outcome.phases},
             reused=reused,
             counts=Counts.of(outcome.changes, outcome.compact_changes),
             compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,
-            compact_failed=failed,
             manifests_merged=outcome.manifests_merged,
             removed_files=removed_files,
         )

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["arrow_schema", "from_arrow", "with_elements", "with_entries"]
+__all__ = [
+    "INT96_LAYOUT", "JULIAN_EPOCH", "TWELVE_BYTES", "arrow_schema", "from_arrow", "with_elements",
+    "with_entries",
+]  # fmt: skip
+
+TWELVE_BYTES: Final = pa.binary(12)
+"""The Arrow type of an INT96 column while its values are bytes."""
+
+INT96_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+JULIAN_EPOCH: Final = 2_440_588
 
 _PLAIN: Final = {
     pa.bool_(): TypeRoot.BOOLEAN,

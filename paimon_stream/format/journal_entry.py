@@ -7,6 +7,7 @@ long they are kept.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,6 +64,21 @@ class PreviousBatch:
     snapshot: SnapshotRef
 
 
+# Attribute, JSON key, and what reads the value.
+_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
+    ("batch_id", "batchId", integer),
+    ("query_id", "queryId", optional_text),
+    ("run_id", "runId", optional_text),
+    ("checkpoint", "checkpoint", optional_text),
+    ("query_name", "queryName", optional_text),
+    ("offsets_hash", "offsetsHash", optional_text),
+    ("schema_digest", "schemaDigest", str),
+    ("schema_id", "schemaId", integer),
+    ("total_buckets", "totalBuckets", integer),
+    ("prepared_millis", "preparedMillis", integer),
+)
+
+
 def encode_journal_entry(entry: JournalEntry) -> bytes:
     """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
     return encode_checksummed(_KIND, _to_json(entry))
@@ -77,23 +93,14 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
 
 def _to_json(entry: JournalEntry) -> dict[str, Any]:
     return {
-        "batchId": entry.batch_id,
+        **{key: getattr(entry, attribute) for attribute, key, _ in _FIELDS},
         "messageVersion": CommitMessage.VERSION,
         "messages": [base64.b64encode(CommitMessage.serialize(m)).decode() for m in entry.messages],
         "stageUuids": list(entry.stage_uuids),
         "abandoned": list(entry.abandoned),
-        "queryId": entry.query_id,
-        "runId": entry.run_id,
-        "checkpoint": entry.checkpoint,
-        "queryName": entry.query_name,
-        "offsetsHash": entry.offsets_hash,
-        "schemaDigest": entry.schema_digest,
-        "schemaId": entry.schema_id,
-        "totalBuckets": entry.total_buckets,
         "base": _ref_to_json(entry.base),
         "previous": entry.previous
         and {"batchId": entry.previous.batch_id, "snapshot": _ref_to_json(entry.previous.snapshot)},
-        "preparedMillis": entry.prepared_millis,
         "overwrites": entry.overwrites,
     }
 
@@ -110,22 +117,13 @@ def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
     messages = (base64.b64decode(text, validate=True) for text in body["messages"])
     previous = body["previous"]
     return JournalEntry(
-        batch_id=integer(body["batchId"]),
+        **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
         messages=tuple(_checked(CommitMessage.deserialize(data, version), path) for data in messages),
         stage_uuids=tuple(map(str, body["stageUuids"])),
         abandoned=tuple(map(str, body["abandoned"])),
-        query_id=optional_text(body["queryId"]),
-        run_id=optional_text(body["runId"]),
-        checkpoint=optional_text(body["checkpoint"]),
-        query_name=optional_text(body["queryName"]),
-        offsets_hash=optional_text(body["offsetsHash"]),
-        schema_digest=str(body["schemaDigest"]),
-        schema_id=integer(body["schemaId"]),
-        total_buckets=integer(body["totalBuckets"]),
         base=_ref_from_json(body["base"]),
         previous=previous
         and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
-        prepared_millis=integer(body["preparedMillis"]),
         overwrites=bool(body.get("overwrites", False)),
     )
 

@@ -92,10 +92,12 @@ class AfterCommit:
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
         if changelog_outlives(table.options):
-            self._warn_once(
-                "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
-                table.location,
-            )
+            if not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "%s keeps its changelog longer than its snapshots, so expiring them is left to Paimon.",
+                    table.location,
+                )
             return
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
@@ -163,11 +165,6 @@ class AfterCommit:
                 sum(report.files.values()),
                 report.millis,
             )
-
-    def _warn_once(self, text: str, *values: object) -> None:
-        if not self._warned:
-            self._warned = True
-            _LOG.warning(text, *values)
 
     def _notify(self, report: ExpireReport | None) -> None:
         if self.on_expiry is not None:

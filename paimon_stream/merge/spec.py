@@ -149,7 +149,7 @@ class _Reading:
         for name in names:
             if self._schema.field(name).type.is_nested:
                 raise self._wrong(SEQUENCE_FIELD.key, f"names {name!r}, whose values cannot be ordered")
-            if self._option_of(name, "aggregate-function") is not None:
+            if self._own_function(name) is not None:
                 raise self._wrong(
                     SEQUENCE_FIELD.key, f"names {name!r}, which has an aggregate function at the same time"
                 )
@@ -163,12 +163,13 @@ class _Reading:
                 raise self._wrong(key, f"names {name!r}, which is not a column")
         return found
 
-    def _default_function(self) -> str | None:
-        option = DEFAULT_AGGREGATE_FUNCTION
-        return self._options.value(option) if self._options.is_set(option) else None
+    def _function_of(self, column: str) -> str | None:
+        """The aggregate function of a column: its own one, or the default."""
+        own, default = self._own_function(column), DEFAULT_AGGREGATE_FUNCTION
+        return self._options.value(default) if own is None and self._options.is_set(default) else own
 
-    def _option_of(self, column: str, what: str) -> str | None:
-        return self._options.get(f"{_FIELDS}{column}.{what}")
+    def _own_function(self, column: str) -> str | None:
+        return self._options.get(f"{_FIELDS}{column}.aggregate-function")
 
     def _wrong(self, option: str, why: str) -> InvalidOption:
         value = self._options.get(option, "")
@@ -182,7 +183,6 @@ class _Reading:
     # -- aggregation -------------------------------------------------------------------------------
 
     def _aggregation(self, sequence: Sequence[str], remove: bool) -> dict[str, ColumnRule]:
-        default = self._default_function()
         rules = {}
         for one in self._schema.fields:
             if one.name in sequence:
@@ -191,8 +191,7 @@ class _Reading:
             elif one.name in self._schema.primary_keys:
                 rules[one.name] = ColumnRule(function="key")
             else:
-                own = self._option_of(one.name, "aggregate-function")
-                function = _first_set(own, default)
+                function = self._function_of(one.name)
                 rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
             if remove and rules[one.name].ignore_retract:
                 raise self._wrong(
@@ -260,11 +259,9 @@ class _Reading:
             )
         if not set(deleting) <= ordering:
             raise self._wrong(on_group, "names a column that orders no sequence group")
-        default = self._default_function()
         rules = {}
         for one in self._schema.fields:
-            group = member_of.get(one.name)
-            function = _first_set(self._option_of(one.name, "aggregate-function"), default)
+            group, function = member_of.get(one.name), self._function_of(one.name)
             if one.name in ordering:
                 rules[one.name] = ColumnRule(function="of_group", group=group)
             elif one.name in self._schema.primary_keys:
@@ -276,7 +273,7 @@ class _Reading:
                 if group is None and function != _LAST_NON_NULL:
                     raise self._wrong(
                         f"fields.{one.name}.aggregate-function"
-                        if self._option_of(one.name, "aggregate-function")
+                        if self._own_function(one.name)
                         else DEFAULT_AGGREGATE_FUNCTION.key,
                         f"needs a sequence group that has the column {one.name!r}",
                     )
@@ -309,7 +306,3 @@ class _Reading:
                 member_of[name] = len(groups)
             groups.append(SequenceGroup(ordering=ordering))
         return groups, member_of
-
-
-def _first_set(*given: str | None) -> str | None:
-    return next((one for one in given if one is not None), None)

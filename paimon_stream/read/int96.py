@@ -14,19 +14,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH
 from paimon_stream.format.parquet_footer import TAIL, declare_twelve_bytes, footer_start
 
-__all__ = ["BYTES", "as_timestamps", "as_twelve_bytes"]
+__all__ = ["as_timestamps", "as_twelve_bytes"]
 
-BYTES: Final = pa.binary(12)
-"""The Arrow type of INT96 columns in files opened by `as_twelve_bytes`."""
-
-_JULIAN_EPOCH: Final = 2_440_588
 _DAY_SECONDS: Final = 86_400
 _BILLION: Final = 1_000_000_000
 _FIRST_SECOND: Final = -(2**63) // _BILLION + 1
 _LAST_SECOND: Final = 2**63 // _BILLION - 1
-_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 
 
 def as_timestamps(array: pa.Array, unit: str) -> pa.Array:
@@ -35,9 +31,9 @@ def as_timestamps(array: pa.Array, unit: str) -> pa.Array:
     raw = array.buffers()[1]
     if raw is None:
         return pa.nulls(len(array), pa.timestamp(unit))
-    parts = np.frombuffer(raw, _LAYOUT)[array.offset : array.offset + len(array)]
+    parts = np.frombuffer(raw, INT96_LAYOUT)[array.offset : array.offset + len(array)]
     missing = array.is_null().to_numpy(zero_copy_only=False)
-    days = np.where(missing, _JULIAN_EPOCH, parts["day"]).astype(np.int64) - _JULIAN_EPOCH
+    days = np.where(missing, JULIAN_EPOCH, parts["day"]).astype(np.int64) - JULIAN_EPOCH
     nanos = np.where(missing, 0, parts["nanos"])
     seconds = days * _DAY_SECONDS + np.floor_divide(nanos, _BILLION)
     nanos = np.remainder(nanos, _BILLION)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.arrow_types import TWELVE_BYTES
 from paimon_stream.format.types import DataField, DataType, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
-from paimon_stream.read.int96 import BYTES, as_timestamps, as_twelve_bytes
+from paimon_stream.read.int96 import as_timestamps, as_twelve_bytes
 
 __all__ = ["read_parquet"]
 
@@ -40,7 +41,7 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
 
 def _with_int96(path: str) -> Leaf:
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
-        if not type_.is_timestamp or not array.type.equals(BYTES):
+        if not type_.is_timestamp or not array.type.equals(TWELVE_BYTES):
             return normalize(array, type_)
         try:
             return as_timestamps(array, arrow_type(type_).unit).view(arrow_type(type_))

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.spark.named import named
 
 __all__ = ["fixed_row_bytes", "row_bytes"]
 
-_WIDTHS: Final[Mapping[TypeRoot, int]] = {
-    TypeRoot.BOOLEAN: 1,
-    TypeRoot.TINYINT: 1,
-    TypeRoot.SMALLINT: 2,
-    TypeRoot.INT: 4,
-    TypeRoot.BIGINT: 8,
-    TypeRoot.FLOAT: 4,
-    TypeRoot.DOUBLE: 8,
-    TypeRoot.DECIMAL: 16,
-    TypeRoot.DATE: 4,
-    TypeRoot.TIME: 4,
-    TypeRoot.TIMESTAMP: 8,
-    TypeRoot.TIMESTAMP_LTZ: 8,
-}
 _NULL: Final = 1
 """Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
 
@@ -52,14 +39,21 @@ def row_bytes(fields: Sequence[DataField]) -> Column:
 def _varies(type_: DataType) -> bool:
     if type_.root is TypeRoot.ROW:
         return any(_varies(one.type) for one in type_.fields)
-    return type_.root not in _WIDTHS
+    return _width(type_) is None
 
 
 def _fixed(type_: DataType) -> int:
     """The bytes that each value takes, even if it is NULL."""
     if type_.root is TypeRoot.ROW:
         return _NULL + sum(_fixed(one.type) for one in type_.fields)
-    return _NULL + _WIDTHS.get(type_.root, _OFFSET)
+    return _NULL + (_width(type_) or _OFFSET)
+
+
+def _width(type_: DataType) -> int | None:
+    """The bytes that Arrow takes for each value; None if that depends on the value."""
+    arrow = arrow_type(type_)
+    fixed = pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow)
+    return max(1, arrow.bit_width // 8) if fixed else None
 
 
 def _varying(value: Any, type_: DataType) -> Column:

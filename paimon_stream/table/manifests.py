@@ -10,7 +10,6 @@ from typing import Final
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.avro_file import AvroBlock, compressor
 from paimon_stream.format.entries import (
-    DataFileMeta,
     FileKind,
     IndexManifestEntry,
     ManifestEntry,
@@ -185,8 +184,8 @@ class ManifestWriter:
             max_bucket=max(tally.buckets),
             min_level=min(tally.levels),
             max_level=max(tally.levels),
-            min_row_id=None if tally.some_without_row_id else tally.min_row_id,
-            max_row_id=None if tally.some_without_row_id else tally.max_row_id,
+            min_row_id=None if tally.some_without_row_id else min(tally.row_ids),
+            max_row_id=None if tally.some_without_row_id else max(tally.row_ids),
         )
 
 
@@ -202,8 +201,7 @@ class _Tally:
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
         self.some_without_row_id = False
-        self.min_row_id: int | None = None
-        self.max_row_id: int | None = None
+        self.row_ids: list[int] = []  # the first and the last of each file that has them
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
         files = [entry.file for entry in entries]
@@ -215,17 +213,7 @@ class _Tally:
         self.levels.update({file.level for file in files})
         for partition, count in Counter(map(_PARTITION, entries)).items():
             self.partitions.add(partition, count)
-        if [file.first_row_id for file in files].count(None) == len(files):
-            self.some_without_row_id = True
-            return
-        for file in files:
-            self._add_row_ids(file)
-
-    def _add_row_ids(self, file: DataFileMeta) -> None:
-        first = file.first_row_id
-        if first is None:
-            self.some_without_row_id = True
-            return
-        last = first + file.row_count - 1
-        self.min_row_id = first if self.min_row_id is None else min(first, self.min_row_id)
-        self.max_row_id = last if self.max_row_id is None else max(last, self.max_row_id)
+        with_ids = [(file.first_row_id, file.row_count) for file in files if file.first_row_id is not None]
+        self.some_without_row_id |= len(with_ids) < len(files)
+        for first, rows in with_ids:
+            self.row_ids += (first, first + rows - 1)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.format.entries import SimpleStats
+from paimon_stream.format.row_order import value_order
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsKind, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -136,7 +138,7 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
     """The bounds over all of `bounds`, with text decoded; no bounds if the text is not UTF-8."""
     if not bounds:
         return None, None
-    order = _java_order if type_.root in _FLOATS else None
+    order = partial(value_order, type_) if type_.root in _FLOATS else None
     low = min((one[0] for one in bounds), key=order)
     high = max((one[1] for one in bounds), key=order)
     if not type_.is_string:
@@ -150,9 +152,3 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
 def _text(raw: bytes, longest: int | None) -> str | None:
     text = raw.decode()
     return text if longest is None or len(raw) <= longest else None
-
-
-def _java_order(value: float) -> tuple[bool, float, float]:
-    """Sorts as Java's Double.compare: -0.0 is below 0.0, and NaN is above everything."""
-    nan = math.isnan(value)
-    return nan, 0.0 if nan else value, math.copysign(1.0, value)

@@ -12,15 +12,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.format.arrow_types import with_elements, with_entries
+from paimon_stream.format.arrow_types import (
+    INT96_LAYOUT,
+    JULIAN_EPOCH,
+    TWELVE_BYTES,
+    with_elements,
+    with_entries,
+)
 from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 
-__all__ = ["TWELVE_BYTES", "as_int96", "stored_type", "with_int96"]
+__all__ = ["as_int96", "stored_type", "with_int96"]
 
-TWELVE_BYTES: Final = pa.binary(12)
-_JULIAN_EPOCH: Final = 2_440_588
 _DAY_NANOS: Final = 86_400_000_000_000
-_LAYOUT: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
@@ -47,8 +50,8 @@ def as_int96(array: pa.Array, stored: pa.DataType) -> pa.Array:
 
 def _of_nanos(array: pa.Array) -> pa.Array:
     nanos = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    made = np.empty(len(array), _LAYOUT)
-    made["day"] = nanos // _DAY_NANOS + _JULIAN_EPOCH
+    made = np.empty(len(array), INT96_LAYOUT)
+    made["day"] = nanos // _DAY_NANOS + JULIAN_EPOCH
     made["nanos"] = nanos % _DAY_NANOS
     valid = array.is_valid().buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(TWELVE_BYTES, len(array), [valid, pa.py_buffer(made)], array.null_count)

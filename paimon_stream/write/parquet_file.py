@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paimon_stream.format.arrow_types import TWELVE_BYTES
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -26,7 +27,7 @@ from paimon_stream.options.option import boolean, positive, size
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.dictionary import Dictionaries
 from paimon_stream.write.file_schema import file_schema, leaf_types, with_leaves
-from paimon_stream.write.int96 import TWELVE_BYTES, as_int96, stored_type, with_int96
+from paimon_stream.write.int96 import as_int96, stored_type, with_int96
 from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
 from paimon_stream.write.parquet_stats import ParquetStats
 
