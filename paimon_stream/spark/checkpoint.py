@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from paimon_stream.errors import CorruptMetadata, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON, parse_json
@@ -32,6 +33,8 @@ class Kind(Enum):
     DAMAGED = "a damaged file: Spark fails"
     UNREADABLE = "not to be read from here"
 
+
+T = TypeVar("T")
 
 _LOGS: Final = {"offsets", "commits", "sources", "state"}
 
@@ -127,38 +130,30 @@ class Checkpoint:
 
     def done_millis(self, batch_id: int) -> int | None:
         """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read."""
-        if self.storage is None or batch_id < 0:
+        if batch_id < 0:
             return None
-        try:
-            return self.storage.stat(f"commits/{batch_id}").modified_millis
-        except StorageError:
-            return None
+        return self._ask(lambda storage: storage.stat(f"commits/{batch_id}").modified_millis)
 
     def has_state(self) -> bool | None:
         """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be read."""
-        if self.storage is None:
-            return None
-        try:
-            if not self.storage.list_files("", "metadata"):
-                return None
-            return "state" in self.storage.list_folders("")
-        except StorageError:
-            return None
+
+        def look(storage: Storage) -> bool | None:
+            begun = storage.list_files("", "metadata")
+            return "state" in storage.list_folders("") if begun else None
+
+        return self._ask(look)
 
     def _newest(self, folder: str) -> int | None:
-        if self.storage is None:
-            return None
-        try:
-            names = [stat.name for stat in self.storage.list_files(folder)]
-        except StorageError:
-            return None
+        names = [stat.name for stat in self._ask(lambda storage: storage.list_files(folder)) or ()]
         return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
     def _read(self, path: str) -> bytes | None:
-        if self.storage is None:
-            return None
+        return self._ask(lambda storage: storage.read(path, MOST_JSON))
+
+    def _ask(self, look: Callable[[Storage], T]) -> T | None:
+        """What `look` finds; None if it cannot be read."""
         try:
-            return self.storage.read(path, MOST_JSON)
+            return None if self.storage is None else look(self.storage)
         except (StorageError, CorruptMetadata):
             return None
 

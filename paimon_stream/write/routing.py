@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paimon_stream.errors import ROWS, ValueTooLong
+from paimon_stream.errors import ROWS, UnsupportedFeature, ValueTooLong
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
@@ -53,6 +53,13 @@ class Router:
         """`table` is for messages. Raises `UnsupportedFeature` unless buckets are fixed or `bucket` is -1."""
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
+        if self.total_buckets != UNAWARE and self.total_buckets < 1:
+            raise UnsupportedFeature(
+                f"Table {table} has bucket = {self.total_buckets}; only -1 and fixed numbers of buckets can "
+                "be written. Write it with another engine.",
+                table=table,
+                option=BUCKET.key,
+            )
         self._table = table
         self._numbers: dict[Group, int] = {}
         self._partition = schema.partition_fields
