@@ -21,10 +21,8 @@ __all__ = ["Cleared", "preview_clearing"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
     """What would no longer be in the table: partitions, files, rows and bytes. `partitions` are folders, and
-    `values` are each partition's values by column. `snapshot` is the id of the snapshot that was examined,
-    None in an empty table."""
+    `values` are each partition's values by column."""
 
-    snapshot: int | None = None
     partitions: tuple[str, ...] = ()
     values: tuple[Mapping[str, Any], ...] = ()
     files: int = 0
@@ -50,7 +48,6 @@ def preview_clearing(table: Table, partitions: Iterable[Mapping[str, Any]] | Non
     gone = [entry for entry in changes.entries if entry.kind is FileKind.DELETE]
     rows = sorted((table.layout.partition(one), one) for one in {entry.partition for entry in gone})
     return Cleared(
-        snapshot=latest.id,
         partitions=tuple(sorted({folder for folder, _ in rows})),
         values=tuple(partition_by_column(table.layout, row) for _, row in rows),
         files=len(gone),

@@ -102,7 +102,7 @@ def table_command(
             session = Session(location, pairs_of(storage_option, "--storage-option"))
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
-            answer = _answer(session, lambda: function(session, **own), as_json=as_json, debug=debug)
+            answer = _answer(session, lambda: function(session, **own), debug=debug)
             show(answer, as_json=as_json, columns=chosen)
             click.get_current_context().exit(answer.code)
 
@@ -140,7 +140,7 @@ def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:
     )
 
 
-def _answer(session: Session, ask: Callable[[], Answer], *, as_json: bool, debug: bool) -> Answer:
+def _answer(session: Session, ask: Callable[[], Answer], *, debug: bool) -> Answer:
     """The answer, or the error as an answer. Errors and warnings are also printed to standard error."""
     with _log_lines():
         try:

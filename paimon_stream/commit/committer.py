@@ -238,7 +238,7 @@ class Committer:
         if other is None:
             return None
         discard(self._storage, attempts.names.drawn)
-        return Superseded(snapshot=other, attempts=attempts.count, phases=attempts.phases)
+        return Superseded(snapshot=other)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""

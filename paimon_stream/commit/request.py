@@ -129,8 +129,6 @@ class Superseded:
     user with the same or a later identifier. The caller decides what that means."""
 
     snapshot: Snapshot
-    attempts: int
-    phases: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,7 +279,7 @@ class TableCommit:
         check_messages(self._table.layout, given, self._storage.location)
         paths = data_files(self._table.layout, given)
         names = {path: path.rpartition("/")[2] for path in paths}
-        used = names_in_use(self._table, self._storage, self._runtime, set(names.values()))
+        used = names_in_use(self._storage, self._runtime, set(names.values()))
         refused = sorted(path for path, name in names.items() if name in used)
         if refused:
             raise DeletedFiles(

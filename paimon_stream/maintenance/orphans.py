@@ -219,7 +219,6 @@ class _Cleaner:
     def run(self) -> OrphanReport:
         folders, hashes, prefixes = self._candidates()
         references = References(
-            table=self.table,
             storage=self.storage,
             runtime=self.runtime,
             mentions=Mentions(prefixes),

@@ -73,7 +73,7 @@ def verify(
     reporter = progress or silent
     sample = Arguments(table.location).whole("sample", sample, least=0)
     roots = read_roots(used, found)
-    schema_ids = check_schemas(used, table, found)
+    schema_ids = check_schemas(used, found)
     check_line(roots, found)
     check_pins(used, found)
     check_identifiers(roots, found)
@@ -307,7 +307,7 @@ class _HistoryCheck:
             totals.update(one.totals)
         self._check_bucket_counts(line[-1], totals)
         live = replay([(one.ids, one.signs) for one in facts]).live
-        self._check_sequences(line[-1], facts, live)
+        self._check_sequences(facts, live)
 
     def _check_bucket_counts(self, root: Root, totals: Counter[tuple[bytes, int]]) -> None:
         counts: dict[bytes, set[int]] = {}
@@ -322,7 +322,7 @@ class _HistoryCheck:
                 )
                 self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
 
-    def _check_sequences(self, root: Root, facts: Sequence[Facts], live: Longs) -> None:
+    def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md
         R6.2)."""
         ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)

@@ -237,7 +237,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
             found.error("latest-hint", why, path, lost)
 
 
-def check_schemas(storage: Storage, table: Table, found: Findings) -> frozenset[int]:
+def check_schemas(storage: Storage, found: Findings) -> frozenset[int]:
     """Checks that all schemas can be read, and that rows can be merged under the newest one. Returns the ids
     of the schemas that can be read."""
     store = SchemaStore(storage)

@@ -282,7 +282,7 @@ class _Pass:
             if why is None:
                 self.totals[row[0], row[3]] += 1 if one else -1
             else:
-                self._report_unusable(row, identity, why)
+                self._report_unusable(identity, why)
         usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         if any(usable):
             self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
@@ -326,7 +326,7 @@ class _Pass:
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
                 self._report_impossible(row)
 
-    def _report_unusable(self, row: _Row, identity: int, why: str) -> None:
+    def _report_unusable(self, identity: int, why: str) -> None:
         """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
         self.unusable.add(identity)
         text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"

@@ -50,7 +50,6 @@ from paimon_stream.table.layout import (
 )
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import when_whole
-from paimon_stream.table.table import Table
 
 __all__ = [
     "CHANGELOG_FOLDER",
@@ -181,13 +180,13 @@ def _noted(entry: JournalEntry) -> Iterator[str]:
         yield from message.file_names()
 
 
-def names_in_use(table: Table, storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
+def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
     """The given names that something refers to. Reads every manifest of the table once, so use it rarely.
 
     Raises what `References.read` raises; then no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
-    used = NameSet(References(table, storage, runtime, Mentions(wanted)).read())
+    used = NameSet(References(storage, runtime, Mentions(wanted)).read())
     return frozenset(name for name in names if name in used)
 
 
@@ -203,7 +202,6 @@ class References:
     attempts may still publish.
     """
 
-    table: Table
     storage: Storage
     runtime: Runtime
     mentions: Mentions

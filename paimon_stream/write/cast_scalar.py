@@ -131,7 +131,7 @@ def _converted(column: pa.Array, type_: DataType, target: pa.DataType, place: Pl
     if _is_exact_number(source) and _is_exact_number(target):
         outside = _count_outside(column, target)
         if outside:
-            raise _overflow(column, type_, place, outside)
+            raise _overflow(type_, place, outside)
         if _scale(source) <= _scale(target):
             return _cast(_as_decimal(column, target), type_, target, place)
     raise _other_type(column, type_, place, len(column) - column.null_count)
@@ -141,11 +141,11 @@ def _time_of_millis(column: pa.Array, type_: DataType, target: pa.DataType, plac
     """Converts integers, milliseconds of the day, to TIME. Spark has no such type."""
     beyond = _count(pc.or_(pc.less(column, 0), pc.greater_equal(column, _DAY_MILLIS)))
     if beyond:
-        raise _overflow(column, type_, place, beyond)
+        raise _overflow(type_, place, beyond)
     return column.cast(pa.int32()).cast(target)
 
 
-def _overflow(column: pa.Array, type_: DataType, place: Place, outside: int) -> NumericOverflow:
+def _overflow(type_: DataType, place: Place, outside: int) -> NumericOverflow:
     return NumericOverflow(
         f"{place} is {type_}, but the value is out of its range in {place.amount}. Widen the column, or fix "
         "the values.",
