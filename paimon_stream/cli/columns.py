@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import click
 
-__all__ = ["Column", "Listing", "choose", "json_by_first", "json_of"]
+__all__ = ["Column", "Listing", "choose", "json_of"]
 
 T = TypeVar("T")
 
@@ -56,13 +56,6 @@ class Listing(Generic[T]):
 def json_of(columns: Sequence[Column[T]], one: T) -> dict[str, Any]:
     """The JSON of one thing: all columns, including those not shown to people."""
     return {column.key: column.value(one) for column in columns}
-
-
-def json_by_first(columns: Sequence[Column[T]], rows: Iterable[T]) -> dict[str, dict[str, Any]]:
-    """The JSON of things that their first column names: for each other column, its values by that name."""
-    first, *others = columns
-    things = list(rows)
-    return {column.key: {first.value(one): column.value(one) for one in things} for column in others}
 
 
 def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> tuple[Column[T], ...]:

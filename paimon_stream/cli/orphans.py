@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from paimon_stream.cli.columns import Column, Listing, json_by_first
+from paimon_stream.cli.columns import Column, Listing
 from paimon_stream.cli.command import YES, Session, changed_answer, table_command
 from paimon_stream.cli.output import Answer, Part
 from paimon_stream.cli.progress import progress
@@ -55,7 +55,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
         )
-    kinds = [_Kind(kind, number, report.sizes[kind]) for kind, number in report.files.items() if number]
+    kinds = [_Kind(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
     verb = "were deleted" if yes else "would be deleted"
     parts: list[Part] = [*report.paths]
     if report.count > len(report.paths):
@@ -66,8 +66,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     if report.skipped:
         failed.append(f"Links and folders that Paimon did not name were left: {listed(report.skipped)}.")
     parts += [Listing(_KINDS, kinds, "There are no orphans."), *([said] if report.count else []), *failed]
-    document = {**report.to_json(), **json_by_first(_KINDS, kinds)}
-    return changed_answer(document, parts, done=yes, something=report.count > 0)
+    return changed_answer(report.to_json(), parts, done=yes, something=report.count > 0)
 
 
 @table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))

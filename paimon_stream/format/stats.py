@@ -7,8 +7,9 @@ so a bound that could be wrong must be left out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -24,7 +25,6 @@ from paimon_stream.format.unreadable import understanding
 __all__ = [
     "NO_STATS",
     "ColumnStats",
-    "PartitionStatsBuilder",
     "StatsKind",
     "StatsMode",
     "decode_stats",
@@ -190,39 +190,20 @@ def schema_of_statistics(data: bytes, path: str) -> int:
 # -- partitions ---------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class PartitionStatsBuilder:
-    """Collects the exact statistics of the partitions in one manifest. `types` are the types of the partition
-    keys."""
-
-    types: Sequence[DataType]
-    _entries: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, partition: bytes, count: int = 1) -> None:
-        """Counts `count` more entries of this partition, which is a serialized row."""
-        self._entries[partition] = self._entries.get(partition, 0) + count
-
-    def build(self) -> SimpleStats:
-        """The statistics of all added entries. Raises `FormatError` for a partition that is not a row."""
-        rows = [(deserialize_partition(self.types, one), count) for one, count in self._entries.items()]
-        columns = []
-        for i, type_ in enumerate(self.types):
-            values = [row[i] for row, _ in rows if row[i] is not None]
-            nulls = sum(count for row, count in rows if row[i] is None)
-            if not values or type_.is_nested or type_.is_binary:
-                columns.append(ColumnStats(min=None, max=None, null_count=nulls))
-                continue
-            values.sort(key=partial(value_order, type_))
-            columns.append(ColumnStats(min=values[0], max=values[-1], null_count=nulls))
-        return _simple_stats(self.types, columns)
-
-
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
-    """The exact statistics of these partitions, one per manifest entry. Raises `FormatError`."""
-    builder = PartitionStatsBuilder(types)
-    for partition in partitions:
-        builder.add(partition)
-    return builder.build()
+    """The exact statistics of these partitions, one per manifest entry, or of a `Counter` of them. Raises
+    `FormatError` for a partition that is not a row."""
+    rows = [(deserialize_partition(types, one), count) for one, count in Counter(partitions).items()]
+    columns = []
+    for i, type_ in enumerate(types):
+        values = [row[i] for row, _ in rows if row[i] is not None]
+        nulls = sum(count for row, count in rows if row[i] is None)
+        if not values or type_.is_nested or type_.is_binary:
+            columns.append(ColumnStats(min=None, max=None, null_count=nulls))
+            continue
+        values.sort(key=partial(value_order, type_))
+        columns.append(ColumnStats(min=values[0], max=values[-1], null_count=nulls))
+    return _simple_stats(types, columns)
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:

@@ -143,8 +143,8 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
 
 
 def _of_execution(facts: QueryFacts, execution: Any) -> QueryFacts:
-    return QueryFacts(
-        query_id=facts.query_id,
+    return replace(
+        facts,
         run_id=str(execution.runId().toString()),
         name=execution.name() or None,
         output_mode=str(execution.outputMode().toString()).lower(),

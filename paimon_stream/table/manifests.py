@@ -26,7 +26,7 @@ from paimon_stream.format.manifest_avro import (
     manifest_of_blocks,
 )
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.stats import PartitionStatsBuilder
+from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
@@ -148,13 +148,13 @@ class ManifestWriter:
         which the target size is reached. Only 1000 entries are held at a time. Raises `StorageError`."""
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
-        tally = _Tally(self._partition_types)
+        tally = _Tally()
         for some in chunks(entries):
             blocks += encode_entries(some, self._codec)
             tally.add(some)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
                 written.append(self._write_one(blocks, tally, names.manifest()))
-                blocks, tally = [], _Tally(self._partition_types)
+                blocks, tally = [], _Tally()
         if blocks:
             written.append(self._write_one(blocks, tally, names.manifest()))
         return tuple(written)
@@ -178,7 +178,7 @@ class ManifestWriter:
             file_size=len(data),
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
-            partition_stats=tally.partitions.build(),
+            partition_stats=partition_stats(self._partition_types, tally.partitions),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets),
             max_bucket=max(tally.buckets),
@@ -193,10 +193,10 @@ class _Tally:
     """What a manifest list records about a manifest, collected while its entries are written (format.md
     §4.2)."""
 
-    def __init__(self, partition_types: Sequence[DataType]) -> None:
+    def __init__(self) -> None:
         self.added = 0
         self.deleted = 0
-        self.partitions = PartitionStatsBuilder(partition_types)
+        self.partitions: Counter[bytes] = Counter()
         self.schema_ids: set[int] = set()
         self.buckets: set[int] = set()
         self.levels: set[int] = set()
@@ -211,8 +211,7 @@ class _Tally:
         self.schema_ids.update({file.schema_id for file in files})
         self.buckets.update({entry.bucket for entry in entries})
         self.levels.update({file.level for file in files})
-        for partition, count in Counter(map(_PARTITION, entries)).items():
-            self.partitions.add(partition, count)
+        self.partitions.update(map(_PARTITION, entries))
         with_ids = [(file.first_row_id, file.row_count) for file in files if file.first_row_id is not None]
         self.some_without_row_id |= len(with_ids) < len(files)
         for first, rows in with_ids:
