@@ -1,18 +1,41 @@
-"""One line in the log for each batch."""
+"""Functions that are informed of each batch: the one way to call them, and the one that writes to the log."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
-__all__ = ["LOGGER_NAME", "log_report"]
+__all__ = ["LOGGER_NAME", "Reporter", "log_report", "report_to_all"]
 
 LOGGER_NAME: Final = "paimon_stream"
 
+_LOG = logging.getLogger(__name__)
+
 _BYTE_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+Reporter = Callable[[CommitReport], object]
+"""Is called once per batch after its commit, on the driver, in the thread that committed. Also for empty
+batches and for those that an earlier run committed."""
+
+
+def report_to_all(reporters: Iterable[Reporter], report: CommitReport) -> None:
+    """Calls every reporter. If one raises, that is logged with its traceback and changes nothing: the
+    snapshot is already published, and a failure after that must not fail the batch."""
+    for reporter in reporters:
+        try:
+            reporter(report)
+        except Exception:  # noqa: BLE001
+            _LOG.warning(
+                "%s: reporter %r failed on batch %d; the commit is not affected.",
+                report.location,
+                reporter,
+                report.identifier,
+                exc_info=True,
+            )
 
 
 def log_report(report: CommitReport) -> None:
