@@ -189,13 +189,5 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
         first = following.get(where, -1) + 1
         last = first + file.max_sequence_number - file.min_sequence_number
         following[where] = last
-        entries.append(
-            ManifestEntry(
-                kind=entry.kind,
-                partition=entry.partition,
-                bucket=entry.bucket,
-                total_buckets=entry.total_buckets,
-                file=file.numbered(first, last),
-            )
-        )
+        entries.append(replace(entry, file=file.numbered(first, last)))
     return replace(changes, entries=tuple(entries))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -156,8 +156,10 @@ def _orc_ltz_problem(options: Options) -> str | None:
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
     """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect
     here."""
-    honoured = {f"{format_.value}.{name}" for name in _HONOURED[format_]}
-    ignored = sorted(_ignored(options, f"{format_.value}.", honoured))
+    prefix = f"{format_.value}."
+    honoured = {prefix + name for name in _HONOURED[format_]}
+    given = (key for key in options if key.startswith(prefix))
+    ignored = sorted(key for key in given if key.partition("#")[0] not in honoured)
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:
         ignored.append(ZSTD_LEVEL.key)
     if ignored:
@@ -165,9 +167,3 @@ def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
             f"Options without effect on the {format_.value} files written here: {', '.join(ignored)}.",
             stacklevel=3,
         )
-
-
-def _ignored(options: Iterable[str], prefix: str, honoured: set[str]) -> Iterator[str]:
-    for key in options:
-        if key.startswith(prefix) and key.partition("#")[0] not in honoured:
-            yield key

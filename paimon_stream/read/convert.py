@@ -126,13 +126,10 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
         members.append(convert(array.field(position), before.type, member.type, leaf, inner))
     mask = array.is_null() if array.null_count else None
     if not members:
-        return pa.Array.from_buffers(wanted, len(array), [None if mask is None else _validity(array)])
+        return pa.Array.from_buffers(
+            wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]]
+        )
     return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
-
-
-def _validity(array: pa.Array) -> pa.Buffer:
-    bits: pa.Buffer = pc.invert(array.is_null()).buffers()[1]
-    return bits
 
 
 def _array(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:

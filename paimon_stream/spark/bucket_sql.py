@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import DataField, TypeRoot
 from paimon_stream.spark.named import named
 
 __all__ = ["bucket_expression"]
@@ -42,14 +42,10 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
         return F.pmod(value, F.lit(num_buckets)).cast("int")
     if function != "default" or not 0 < len(keys) <= _MOST_FIELDS:
         return None
-    if not all(_is_exact(one.type) for one in keys):
+    if not all(one.type.root in _INTEGER_BITS or one.type.is_string for one in keys):
         return None
     hashed = F.hash(_row(keys))
     return F.abs(hashed % F.lit(num_buckets)).cast("int")
-
-
-def _is_exact(type_: DataType) -> bool:
-    return type_.root in _INTEGER_BITS or type_.is_string
 
 
 def _row(keys: Sequence[DataField]) -> Column:

@@ -179,12 +179,12 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
     if pa.types.is_string(target):
-        return pa.types.is_large_string(source) or _is_view(source, "string_view")
+        return pa.types.is_large_string(source) or str(source) == "string_view"
     if pa.types.is_binary(target):
         return (
             pa.types.is_large_binary(source)
             or pa.types.is_fixed_size_binary(source)
-            or _is_view(source, "binary_view")
+            or str(source) == "binary_view"
         )
     if pa.types.is_float64(target):
         return bool(
@@ -193,10 +193,6 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_float32(target):
         return bool(pa.types.is_signed_integer(source) and source.bit_width <= 16)
     return bool(pa.types.is_time(source) and pa.types.is_time(target))
-
-
-def _is_view(type_: pa.DataType, name: str) -> bool:
-    return str(type_) == name
 
 
 def _is_exact_number(type_: pa.DataType) -> bool:
