@@ -22,9 +22,22 @@ from paimon_stream.format.unreadable import in_words
 
 __all__ = ["BlockReader", "corrupt", "read_records", "read_rows"]
 
-BlockReader: TypeAlias = Callable[[bytes, int, int, Callable[[bytes], bool] | None], list[tuple[Any, ...]]]
+BlockReader: TypeAlias = Callable[
+    [bytes, int, int, Callable[[bytes], bool] | None, Callable[[int], None]], list[tuple[Any, ...]]
+]
 """Reads the rows of a block. The arguments are the block's plain bytes, the number of its records, the
-version that they must have, and a filter on the first field (None for all records)."""
+version that they must have, a filter on the first field (None for all records), and what to call with the
+bytes of small values before they are decoded."""
+
+_MOST_SMALL: Final = 16 << 20
+_SMALL_PER_BYTE: Final = 16
+_SMALL_PER_RECORD: Final = 64
+"""The most bytes of small values in a metadata file are `_MOST_SMALL`, and `_SMALL_PER_BYTE` for each of its
+own bytes. Texts and bytes cost nothing, because one of them is read at once. A record counts as
+`_SMALL_PER_RECORD` of them."""
+
+_MOST_EMPTY: Final = 1
+"""The most values without bytes in a record. Paimon writes none."""
 
 _END: Final = zigzag(0)
 _MOST_TEXT: Final = 1 << 20
@@ -43,8 +56,10 @@ def read_records(
     """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
+    budget = _Budget(len(data), path)
     for block in blocks:
-        yield from _records(block, schemas, version, len(data), path)
+        budget.spend(_SMALL_PER_RECORD * block.records)
+        yield from _records(block, schemas, version, budget)
 
 
 def read_rows(
@@ -68,18 +83,37 @@ def read_rows(
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     steps = [one.split(".") for one in paths]
+    budget = _Budget(len(data), path)
     for block in blocks:
         if not block.records or (of_interest is not None and not of_interest(block.data)):
             continue
+        budget.spend(_SMALL_PER_RECORD * block.records)
         rows: Iterable[tuple[Any, ...]] | None = None
         if schemas.exact:
             with suppress(ValueError, IndexError):
-                rows = read_block(block.data, block.records, version, wants)
+                rows = read_block(block.data, block.records, version, wants, budget.spend)
         if rows is None:
-            records = _records(block, schemas, version, len(data), path)
+            records = _records(block, schemas, version, budget)
             rows = (tuple([_at(record, names) for names in steps]) for record in records)
             rows = rows if wants is None else (row for row in rows if wants(row[0]))
         yield from rows
+
+
+class _Budget:
+    """The bytes of small values that are left to a file. They bound the time and the memory to read it."""
+
+    def __init__(self, size: int, path: str) -> None:
+        self.size, self.path = size, path
+        self._left = _MOST_SMALL + _SMALL_PER_BYTE * size
+
+    def spend(self, amount: int) -> None:
+        """Raises `CorruptMetadata` if the file has more than a file of its size may have."""
+        self._left -= amount
+        if self._left < 0:
+            raise self.corrupt("it has more small values than a file of its size can hold")
+
+    def corrupt(self, why: str) -> CorruptMetadata:
+        return corrupt(self.path, self.size, why)
 
 
 def _at(record: Any, names: Sequence[str]) -> Any:
@@ -113,10 +147,11 @@ def _checked_schemas(text: str, wanted: Mapping[str, Any], size: int, path: str)
 
 
 def _records(
-    block: AvroBlock, schemas: _Schemas, version: int, size: int, path: str
+    block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
 ) -> Iterator[Mapping[str, Any]]:
     """Reads a block in one call, as an Avro array: a block only lacks the array's count before the items and
-    the end mark after them."""
+    the end mark after them. Only then is known how many of its bytes are small values, so the last block may
+    have more of them than are left."""
     count, packed = block
     if not count:
         return
@@ -124,25 +159,37 @@ def _records(
     try:
         records = fastavro.schemaless_reader(source, schemas.written, schemas.read)
     except _BROKEN:
-        raise corrupt(path, size, "its records do not fit the schema in its header") from None
+        raise budget.corrupt("its records do not fit the schema in its header") from None
     if not isinstance(records, list) or len(records) != count or source.read(1):
-        raise corrupt(path, size, f"a block does not hold the {count} records it claims")
+        raise budget.corrupt(f"a block does not hold the {count} records it claims")
+    budget.spend(max(0, len(packed) - _at_once(records)))
     for record in records:
         if not isinstance(record, dict):
-            raise corrupt(path, size, "it does not hold records")
+            raise budget.corrupt("it does not hold records")
         if record["_VERSION"] != version:
             raise UnknownVersion(
-                f"{path} is of version {record['_VERSION']}; this release reads version {version}. "
+                f"{budget.path} is of version {record['_VERSION']}; this release reads version {version}. "
                 "Rewrite the table with a newer Paimon, or upgrade this package.",
-                path=path,
+                path=budget.path,
             )
         yield record
+
+
+def _at_once(value: Any) -> int:
+    """How many bytes of a value are texts and bytes."""
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_at_once, value.values()))
+    if isinstance(value, list) and value and not isinstance(value[0], (int, type(None))):
+        return sum(map(_at_once, value))
+    return 0
 
 
 @lru_cache(maxsize=32)
 def _array_of(text: str) -> Any:
     """The parsed schema of an array of the file's records."""
-    return parsed_array(without_logical_types(text))
+    return parsed_array(without_logical_types(text), _MOST_EMPTY)
 
 
 @lru_cache(maxsize=32)
@@ -151,7 +198,7 @@ def _read_as(text: str, wanted: str) -> Any:
     is spent on them; None if there are no such fields."""
     items = without_logical_types(text)
     fewer = _projected(items, json.loads(wanted))
-    return None if fewer == items else parsed_array(fewer)
+    return None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
 
 
 def _projected(node: Any, wanted: Any) -> Any:

@@ -104,8 +104,10 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
 # -- reading --------------------------------------------------------------------------------------
 
 
-_MOST_DIFFERENT: Final = 1_000_000
-_DIFFERENT_PER_BYTE: Final = 256
+_MOST_DIFFERENT: Final = 256 << 20
+_DIFFERENT_PER_BYTE: Final = 512
+_LONG: Final = 128
+_WORD: Final = 8
 _KINDS: Final = {int(kind): kind for kind in FileKind}
 
 
@@ -169,24 +171,30 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 class _Shared(dict[Any, Any]):
-    """Values that several entries have, each kept once. The different names and counts in a manifest of
-    `size` bytes are limited, because each takes many times more memory than bytes."""
+    """Values that several entries have, each kept once. The bytes of different long values in a manifest of
+    `size` bytes are limited, because values that compress well take many times more memory than bytes."""
 
     def __init__(self, size: int) -> None:
         self.left = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
 
+    def once(self, value: Any, size: int) -> Any:
+        """The value, or an equal one that is there already."""
+        found = self.get(value)
+        if found is None:
+            self.left -= size
+            if self.left < 0:
+                raise ValueError("it has more different values than a file of its size can hold")
+            found = self[value] = value
+        return found
+
 
 def _tuple(items: Sequence[Any] | None, shared: _Shared) -> tuple[Any, ...] | None:
-    if items is None:
-        return None
-    made = tuple(items)
-    found: tuple[Any, ...] | None = shared.get(made)
-    if found is None:
-        found = shared[made] = made
-        shared.left -= len(made)
-        if shared.left < 0:
-            raise ValueError("it has more different names and counts than a file of its size can hold")
-    return found
+    return None if items is None else shared.once(tuple(items), _WORD * len(items))
+
+
+def _text(value: Any, shared: _Shared) -> Any:
+    """A text or bytes."""
+    return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
 def _stats_of(record: Mapping[str, Any]) -> SimpleStats:
@@ -201,7 +209,11 @@ def _stats_of(record: Mapping[str, Any]) -> SimpleStats:
 def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
     if not counts and low == high == EMPTY_ROW:
         return EMPTY_STATS
-    return SimpleStats(min_values=low, max_values=high, null_counts=_tuple(counts, shared) or ())
+    return SimpleStats(
+        min_values=_text(low, shared),
+        max_values=_text(high, shared),
+        null_counts=_tuple(counts, shared) or (),
+    )
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
@@ -213,15 +225,15 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
     ) = row  # fmt: skip
     return ManifestEntry(
         kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
-        partition=shared.setdefault(partition, partition),
+        partition=shared.once(partition, len(partition)),
         bucket=bucket,
         total_buckets=total_buckets,
         file=DataFileMeta(
-            file_name=name,
+            file_name=_text(name, shared),
             file_size=size,
             row_count=rows,
-            min_key=min_key,
-            max_key=max_key,
+            min_key=_text(min_key, shared),
+            max_key=_text(max_key, shared),
             key_stats=_stats(key_low, key_high, key_nulls, shared),
             value_stats=_stats(low, high, nulls, shared),
             min_sequence_number=first,
@@ -231,10 +243,10 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
             extra_files=_tuple(extra, shared) or (),
             creation_time=created,
             delete_row_count=deletes,
-            embedded_file_index=embedded,
+            embedded_file_index=embedded and _text(embedded, shared),
             file_source=source,
             value_stats_cols=_tuple(columns, shared),
-            external_path=external,
+            external_path=external and _text(external, shared),
             first_row_id=row_id,
             write_cols=_tuple(written, shared),
         ),

@@ -29,11 +29,21 @@ PATHS: Final = (
 )  # fmt: skip
 """The fields of an entry, in the order of a row's values."""
 
+_RUN: Final = 64
+_CHEAPER: Final = 8
+"""As many equal null counts are read at once, and count as this part of their bytes. Most columns of a wide
+table have the same count."""
+
 
 def read_entries(
-    data: bytes, count: int, version: int, wants: Callable[[bytes], bool] | None
+    data: bytes,
+    count: int,
+    version: int,
+    wants: Callable[[bytes], bool] | None,
+    spend: Callable[[int], None],
 ) -> list[tuple[Any, ...]]:
-    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition."""
+    """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition.
+    `spend` is called with the bytes of the arrays and raises if there are too many."""
     at = 0
 
     def number() -> int:
@@ -47,6 +57,8 @@ def read_entries(
             left |= (byte & 0x7F) << shift
             shift += 7
             at += 1
+            if shift > 63:
+                raise ValueError
         at += 1
         left |= byte << shift
         if left >> 64:
@@ -70,29 +82,53 @@ def read_entries(
             raise ValueError
         return read() if branch else None
 
-    def array(read: Callable[[], Any]) -> list[Any]:
-        made: list[Any] = []
-        while size := number():
-            if size < 0:  # after a negative count comes the size of the block in bytes, which is unusual
-                raise ValueError
-            made += [read() for _ in range(size)]
-        return made
-
-    def count_or_null() -> int | None:
-        nonlocal at
-        branch = data[at]
-        at += 1
-        if branch == 2:
-            return number()
-        if branch:
+    def size_of_array() -> int:
+        size = number()
+        if size < 0:  # after a negative count comes the size of the block in bytes, which is unusual
             raise ValueError
-        return None
-
-    def null_counts() -> list[int | None] | None:
-        return optional(lambda: array(count_or_null))  # type: ignore[no-any-return]
+        return size
 
     def texts() -> list[str]:
-        return array(text)
+        made: list[str] = []
+        while size := size_of_array():
+            spend(size)
+            start = at
+            made += [text() for _ in range(size)]
+            spend(at - start)
+        return made
+
+    def null_counts() -> list[int | None] | None:
+        nonlocal at
+        branch = number()
+        if branch not in (0, 1):
+            raise ValueError
+        if not branch:
+            return None
+        made: list[int | None] = []
+        while left := size_of_array():
+            spent = 0
+            while left:
+                start, value = at, None
+                branch = data[at]
+                at += 1
+                if branch == 2:
+                    value = number()
+                elif branch:
+                    raise ValueError
+                made.append(value)
+                left -= 1
+                spent += at - start
+                same = data[start:at] * _RUN if left >= _RUN else b""
+                while left >= _RUN and data.startswith(same, at):
+                    at += len(same)
+                    made += [value] * _RUN
+                    left -= _RUN
+                    spent += len(same) // _CHEAPER
+                if spent > _RUN:
+                    spend(spent)
+                    spent = 0
+            spend(spent)
+        return made
 
     rows = []
     keys: tuple[Any, ...] = ()

@@ -27,6 +27,9 @@ AHEAD: Final = 40
 AHEAD_OF_STREAM: Final = 1500
 """The same for a command that meets a stream, which takes longer than any command."""
 
+_POLITE: Final = 10
+"""Arenas take all that the machine has, and tests beside them have deadlines."""
+
 _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
@@ -54,6 +57,7 @@ class Hall:
 
 def _enter_hall(folder: str) -> None:
     global _ARENA
+    os.nice(_POLITE)
     _ARENA = Arena(Path(tempfile.mkdtemp(dir=folder)))
 
 

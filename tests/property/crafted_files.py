@@ -12,18 +12,21 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import AvroBlock, encode_file, zigzag
+from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, compressor, encode_file, zigzag
 from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry, SimpleStats
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
+from paimon_stream.format.manifest_records import entries_bytes
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
@@ -37,6 +40,7 @@ from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.commits import data_file
 
 TABLE: Final = Path(__file__).parent.parent / "golden" / "all_types" / "db.db" / "t"
 SCHEMA: Final = (TABLE / "schema" / "schema-0").read_bytes()
@@ -119,6 +123,42 @@ def _nested_arrays(depth: int) -> Any:
     return type_
 
 
+def _entries(blocks: int, **changed: Any) -> bytes:
+    """A manifest of equal blocks, each with one entry. They compress a thousand times and more."""
+    codec = compressor("zstd", 1)
+    entry = ManifestEntry(
+        kind=FileKind.ADD,
+        partition=EMPTY_ROW,
+        bucket=0,
+        total_buckets=-1,
+        file=replace(data_file("data-a.parquet", 1), **changed),
+    )
+    block = AvroBlock(1, codec.compress(entries_bytes([entry])))
+    return encode_file(json.dumps(MANIFEST_SCHEMA).encode(), codec.codec, [block] * blocks)
+
+
+def _counts(*some: int | None) -> SimpleStats:
+    """A million null counts."""
+    return SimpleStats(min_values=b"", max_values=b"", null_counts=some * (1_000_000 // len(some)))
+
+
+def _dense(type_: Any) -> bytes:
+    """256 MiB of values of an unknown field, each of one byte."""
+    codec = compressor("zstd", 1)
+    fields = [{"name": "_OTHER", "type": {"type": "array", "items": type_}}, *MANIFEST_SCHEMA["fields"]]
+    many = MOST_PLAIN - 1000
+    entry = ManifestEntry(
+        kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=data_file("data-a.parquet", 1)
+    )
+    block = AvroBlock(1, codec.compress(zigzag(many) + bytes(many + 1) + entries_bytes([entry])))
+    return encode_file(json.dumps({**MANIFEST_SCHEMA, "fields": fields}).encode(), codec.codec, [block] * 16)
+
+
+def _endless_number() -> bytes:
+    codec = compressor("zstd", 1)
+    return _manifest(MANIFEST_SCHEMA, 1, codec.compress(b"\xff" * (MOST_PLAIN - 1)), codec.codec)
+
+
 _CHAIN: Final = {
     "type": "record", "name": "Chain", "fields": [{"name": "next", "type": ["null", "Chain"]}],
 }  # fmt: skip
@@ -142,6 +182,18 @@ def _manifests() -> dict[str, Callable[[], bytes]]:
         "three million empty arrays": lambda: _with_unknown(
             _nested_arrays(2), zigzag(3_000_000) + bytes(3_000_001)
         ),
+        "a number of sixteen million bytes": _endless_number,
+        "256 MiB of flags": lambda: _dense("boolean"),
+        "256 MiB of arrays": lambda: _dense({"type": "array", "items": "long"}),
+        "256 MiB of records": lambda: _dense(
+            {"type": "record", "name": "R", "fields": _columns("null", "boolean")}
+        ),
+        "256 MiB of records without values": lambda: _dense(
+            {"type": "record", "name": "R", "fields": _columns(*["null"] * 15, "boolean")}
+        ),
+        "null counts that differ": lambda: _entries(250, value_stats=_counts(None, 0)),
+        "null counts that are equal": lambda: _entries(250, value_stats=_counts(None)),
+        "names of no bytes": lambda: _entries(250, extra_files=("",) * 1_000_000),
         "two gigabytes of zstd": lambda: _bomb("zstandard"),
         "two gigabytes of xz": lambda: _bomb("xz"),
         "two gigabytes of deflate": lambda: _bomb("deflate"),

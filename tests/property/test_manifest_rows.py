@@ -165,7 +165,9 @@ def test_all_manifests_of_the_golden_tables_are_as_a_generic_reader_has_them() -
         records = list(read_records(data, name, MANIFEST_SCHEMA, 2))
         expected = [tuple(at(one, path) for path in PATHS) for one in records]
         blocks = read_file(data, name).blocks
-        rows = [row for block in blocks for row in read_entries(block.data, block.records, 2, None)]
+        rows = [
+            row for block in blocks for row in read_entries(block.data, block.records, 2, None, [].append)
+        ]
         assert rows == expected
         seen += len(expected)
     assert seen > 50
@@ -184,7 +186,7 @@ def test_another_version_is_refused() -> None:
 @pytest.mark.parametrize("tail", [b"", b"\x00", b"\x80" * 30, b"\xff" * 200])
 def test_a_block_that_ends_elsewhere_is_corrupt(tail: bytes) -> None:
     with pytest.raises(ODD):
-        read_entries(b"\x04\x00" + tail, 1, 2, None)
+        read_entries(b"\x04\x00" + tail, 1, 2, None, [].append)
     file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x04\x00" + tail)])
     with pytest.raises(CorruptMetadata):
         list(read_manifest(file, "x", PATHS))

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.avro_file import AvroBlock, encode_file, read_file
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file, read_file
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     DataFileMeta,
@@ -26,6 +26,7 @@ from paimon_stream.format.manifest_avro import (
     decode_manifest_list,
     encode_manifest_list,
 )
+from paimon_stream.format.manifest_records import entries_bytes
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from tests.kits.manifests import encode_manifest
 
@@ -261,3 +262,23 @@ def test_a_broken_schema_in_the_header_is_corrupt(text: str) -> None:
     data = encode_file(text.encode(), "null", [AvroBlock(1, b"\0")])
     with pytest.raises(CorruptMetadata, match="x cannot be read"):
         decode_manifest(data, "x")
+
+
+def test_a_manifest_of_many_files_with_thousands_of_columns_without_values_is_read() -> None:
+    columns = 5000
+    low = columns.to_bytes(4, "big") + bytes(9 * columns)
+    stats = SimpleStats(min_values=low, max_values=low, null_counts=(10**6,) * columns)
+    entry = replace(FULL, file=replace(FULL.file, value_stats=stats))
+    codec = compressor("zstd", 1)
+    block = AvroBlock(50, codec.compress(entries_bytes([entry]) * 50))
+    data = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), codec.codec, [block] * 40)
+    assert decode_manifest(data, "x") == [entry] * 2000
+    assert len(data) < 100_000
+
+
+def test_a_manifest_of_a_hundred_thousand_files_is_read() -> None:
+    entries = [replace(BARE, file=replace(BARE.file, file_name=f"data-{n}.parquet")) for n in range(1000)]
+    codec = compressor("zstd", 1)
+    block = AvroBlock(1000, codec.compress(entries_bytes(entries)))
+    data = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), codec.codec, [block] * 120)
+    assert decode_manifest(data, "x") == entries * 120
