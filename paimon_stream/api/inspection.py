@@ -14,7 +14,8 @@ from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks, own_properties
-from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.maintenance.needed import tag_names
+from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.read.scan import find_snapshot
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary
 from paimon_stream.stream.claims import RegisteredWriter, registered_writers
@@ -165,7 +166,7 @@ def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
         snapshots=len(ids),
         earliest=ids[0] if ids else None,
         latest=ids[-1] if ids else None,
-        tags=len(read_tags(table.storage)),
+        tags=sum(not is_pin(name) for name in tag_names(table.storage)),
         schema_id=table.schema.id,
         partitions=len({entry.partition for entry in entries}),
         buckets=len({(entry.partition, entry.bucket) for entry in entries}),

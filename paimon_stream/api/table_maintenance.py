@@ -81,6 +81,7 @@ class TableMaintenance(LoadedTable):
 
     def delete_tag(self, name: str) -> TagReport:
         """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed.
+        Of a tag that cannot be read (`unreadable`), only its own file is deleted.
 
         Raises `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`,
         `StorageError`.
@@ -101,9 +102,9 @@ class TableMaintenance(LoadedTable):
         expires, and a rollback to another target is refused. `take_over=True` gives the interrupted one up;
         make sure first that it runs no more.
 
-        Raises `NotFound` for a target that does not exist or is gone, `CommitContended` if another rollback
-        is under way, an expiry of the target does not end or a writer keeps committing, `CorruptMetadata`,
-        `StorageError`.
+        Raises `NotFound` for a target that does not exist, is gone or has lost files, `CommitContended` if
+        another rollback is under way, an expiry of the target does not end or a writer keeps committing,
+        `CorruptMetadata`, `StorageError`.
         """
         if not isinstance(target, str):
             target = self._given.whole("target", target)

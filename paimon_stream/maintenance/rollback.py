@@ -82,8 +82,9 @@ def rollback_to(
     A rollback that was interrupted is completed by another one to the same target. One to another target is
     refused with `CommitContended`, unless `take_over` says that the interrupted one runs no more.
 
-    Raises `NotFound` for a snapshot or tag that does not exist, is expiring, or was deleted meanwhile, and
-    `CommitContended` while another rollback is under way or an expiry does not end; then nothing was changed.
+    Raises `NotFound` for a snapshot or tag that does not exist, is expiring, was deleted meanwhile or, if it
+    has expired, has lost files, and `CommitContended` while another rollback is under way or an expiry does
+    not end; then nothing was changed.
     Raises `StorageError` if the folder `snapshot`, `tag` or `changelog` is a symbolic link, before anything
     was changed, because nothing is deleted through links. Raises `CorruptMetadata`, `StorageError`.
     """

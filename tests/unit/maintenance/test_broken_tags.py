@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner
 
+from paimon_stream.api.inspection import statistics_of
 from paimon_stream.cli.app import cli
 from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -60,6 +61,7 @@ def test_a_broken_tag_is_named_before_anything_is_changed_and_can_then_be_delete
 
 def test_of_two_broken_tags_each_can_be_deleted() -> None:
     case = with_broken_tag()
+    assert statistics_of(case.bench.table).tags == 2
     case.bench.storage.write("tag/tag-worse", b"{}")
     for name in ("bad", "worse"):
         assert delete_tag(case.bench.table, name, runtime=case.bench.runtime).unreadable
