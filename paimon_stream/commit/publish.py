@@ -278,22 +278,26 @@ class Traces:
         self._live = live
 
     def in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the following snapshot was built on ours. Then its base list has our delta manifests or, in
-        manifests that were merged since, our files; or it no longer has the files that we removed.
+        """Whether the following snapshot was built on ours. Then its base list has no manifest that we have
+        merged, and it has our delta manifests or, in manifests that were merged since, our files; or it no
+        longer has the files that we removed.
 
         Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
         """
+        metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
+        kept = {meta.file_name for meta in staged.metas}
+        merged_away = {meta.file_name for meta in staged.base.metas} - kept
+        if any(meta.file_name in merged_away for meta in metas):
+            return False
         if not staged.delta_names:
             return self._index_in(following, staged)
-        metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
         if any(meta.file_name in staged.delta_names for meta in metas):
             return True
         if not staged.added:
             removed = staged.removed
             present = self._live(Base(snapshot=following, metas=metas), {file.partition for file in removed})
             return present.isdisjoint(removed)
-        known = {meta.file_name for meta in staged.metas}
-        return has_file(self._manifests, metas, known, next(iter(staged.added)))
+        return has_file(self._manifests, metas, kept, next(iter(staged.added)))
 
     def all_live(self, latest: Snapshot, staged: Staged) -> bool:
         """Whether our snapshot added files and all of them are live in a later snapshot. Nobody else can have

@@ -18,7 +18,6 @@ twice is harmless.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,7 +73,7 @@ class Cleaner:
     clean_folders: bool = False
     notes: ExpiringNotes = field(init=False)
     _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
-    _tag_names: tuple[int, str, frozenset[str]] | None = None
+    _tag_names: dict[str, frozenset[str]] = field(default_factory=dict)
     _tag_files: tuple[int, str, NameSet] | None = None
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _branches: list[Snapshot] = field(default_factory=list)
@@ -127,7 +126,7 @@ class Cleaner:
                 self._delete_changelog(oldest.changelog_manifest_list)
             if self.clean_folders:
                 self._clean_folders()
-            kept = self._names_kept(following)
+            kept = self._names_kept(oldest, following)
             if kept is not None:
                 self._delete_metadata(oldest, kept)
         except _HistoryChanged:
@@ -199,21 +198,27 @@ class Cleaner:
     def _tag_at(self, snapshot_id: int) -> Snapshot | None:
         """The tagged snapshot with the largest id up to this one. It has everything that an older tag shares
         with a snapshot that exists now."""
-        tagged = sorted(self._tags.values(), key=lambda one: one.id)
-        at = bisect.bisect_right([one.id for one in tagged], snapshot_id)
-        return tagged[at - 1] if at else None
+        below = [one for one in self._tags.values() if one.id <= snapshot_id]
+        return max(below, key=lambda one: one.id, default=None)
 
-    def _names_kept(self, following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all before `following` is removed; None if that cannot be
-        determined."""
+    def _tag_above(self, snapshot_id: int) -> Snapshot | None:
+        """The tagged snapshot with the smallest id above this one."""
+        above = [one for one in self._tags.values() if one.id > snapshot_id]
+        return min(above, key=lambda one: one.id, default=None)
+
+    def _names_kept(self, oldest: Snapshot, following: Snapshot) -> frozenset[str] | None:
+        """The metadata that is kept when all from `oldest` up to `following` is removed; None if that cannot
+        be determined. The tags next to `oldest` count as well, for it may lie beside the lineage."""
+        tags = self._tag_at(oldest.id), self._tag_above(oldest.id), self._tag_at(following.id - 1)
         try:
-            needed = metadata_names(self.storage, self.manifests, following, self._lists)
-            tag = self._tag_at(following.id - 1)
-            if tag is None:
-                return needed | self._branch_names
-            if self._tag_names is None or self._tag_names[:2] != (tag.id, tag.nonce):
-                self._tag_names = (tag.id, tag.nonce, metadata_names(self.storage, self.manifests, tag))
-            return needed | self._branch_names | self._tag_names[2]
+            kept = metadata_names(self.storage, self.manifests, following, self._lists) | self._branch_names
+            before, self._tag_names = self._tag_names, {}
+            for tag in tags:
+                if tag is not None and tag.nonce not in self._tag_names:
+                    names = before.get(tag.nonce) or metadata_names(self.storage, self.manifests, tag)
+                    self._tag_names[tag.nonce] = names
+                    kept |= names
+            return kept
         except CorruptMetadata as why:
             _LOG.warning(
                 "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s",

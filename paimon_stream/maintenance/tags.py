@@ -88,6 +88,7 @@ def create_tag(
         kept = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
+    _refuse_without_lists(used, snapshot)
     content = _tag_json(snapshot, kept, clock)
     # Only earlier tags count: another new one may be removed again like this one.
     kept_by = _tags_of(used, snapshot)
@@ -257,6 +258,14 @@ def _to_tag(storage: Storage, snapshots: SnapshotStore, snapshot_id: int | None)
     if found is None:
         raise _no_snapshot(storage, snapshot_id, "does not exist, and no tag keeps it")
     return found
+
+
+def _refuse_without_lists(storage: Storage, snapshot: Snapshot) -> None:
+    """Refuses a snapshot that is damaged, or that its writer is about to take back."""
+    try:
+        ManifestStore(storage).base_and_delta(snapshot)
+    except CorruptMetadata as why:
+        raise _no_snapshot(storage, snapshot.id, f"cannot be read: {why}") from why
 
 
 def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:

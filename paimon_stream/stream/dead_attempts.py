@@ -66,8 +66,8 @@ def remove_dead_attempts(
     try:
         if len(branches(storage)) > 1:
             return 0  # an attempt may have been published, branched and rolled back
-        if not _stands(SnapshotStore(storage, runtime), published):
-            return 0  # expired, or rolled back: then a paused attempt may publish again
+        if not _is_proof(SnapshotStore(storage, runtime), manifests, published[-1]):
+            return 0
         prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
         for snapshot in published:
             kept.update(_references(manifests, snapshot))
@@ -100,10 +100,19 @@ def remove_beside(
     return remove_dead_attempts(table, entry, of_batch, runtime, complete=complete) if of_batch else 0
 
 
-def _stands(snapshots: SnapshotStore, published: Sequence[Snapshot]) -> bool:
-    """Whether the newest of these snapshots still exists."""
-    there = snapshots.find(published[-1].id)
-    return there is not None and there.nonce == published[-1].nonce
+def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
+    """Whether the snapshot shows that no other attempt was or will be published. If it has expired or was
+    rolled back, a paused attempt may publish again. If the next snapshot has none of its manifests, another
+    attempt with the same data files may have been published before, and have expired."""
+    if not snapshots.stands(published):
+        return False
+    following = snapshots.find(published.id + 1)
+    if following is None:
+        latest = snapshots.latest()
+        return latest is not None and latest.id == published.id
+    inherited = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
+    names = {meta.file_name for meta in inherited}
+    return any(meta.file_name in names for meta in manifests.delta(published))
 
 
 def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paimon_stream.format.snapshot_json import CommitKind, decode_snapshot
+from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.archive import Archive
@@ -166,8 +167,8 @@ class Truth:
         process.putting = None
         lost = self.there_again
         if lost is not None and process.may_expire and lost.id not in self.there:
-            if process.dead:
-                raise Limit("an expiry that met a rollback died before it put the newest snapshot back")
+            if process.dead or process.error is not None:
+                raise Limit("an expiry that met a rollback ended before it put the newest back")
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
@@ -243,6 +244,8 @@ class Truth:
         for name in state.live:
             token = token_of(name)
             if token is not None and token in seen and token not in self.excused:
+                if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
+                    raise Limit("a writer went on while a rollback was under way")
                 twice = [one for one in state.live if token_of(one) == token]
                 raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
             if token is not None:

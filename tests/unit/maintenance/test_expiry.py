@@ -324,6 +324,47 @@ def test_a_tag_has_a_name_a_snapshot_and_no_twin() -> None:
     assert not delete_tag(bench.table, "none").found
 
 
+def test_a_snapshot_without_lists_gets_no_tag() -> None:
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("a")]))
+    bench.storage.delete(f"manifest/{bench.latest().delta_manifest_list}")
+    with pytest.raises(NotFound, match=r"Snapshot 1 .* cannot be read: .* Nothing was tagged"):
+        create_tag(bench.table, "t", runtime=bench.runtime)
+    assert read_tags(bench.storage) == {}
+
+
+@pytest.mark.parametrize("tagged", [1, 3], ids=["tag below", "tag above"])
+def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tagged: int) -> None:
+    """A paused writer created snapshot 2 again. Its base has the first manifest, and so has the tag, but not
+    the second tag, which was made after the manifests had been merged."""
+    bench = Bench(options={"manifest.merge-min-count": "3"})
+    for number in range(6):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    first = bench.manifests.base_and_delta(bench.snapshots.get(1))[0].file_name
+    assert first in bench.metadata_of(3)
+    assert first not in bench.metadata_of(4)
+    second = bench.snapshots.get(2)
+    lists = {name: f"{name}-beside" for name in (second.base_manifest_list, second.delta_manifest_list)}
+    copies = {new: bench.storage.read(f"manifest/{old}") for old, new in lists.items()}
+    beside = replace(
+        second,
+        base_manifest_list=lists[second.base_manifest_list],
+        delta_manifest_list=lists[second.delta_manifest_list],
+    )
+    for snapshot_id in (tagged, 4):
+        create_tag(bench.table, f"t{snapshot_id}", snapshot_id, runtime=bench.runtime)
+    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    assert bench.snapshots.ids() == [5, 6]
+    for name, content in copies.items():
+        bench.storage.write(f"manifest/{name}", content)
+    bench.storage.write("snapshot/snapshot-2", encode_snapshot(beside))
+    bench.storage.write("snapshot/EARLIEST", b"2")
+    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    assert bench.snapshots.ids() == [5, 6]
+    for tag in read_tags(bench.storage).values():
+        assert {one.file_name for one in bench.manifests.base_and_delta(tag)} <= bench.metadata_files()
+
+
 def test_tags_expire_when_their_time_is_over() -> None:
     bench = with_options(grown(2), tag_default__time__retained="1 h")
     create_tag(bench.table, "default", runtime=bench.runtime)

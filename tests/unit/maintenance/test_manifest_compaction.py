@@ -153,6 +153,28 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
     assert at > 20
 
 
+def test_a_paused_compaction_whose_snapshot_id_has_expired_leaves_no_snapshot() -> None:
+    at = 0
+    happened = True
+    while happened:
+        at += 1
+        bench = grown()
+
+        def overtake(bench: Bench = bench) -> None:
+            if bench.latest().id == 3:  # the compaction has not published yet
+                for number in (3, 4, 5):
+                    bench.committer().commit(request(bench, number, f"live-{number}"))
+                bench.expire(4)
+
+        watched = Meanwhile(bench.storage, at, overtake)
+        compact(bench, watched)  # type: ignore[arg-type]
+        happened = watched.happened and len(bench.live_names()) > len(NAMES)
+        ids = bench.snapshots.ids()
+        assert ids == list(range(ids[0], ids[-1] + 1))
+        bench.audit([*NAMES, *(["live-3", "live-4", "live-5"] if happened else [])])
+    assert at > 20
+
+
 def test_the_report_is_ready_for_json() -> None:
     made = replace(compact(grown()), table="t").to_json()
     assert made["manifests_before"] == 3 and made["snapshot_id"] == 4

@@ -3,6 +3,8 @@ table was rolled back below it. The batch is in the table once, and no live file
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from paimon_stream.commit.observer import Phase
@@ -325,3 +327,37 @@ def test_the_files_of_a_batch_that_was_branched_and_rolled_back_stay() -> None:
     assert readable(bench) == ["me-0-1", "me-1-3"]
     assert needed <= bench.metadata_files()
     assert bench.storage.exists("bucket-0/me-1-2")
+
+
+def stopped_before_its_put(bench: Bench) -> tuple[threading.Thread, threading.Event]:
+    """The first batch of a stream in a thread of its own, which waits until the event before its put."""
+    stream, reached, go_on = Stream(bench), threading.Event(), threading.Event()
+
+    def stop() -> None:
+        reached.set()
+        assert go_on.wait(60)
+
+    stream.start(At(Phase.STAGED, stop))
+    thread = threading.Thread(target=stream.batch)
+    thread.start()
+    assert reached.wait(60)
+    return thread, go_on
+
+
+def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manifests_of_that() -> None:
+    """Its late put creates the expired snapshot again, and the next snapshot does hold its files."""
+    bench = Bench()
+    thread, go_on = stopped_before_its_put(bench)
+    later = Stream(bench, runs=10)
+
+    def overtake() -> None:
+        go_on.set()
+        thread.join(60)
+        others(bench, 1, 2)
+        bench.expire(1)
+
+    later.start(At(Phase.STAGED, overtake))
+    assert later.batch().removed_files == 0
+    for snapshot_id in (2, 3):
+        assert bench.metadata_of(snapshot_id) <= bench.metadata_files()
+    assert readable(bench) == ["java-1", "java-2", "me-0-1"]
