@@ -15,9 +15,11 @@ Number = TypeVar("Number", bound=int | None)
 _MESSAGES = "a list of CommitMessage"
 
 
-def taken_identifier(table: str, identifier: Number, *, optional: bool = False) -> Number:
-    """The identifier, a whole number of 64 bits. `table` is the location, here and below."""
-    return Arguments(table).whole("identifier", identifier, least=LONG[0], most=LONG[1], optional=optional)
+def taken_identifier(table: str, identifier: Number, *, repeatable: bool = False) -> Number:
+    """The identifier, a whole number of 64 bits. `table` is the location, here and below. A `repeatable` one
+    may be None, but not the identifier that all batch commits share."""
+    most = LONG[1] - repeatable
+    return Arguments(table).whole("identifier", identifier, least=LONG[0], most=most, optional=repeatable)
 
 
 def taken_marks(

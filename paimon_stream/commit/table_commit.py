@@ -202,7 +202,7 @@ class TableCommit:
         have, `OutsidePartition` for files outside it, and the errors of `commit` and `filter_and_commit`.
         """
         location = self._storage.location
-        identifier = taken_identifier(location, identifier, optional=True)
+        identifier = taken_identifier(location, identifier, repeatable=True)
         watermark, properties = taken_marks(location, watermark, properties)
         given = taken_messages(location, messages)
         check_messages(self._table.layout, given, location)

@@ -16,6 +16,7 @@ from paimon_stream.errors import (
     CommitLost,
     DeletedFiles,
     HistoryUnknown,
+    InvalidOption,
     PaimonStreamError,
     SharedCheckpoint,
     TableRolledBack,
@@ -239,6 +240,13 @@ def test_any_identifier_is_unknown_where_the_snapshots_of_the_user_may_have_expi
         table_commit(bench).filter_and_commit({identifier: [bench.message("a3")]})
     assert table_commit(bench).filter_and_commit({}) == 0
     bench.audit(["a", "o0", "o1", "o2"])
+
+
+def test_an_overwrite_that_can_be_repeated_needs_an_identifier_of_its_own() -> None:
+    bench = Bench()
+    with pytest.raises(InvalidOption, match="at most 9223372036854775806, or leave it out"):
+        table_commit(bench).overwrite({}, [bench.message("a")], BATCH_IDENTIFIER)
+    assert bench.snapshots.ids() == []
 
 
 @pytest.mark.parametrize("identifier", [0, 5])
