@@ -111,8 +111,7 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if later is not None:  # it was prepared after this batch had been done
         refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
         return Fresh(seen=seen)
-    beside = history.beside
-    if beside is not None and latest is not None and beside.commit_identifier >= evidence.batch_id:
+    if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch_id:
         return _judge_beside(evidence, entry, beside, latest, seen, refuse)
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, last_entry, latest, seen, refuse)
