@@ -172,9 +172,9 @@ def _increment(source: MessageInput) -> _Increment:
     """The five lists of files of a write or of a compaction."""
     if source.take_if(_EMPTY_INCREMENT):
         return _NO_INCREMENT
-    data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]
-    indexes = [
-        tuple([decode_index_file(row, source.version) for row in source.rows(_SMALLEST_INDEX)])
-        for _ in range(2)
-    ]
-    return (*data, *indexes)
+    lists: list[tuple[Any, ...]] = []
+    for _ in range(3):
+        lists.append(tuple([decode_data_file(row) for row in source.rows(_SMALLEST_FILE)]))
+    for _ in range(2):
+        lists.append(tuple([decode_index_file(row, source.version) for row in source.rows(_SMALLEST_INDEX)]))
+    return tuple(lists)
