@@ -32,9 +32,10 @@ bytes of small values before they are decoded."""
 _MOST_SMALL: Final = 16 << 20
 _SMALL_PER_BYTE: Final = 16
 _SMALL_PER_RECORD: Final = 64
+_SMALL_PER_INNER: Final = 16
 """The most bytes of small values in a metadata file are `_MOST_SMALL`, and `_SMALL_PER_BYTE` for each of its
 own bytes. Texts and bytes cost nothing, because one of them is read at once. A record counts as
-`_SMALL_PER_RECORD` of them."""
+`_SMALL_PER_RECORD` of them, a record in an array as `_SMALL_PER_INNER`."""
 
 _MOST_EMPTY: Final = 1
 """The most values without bytes in a record. Paimon writes none."""
@@ -162,7 +163,7 @@ def _records(
         raise budget.corrupt("its records do not fit the schema in its header") from None
     if not isinstance(records, list) or len(records) != count or source.read(1):
         raise budget.corrupt(f"a block does not hold the {count} records it claims")
-    budget.spend(max(0, len(packed) - _at_once(records)))
+    budget.spend(max(0, len(packed) - sum(_at_once(one, budget) for one in records)))
     for record in records:
         if not isinstance(record, dict):
             raise budget.corrupt("it does not hold records")
@@ -175,14 +176,16 @@ def _records(
         yield record
 
 
-def _at_once(value: Any) -> int:
-    """How many bytes of a value are texts and bytes."""
+def _at_once(value: Any, budget: _Budget) -> int:
+    """How many bytes of a value are texts and bytes. Records in it are spent as such."""
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, dict):
-        return sum(map(_at_once, value.values()))
+        return sum([_at_once(one, budget) for one in value.values()])
     if isinstance(value, list) and value and not isinstance(value[0], (int, type(None))):
-        return sum(map(_at_once, value))
+        if isinstance(value[0], dict):
+            budget.spend(_SMALL_PER_INNER * len(value))
+        return sum([_at_once(one, budget) for one in value])
     return 0
 
 

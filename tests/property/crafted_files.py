@@ -27,7 +27,7 @@ from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.journal_entry import decode_journal_entry
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
 from paimon_stream.format.manifest_records import entries_bytes
-from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
+from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.parquet_footer import declare_twelve_bytes
 from paimon_stream.format.schema_json import decode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot
@@ -152,6 +152,15 @@ def _dense(type_: Any) -> bytes:
     )
     block = AvroBlock(1, codec.compress(zigzag(many) + bytes(many + 1) + entries_bytes([entry])))
     return encode_file(json.dumps({**MANIFEST_SCHEMA, "fields": fields}).encode(), codec.codec, [block] * 16)
+
+
+def _ranges() -> bytes:
+    """An index manifest of 30 blocks, each of one entry with half a million ranges of deleted rows."""
+    codec, many = compressor("zstd", 1), 500_000
+    head = b"\2\0\0\0" + b"\2D" + b"\2i" + b"\2\2" + b"\2"
+    plain = head + zigzag(many) + b"\2\0\0\0\0" * many + b"\0" + b"\0\0"
+    block = AvroBlock(1, codec.compress(plain))
+    return encode_file(json.dumps(INDEX_MANIFEST_SCHEMA).encode(), codec.codec, [block] * 30)
 
 
 def _endless_number() -> bytes:
@@ -353,6 +362,7 @@ CASES: Final[dict[str, Case]] = {
     "index manifest: a billion records": partial(
         _of_manifest, _manifests()["a billion records"], decode_index_manifest
     ),
+    "index manifest: millions of ranges": partial(_of_manifest, _ranges, decode_index_manifest),
     **{f"type: {k}": v for k, v in _types().items()},
     "LATEST: sparse, 100 GB": partial(_latest, _sparse),
     "LATEST: a FIFO": partial(_latest, os.mkfifo),
