@@ -25,7 +25,7 @@ from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, Stor
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.report import Report
-from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target
+from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -94,6 +94,7 @@ def rollback_to(
     found = find_target(used, snapshots, target)
     run = _Rollback(used, snapshots, found)
     if dry_run:
+        refuse_broken(table, used, snapshots, found)
         run.preview()
     else:
         run.pin = pin_target(table, used, snapshots, found, take_over, running)

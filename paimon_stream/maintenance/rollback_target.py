@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import refuse_missing
+from paimon_stream.maintenance.needed import live_entries, refuse_missing
 from paimon_stream.maintenance.pins import Pin, pin_path, put_pin, read_pins, under_way
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
@@ -28,7 +29,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Target", "find_target", "pin_target"]
+__all__ = ["Target", "find_target", "pin_target", "refuse_broken"]
 
 _LOG = logging.getLogger(__name__)
 _WAITS: Final = 20
@@ -103,8 +104,7 @@ def pin_target(
             raise under_way(storage, beside, doing)
         _wait_for_expiry(storage, wanted.id, made, runtime)
         _refuse_gone(storage, snapshots, target)
-        if target.kept_by is not None and not snapshots.stands(wanted):
-            _refuse_broken(table, storage, target)
+        refuse_broken(table, storage, snapshots, target)
     except PaimonStreamError:
         _withdraw(storage, path)
         raise
@@ -176,17 +176,23 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
     )
 
 
-def _refuse_broken(table: Table, storage: Storage, target: Target) -> None:
-    """Refuses an expired snapshot whose tag or pin has lost files: its maker may have been killed before he
-    had looked again whether the snapshot stands."""
-    wanted = target.snapshot
+def refuse_broken(table: Table, storage: Storage, snapshots: SnapshotStore, target: Target) -> None:
+    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read.
+    Of an expired one the data files must exist as well: whoever made its tag or pin may have been killed
+    before he had looked again whether the snapshot stands. Raises `NotFound`, `StorageError`."""
+    wanted, manifests = target.snapshot, ManifestStore(storage)
+    stands = target.kept_by is None or snapshots.stands(wanted)
+    keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
+    why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
     try:
-        refuse_missing(table, storage, ManifestStore(storage), wanted)
+        if stands:
+            collections.deque(live_entries(manifests, wanted), maxlen=0)
+        else:
+            refuse_missing(table, storage, manifests, wanted)
     except (CorruptMetadata, NotFound) as why:
-        keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
         raise NotFound(
-            f"{storage.location}: snapshot {wanted.id} has expired and {keeper} has lost files, so the table "
-            f"cannot be rolled back to it: {why} Nothing was changed. Roll back to another target"
+            f"{storage.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "
+            f"{why} Nothing was changed. Roll back to another target"
             f"{' with take_over (--take-over)' if target.by_pin else ''}.",
             table=storage.location,
             snapshot=wanted.id,

@@ -178,3 +178,21 @@ def test_what_a_tag_that_has_lost_files_stops_names_the_tag_and_its_deletion_hel
     assert not delete_tag(bench.table, "kept", runtime=bench.runtime).unreadable
     remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
     assert verify(bench.table, sample=0).healthy
+
+
+@pytest.mark.parametrize("lost", ["base list", "delta list", "manifest"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_snapshot_that_cannot_be_read_is_no_target_although_it_stands(lost: str, dry_run: bool) -> None:
+    case = Case.make()
+    bench = case.bench
+    snapshot = bench.snapshots.get(5)
+    gone = {
+        "base list": snapshot.base_manifest_list,
+        "delta list": snapshot.delta_manifest_list,
+        "manifest": bench.manifests.base_and_delta(snapshot)[0].file_name,
+    }
+    bench.storage.delete(f"manifest/{gone[lost]}")
+    before = case.files()
+    with pytest.raises(NotFound, match=r"snapshot 5 cannot be read, .* Nothing was changed"):
+        rollback_to(bench.table, 5, dry_run=dry_run, runtime=bench.runtime)
+    assert case.files() == before
