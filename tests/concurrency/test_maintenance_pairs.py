@@ -43,7 +43,7 @@ def test_two_commands_that_stop_for_each_other_leave_everything_whole(first: str
     end, and the second after it."""
     for second in DELETING:
         dice = random.Random(first + second)
-        for number in range(examples(1, 400)):
+        for number in range(examples(1, 150)):
             rivals = Rivals.make(expired=number % 3 == 2)
             stops, yields = 1 + dice.randrange(90), 1 + dice.randrange(60)
             one = Stopped(rivals.case.bench.storage, stops, lambda s, r=rivals: r.run(first, s))
