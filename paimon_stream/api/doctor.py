@@ -60,7 +60,7 @@ _NO_CHECKPOINT_KNOWN: Final = (
 def examine(
     storage: Storage,
     *,
-    checkpoint: str | None = None,
+    checkpoint: str | Checkpoint | None = None,
     user: str | None = None,
     names: Sequence[str] = (),
     query_name: str | None = None,
@@ -80,7 +80,8 @@ def examine(
     """
     doctor = _Doctor(storage, dict(options or {}), query_name, mode, runtime or system())
     if checkpoint is not None:
-        return doctor.of_checkpoint(open_checkpoint(checkpoint), user, names)
+        opened = open_checkpoint(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        return doctor.of_checkpoint(opened, user, names)
     if names:
         raise InvalidOption(
             "A sink's name means nothing without its query. Give the checkpoint, too.", option="checkpoint"

@@ -60,7 +60,8 @@ def streams_end(world: World) -> None:
     streams = {one.user: one for one in world.actors if isinstance(one, Stream)}
     for stream in streams.values():
         wanted = stream.checkpoint.next_batch + MORE
-        for _ in range(ATTEMPTS + MORE + stream.checkpoint.next_batch - stream.next_batch):
+        behind = max(0, stream.checkpoint.next_batch - stream.next_batch)
+        for _ in range(ATTEMPTS + MORE + behind):
             if stream.checkpoint.next_batch >= wanted:
                 break
             world.turn(stream)

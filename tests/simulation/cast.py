@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
+from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.java import Brancher, JavaKeeper, JavaWithoutLock, JavaWriter
 from tests.simulation.actors.maintenance import (
     Expirer,
@@ -14,8 +15,8 @@ from tests.simulation.actors.maintenance import (
     Tagger,
 )
 from tests.simulation.actors.readers import Dropper, Reader
-from tests.simulation.actors.streams import Checkpoint, Stream
-from tests.simulation.actors.writers import BatchWriter, Committer, Overwriter, SchemaChanger
+from tests.simulation.actors.streams import Stream
+from tests.simulation.actors.writers import BatchWriter, Committer, HastyKeeper, Overwriter, SchemaChanger
 from tests.simulation.choices import Script
 from tests.simulation.world import World
 
@@ -38,6 +39,9 @@ OTHERS: dict[type[Actor], int] = {
 }
 """An actor takes part once in this number of schedules."""
 
+NEWCOMERS = frozenset({Keeper.kind, HastyKeeper.kind, "moved stream", "doctor"})
+"""They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
+
 TABLES: tuple[dict[str, str], ...] = (
     {},
     {"manifest.merge-min-count": "3"},
@@ -46,9 +50,11 @@ TABLES: tuple[dict[str, str], ...] = (
 )
 
 
-def world_of(seed: int, script: Script | None = None, *, only: Collection[str] = ()) -> World:
+def world_of(
+    seed: int, script: Script | None = None, *, only: Collection[str] = (), newcomers: bool = True
+) -> World:
     """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others."""
+    no others. Without `newcomers` the schedules are those that were found before these actors existed."""
 
     def takes_part(kind: str, rarely: int) -> bool:
         drawn = choices.once_in(rarely)
@@ -77,6 +83,15 @@ def world_of(seed: int, script: Script | None = None, *, only: Collection[str] =
             continue  # who commits files to a table with keys answers for their sequence numbers himself
         if takes_part(kind.kind, rarely):
             actors.append(kind(world, f"the {kind.kind}"))
+    if newcomers and takes_part(Keeper.kind, 6):
+        actors.append(Keeper(world, "the keeper of checkpoints"))
+    if newcomers and takes_part(HastyKeeper.kind, 12):
+        actors.append(HastyKeeper(world, "the hasty keeper"))
+    if newcomers and takes_part("moved stream", 12):
+        done = world.millis if choices.once_in(2) else 1
+        moved = Checkpoint("c", next_batch=4, done_millis=done, tampered=True)
+        actors.append(Stream(world, "the stream from another table", moved))
+    world.asks_doctor = newcomers and takes_part("doctor", 4)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world

@@ -3,69 +3,24 @@ ever finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import pytest
-
+from paimon_stream.api import doctor
 from paimon_stream.commit import committer, publish, sequence, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
-from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
-from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.storage.base import PutResult
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, writer
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
-from paimon_stream.table import message_files, references
+from paimon_stream.table import message_files
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
-from paimon_stream.table.references import References
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
-from tests.simulation.cast import world_of
-from tests.simulation.choices import Script
-from tests.simulation.world import World
-
-Patch = pytest.MonkeyPatch
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within` schedules
-    from seed `seed` on, in which a stream and the actors `only` take part."""
-
-    name: str
-    what: str
-    plant: Callable[[Patch], None]
-    only: tuple[str, ...] = ()
-    seed: int = 0
-    within: int = 60
-
-    def make(self, seed: int, script: Script | None = None) -> World:
-        """A world with those who meet the bug."""
-        return world_of(seed, script, only=self.only)
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """The code with this change."""
-        with pytest.MonkeyPatch.context() as patch:
-            self.plant(patch)
-            yield
-
-
-BUGS: list[Bug] = []
-
-
-def bug(what: str, *only: str, seed: int = 0, within: int = 60) -> Callable[[Callable[[Patch], None]], None]:
-    """Adds a change to the list. Its name is that of the function."""
-
-    def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, only, seed, within))
-
-    return add
+from tests.simulation import planted_maintenance
+from tests.simulation.bug import BUGS, Bug, Patch, bug
 
 
 def _fresh(snapshots: SnapshotStore) -> Fresh:
@@ -139,6 +94,33 @@ def the_fence_always_holds(patch: Patch) -> None:
     patch.setattr(RunFence, "__call__", lambda self: True)
 
 
+@bug(
+    "The fence answers for a gap although an earlier run may have attempted the batch.",
+    "hasty keeper",
+)
+def the_fence_forgets_earlier_runs(patch: Patch) -> None:
+    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+
+
+@bug(
+    "A run trusts the id up to which it has looked, though a rollback went below it.",
+    "rollback",
+    "batch writer",
+    "twin",
+    seed=60,
+    newcomers=True,
+)
+def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
+    patch.setattr(later_batches, "is_held", lambda *given: True)
+
+
+@bug("A run that has published nothing trusts its claim alone.", "hasty keeper", "twin", seed=60)
+def the_claim_alone_is_trusted(patch: Patch) -> None:
+    real = writer.judge_next
+    patch.setattr(writer, "judge_next", lambda *given, follows: real(*given, follows=False))
+    patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
+
+
 @bug("A checkpoint behind its journal is not refused.", seed=248)
 def later_entries_are_overlooked(patch: Patch) -> None:
     real = evidence.Evidence
@@ -147,6 +129,22 @@ def later_entries_are_overlooked(patch: Patch) -> None:
         return real(**{**found, "later_entry": None})
 
     patch.setattr(evidence, "Evidence", without_later)
+
+
+@bug("A wiped checkpoint is let in.", "keeper of checkpoints")
+def a_wiped_checkpoint_is_let_in(patch: Patch) -> None:
+    patch.setattr(ledger.ReplayErrors, "checkpoint_reset", lambda *given: None)
+
+
+@bug("A rewound checkpoint is let in.", "keeper of checkpoints")
+def a_rewound_checkpoint_is_let_in(patch: Patch) -> None:
+    patch.setattr(ledger.ReplayErrors, "checkpoint_rewound", lambda *given: None)
+
+
+@bug("The doctor calls every restart safe.", "keeper of checkpoints", "doctor")
+def the_doctor_is_always_content(patch: Patch) -> None:
+    real = doctor._Doctor._of_sink
+    patch.setattr(doctor._Doctor, "_of_sink", lambda *given: replace(real(*given), safe=True))
 
 
 # -- publishing ----------------------------------------------------------------------------------------
@@ -292,86 +290,4 @@ def numbers_begin_at_zero(patch: Patch) -> None:
     patch.setattr(sequence.Sequences, "check", lambda *given: None)
 
 
-# -- expiry --------------------------------------------------------------------------------------------
-
-
-@bug("Expiry takes the newest of the old snapshots first.", "expirer")
-def expiry_from_the_wrong_end(patch: Patch) -> None:
-    real = expire._pairs
-    patch.setattr(expire, "_pairs", lambda *given: reversed(list(real(*given))))
-
-
-@bug("Expiry overlooks tags.", "expirer", "tagger")
-def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(Cleaner, "_tag_at", lambda *given: None)
-
-
-@bug("Expiry overlooks branches.", "expirer", "brancher")
-def expiry_overlooks_branches(patch: Patch) -> None:
-    patch.setattr(expire_run, "branch_snapshots", lambda *given: [])
-
-
-@bug("Expiry deletes metadata that the next snapshot uses.", "expirer")
-def expiry_keeps_nothing(patch: Patch) -> None:
-    patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
-
-
-# -- rollback and tags ---------------------------------------------------------------------------------
-
-
-@bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
-def a_rollback_does_not_look_again(patch: Patch) -> None:
-    patch.setattr(rollback_target, "_refuse_gone", lambda *given: None)
-    patch.setattr(rollback_target, "_wait_for_expiry", lambda *given: None)
-    patch.setattr(rollback_target, "_refuse_broken", lambda *given: None)
-
-
-@bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
-def a_tag_without_a_second_look(patch: Patch) -> None:
-    patch.setattr(tags, "_why_not_whole", lambda *given: None)
-
-
-@bug("The files of a deleted tag go although snapshots need them.", "tagger", "overwriter", seed=6)
-def a_deleted_tag_takes_all(patch: Patch) -> None:
-    patch.setattr(tags, "_nearest", lambda *given: [])
-    patch.setattr(tags, "_roots_beside", lambda *given: [])
-    patch.setattr(SnapshotStore, "stands", lambda *given: False)
-
-
-@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback", seed=43)
-def a_rollback_without_a_pin(patch: Patch) -> None:
-    patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
-    patch.setattr(rollback._Rollback, "_look", lambda self: None)
-
-
-# -- orphans -------------------------------------------------------------------------------------------
-
-
-@bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)
-def orphans_overlook_journals(patch: Patch) -> None:
-    patch.setattr(References, "_read_journals", lambda self: None)
-    patch.setattr(committer.Checker, "_missing", lambda *given: [])
-    patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
-
-
-@bug("Orphan removal takes files of any age.", "orphan cleaner", seed=11)
-def orphans_of_any_age(patch: Patch) -> None:
-    patch.setattr(orphans, "_age", lambda *given: -1)
-
-
-@bug("Orphan removal overlooks tags.", "orphan cleaner", "tagger", "expirer", "overwriter", seed=1)
-def orphans_overlook_tags(patch: Patch) -> None:
-    patch.setattr(references, "_ROOTS", tuple(one for one in references._ROOTS if one[0] != "tag"))
-
-
-@bug("Orphan removal overlooks snapshots other than the newest.", "orphan cleaner", "overwriter")
-def orphans_know_one_snapshot(patch: Patch) -> None:
-    def roots(storage: Any) -> Any:
-        found = [one for one in real(storage) if one.folder == "snapshot"]
-        return found[-1:]
-
-    real = references.list_roots
-    patch.setattr(references, "list_roots", roots)
-
-
-__all__ = ["BUGS", "Bug", "writer"]
+__all__ = ["BUGS", "Bug", "planted_maintenance"]

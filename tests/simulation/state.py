@@ -33,7 +33,12 @@ def token_of(name: str) -> Token | None:
     """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
     `<user>-<batch>-<number>`."""
     user, batch, _ = name.split("-")
-    return None if batch == "x" else (user, int(batch))
+    return None if batch == "x" else (stream_of(user), int(batch))
+
+
+def stream_of(user: str) -> str:
+    """Whose rows a commit user writes: a stream keeps its rows if its checkpoint is wiped."""
+    return user.rstrip("0123456789")
 
 
 @dataclass(eq=False)

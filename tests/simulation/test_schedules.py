@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.kits.seeds import seeds
+from tests.simulation.cast import world_of
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World
@@ -24,7 +27,7 @@ FOUND = {
 
 @pytest.mark.parametrize("what", FOUND)
 def test_what_was_found_once_is_not_found_again(what: str) -> None:
-    outcome = run(FOUND[what])
+    outcome = run(FOUND[what], make=partial(world_of, newcomers=False))
     assert outcome.rule is None, str(outcome)
 
 

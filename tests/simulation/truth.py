@@ -205,6 +205,8 @@ class Truth:
         state = self.there.pop(snapshot_id, None)
         if state is None:
             return
+        if process.may_expire and process.drops != self.drops:
+            raise Limit("an expiry of the dropped table went on in the new one")
         state.rolled_back = process.may_roll_back and not process.may_expire
         keeps = process.may_expire or process.may_roll_back
         if not keeps and state.made_by is not process and self.upsets > process.upsets:

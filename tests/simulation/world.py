@@ -43,6 +43,7 @@ class World:
     cleaned: bool = False
     landed: set[str] = field(default_factory=set)
     peaceful: bool = False
+    asks_doctor: bool = False
     actors: list[Actor] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@ does what their errors advise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
@@ -25,30 +25,20 @@ from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import Batch, StreamWriter
 from tests.simulation.actors.base import Actor, Work
-from tests.simulation.state import Limit, State, Token, Violation
+from tests.simulation.actors.checkpoints import Checkpoint
+from tests.simulation.actors.doctor import check_admitted, check_refused, diagnose
+from tests.simulation.state import Limit, State, Token, Violation, stream_of
 
 REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
 LOSSES = (TableRolledBack, CommitLost, TableReplaced)
+RESETS = (CheckpointReset, CheckpointRewound)
 ANSWERS: dict[type[PaimonStreamError], str] = {
     TableRolledBack: "paimon-stream.on-table-change",
     CommitLost: "paimon-stream.on-table-change",
     TableReplaced: "paimon-stream.on-table-change",
     HistoryUnknown: "paimon-stream.on-unknown-history",
 }
-
-
-@dataclass
-class Checkpoint:
-    """What Spark remembers of a query: the batch to run next, and when the one before it was done."""
-
-    user: str
-    next_batch: int = 0
-    done_millis: int | None = None
-    runs: int = 0
-    shared: bool = False
-    known_upsets: int = 0
-    known_drops: int = 0
 
 
 @dataclass(eq=False)
@@ -71,6 +61,18 @@ class Stream(Actor):
         self.repair = False
         self.dropped = False
         self.unjournalled = False
+        self.run_options: dict[str, str] = {}
+        self.starts = False
+        self.whole = False
+
+    def copied(self, checkpoint: Checkpoint) -> Stream:
+        """The same query, started on a copy of the checkpoint."""
+        return replace(self, name=f"a copy of {self.name}", checkpoint=checkpoint)
+
+    @property
+    def rows(self) -> str:
+        """Whose rows these are, whatever the commit user is."""
+        return stream_of(self.user)
 
     @property
     def user(self) -> str:
@@ -95,7 +97,11 @@ class Stream(Actor):
         self.owed = self.tellable()
         self.upsets = self.world.truth.upsets
         self.dropped = self.world.truth.drops > self.checkpoint.known_drops and self.next_batch > 0
-        return self.batch
+        self.whole = self.world.asks_doctor and self.starts and self.checkpoint.planned >= 0
+        self.starts = False
+        if self.whole:
+            self.doing += " after the doctor was asked"
+        return self.examined_batch if self.whole else self.batch
 
     def start(self) -> None:
         """Begins a new run, with the operator's answer to the last error."""
@@ -113,13 +119,14 @@ class Stream(Actor):
         self.checkpoint.runs += 1
         self.next_batch = self.checkpoint.next_batch
         self.last = None
+        self.run_options, self.starts = options, True
         self.writer = StreamWriter(
             storage=process.storage,
             identity=WriterIdentity(
                 user=self.user,
-                query_id=f"query-{self.user}",
-                run_id=f"run-{self.user}-{self.checkpoint.runs}",
-                checkpoint=f"/checkpoint/{self.user}",
+                query_id=self.checkpoint.query,
+                run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
+                checkpoint=self.checkpoint.path,
                 token="sink",
             ),
             options=options,
@@ -128,13 +135,24 @@ class Stream(Actor):
             observer=self,
         )
 
+    def examined_batch(self) -> CommitReport:
+        """The first batch of a run, at once after the doctor was asked what it would do."""
+        diagnosis = diagnose(self)
+        try:
+            report = self.batch()
+        except PaimonStreamError as error:
+            check_refused(self.name, diagnosis, error)
+            raise
+        check_admitted(self.name, diagnosis)
+        return report
+
     def batch(self) -> CommitReport:
         """One batch, as spark/batch.py does it."""
         writer = self.writer
         assert writer is not None
         batch = Batch(
             batch_id=self.at,
-            offsets_hash=f"{self.user}-{self.at}",
+            offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
             previous_done_millis=self.checkpoint.done_millis,
         )
         rows = 0 if self.at % 5 == 4 else 3
@@ -162,7 +180,7 @@ class Stream(Actor):
     def succeeded(self, result: object) -> None:
         if not isinstance(result, CommitReport):
             return
-        truth, token = self.world.truth, (self.user, self.at)
+        truth, token = self.world.truth, (self.rows, self.at)
         still = self.owed & set(truth.taken)
         if still and self.answer is None and truth.beside:
             raise Limit("a run saw the snapshot of a writer that slept through a rollback")
@@ -182,16 +200,19 @@ class Stream(Actor):
                 self.answer = self.writer = None  # the next run has no answer any more
         if truth.drops > self.ready().drops:  # Spark notes it after the new table was made: nobody can know
             self.checkpoint.known_drops = truth.drops
-        self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
-        self.checkpoint.done_millis = self.ready().clock.now_millis()
+        self.checkpoint.done(self.at, self.ready().clock.now_millis())
         self.next_batch = self.at + 1
 
     def failed(self, error: PaimonStreamError) -> None:
         self.writer = None
         self.last = None
         truth = self.world.truth
+        reset = self.checkpoint.tampered and isinstance(error, (*RESETS, HistoryUnknown))
+        if reset and self.checkpoint.put_back(other=isinstance(error, RESETS)):
+            return
         if isinstance(error, LOSSES):
-            if truth.upsets == self.checkpoint.known_upsets and not self.checkpoint.shared:
+            known = truth.upsets == self.checkpoint.known_upsets
+            if known and not (self.checkpoint.shared or self.checkpoint.tampered):
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             self.answer = ANSWERS[type(error)]
             self.checkpoint.known_drops = truth.drops
@@ -199,13 +220,14 @@ class Stream(Actor):
             self.repair = "repair-hints" in error.message
         elif isinstance(error, HistoryUnknown):
             live = truth.head.tokens() if truth.head is not None else set()
-            if (self.user, self.at) in live:  # the operator looks, and moves the source past it
+            if (self.rows, self.at) in live:  # the operator looks, and moves the source past it
                 self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
             else:
-                truth.excused.add((self.user, self.at))
+                truth.excused.add((self.rows, self.at))
                 self.answer = ANSWERS[HistoryUnknown]
         elif isinstance(error, (SharedCheckpoint, DuplicateWriter, CheckpointRewound)):
-            if not (self.checkpoint.shared or self.user in self.world.landed):
+            others = self.checkpoint.shared or self.checkpoint.tampered
+            if not (others or self.user in self.world.landed):
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
         elif isinstance(error, CheckpointReset):
             raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
@@ -218,7 +240,7 @@ class Stream(Actor):
         """The operator knows everything that was removed so far."""
         known = self.checkpoint
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
-        for token in [one for one in self.world.truth.taken if one[0] == self.user]:
+        for token in [one for one in self.world.truth.taken if one[0] == self.rows]:
             if self.world.truth.taken[token] != "overwrite":
                 self.world.truth.acked.discard(token)
 
@@ -234,5 +256,5 @@ class Stream(Actor):
         return {
             one
             for one, why in truth.taken.items()
-            if one in truth.acked and one[0] == self.user and why in ("rollback", "replaced")
+            if one in truth.acked and one[0] == self.rows and why in ("rollback", "replaced")
         }

@@ -15,6 +15,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
 from tests.simulation.actors.base import Actor, Work
@@ -56,6 +57,36 @@ class BatchWriter(Writer):
         first = 0 if numbering is None else numbering.first
         dt = self.world.choices.pick(("x", "y"))
         return writer.append((self.message(table, "batch", None, dt=dt, first=first),), numbering)
+
+
+class HastyKeeper(BatchWriter):
+    """A busy table that keeps one snapshot. In one step a late put arrives, others commit twice,
+    and all older snapshots expire."""
+
+    kind = "hasty keeper"
+    may_expire = True
+    whole = True
+    without_faults = True
+
+    def begin(self) -> Work:
+        self.doing = "two commits, and an expiry to 1 snapshot"
+        self.ready()
+        while self.world.late:
+            self.world.land(0)
+        return self.work
+
+    def work(self) -> object:
+        super().work()
+        super().work()
+        process = self.ready()
+        return expire_snapshots(
+            self.table(),
+            retain_max=1,
+            retain_min=1,
+            protect_streams=False,
+            storage=process.storage,
+            runtime=process.runtime,
+        )
 
 
 class Committer(Writer):

@@ -1,0 +1,47 @@
+"""The operator asks `doctor` before a restart, and restarts at once. The answer must be true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paimon_stream.api.doctor import Diagnosis, examine
+from paimon_stream.errors import IncompatibleSchema, PaimonStreamError, ReplayError
+from paimon_stream.runtime import Runtime
+from tests.simulation.state import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.actors.streams import Stream
+
+RULE = "the doctor is right"
+
+
+def diagnose(stream: Stream) -> Diagnosis | None:
+    """What the doctor says about the restart of a stream; None if it cannot judge."""
+    world = stream.world
+    try:
+        (found,) = examine(
+            world.disk,
+            checkpoint=stream.checkpoint.files(world.millis),
+            user=stream.user,
+            options=stream.run_options,
+            mode="complete" if stream.overwrites else "append",
+            runtime=Runtime(clock=stream.ready().clock, rng=world.dice, ids=world.ids),
+        )
+    except PaimonStreamError:
+        return None
+    return found
+
+
+def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError) -> None:
+    """The restart stops with this error."""
+    if said is not None and said.safe:
+        raise Violation(RULE, f"{name}: the restart is called safe, and ends in {error!r}")
+    if said is not None and isinstance(error, ReplayError) and said.verdict != type(error).__name__:
+        raise Violation(RULE, f"{name}: the doctor says {said.verdict}, and the restart ends in {error!r}")
+
+
+def check_admitted(name: str, said: Diagnosis | None) -> None:
+    """The restart goes on. The doctor must not have announced an error."""
+    columns = said is not None and said.verdict == IncompatibleSchema.__name__  # no stream here has columns
+    if said is None or ((said.verdict or "")[:1].isupper() and not columns):
+        raise Violation(RULE, f"{name} goes on, and the doctor had said: {said}")

@@ -1,0 +1,95 @@
+"""Small changes to the maintenance of tables that the simulation must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paimon_stream.commit import committer
+from paimon_stream.maintenance import expire, expire_run, orphans, rollback, rollback_target, tags
+from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.stream import evidence
+from paimon_stream.table import references
+from paimon_stream.table.references import References
+from paimon_stream.table.snapshots import SnapshotStore
+from tests.simulation.bug import Patch, bug
+
+# -- expiry --------------------------------------------------------------------------------------------
+
+
+@bug("Expiry takes the newest of the old snapshots first.", "expirer")
+def expiry_from_the_wrong_end(patch: Patch) -> None:
+    real = expire._pairs
+    patch.setattr(expire, "_pairs", lambda *given: reversed(list(real(*given))))
+
+
+@bug("Expiry overlooks tags.", "expirer", "tagger")
+def expiry_overlooks_tags(patch: Patch) -> None:
+    patch.setattr(Cleaner, "_tag_at", lambda *given: None)
+
+
+@bug("Expiry overlooks branches.", "expirer", "brancher")
+def expiry_overlooks_branches(patch: Patch) -> None:
+    patch.setattr(expire_run, "branch_snapshots", lambda *given: [])
+
+
+@bug("Expiry deletes metadata that the next snapshot uses.", "expirer")
+def expiry_keeps_nothing(patch: Patch) -> None:
+    patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
+
+
+# -- rollback and tags ---------------------------------------------------------------------------------
+
+
+@bug("A rollback does not look again whether its target stands.", "expirer", "rollback", "tagger")
+def a_rollback_does_not_look_again(patch: Patch) -> None:
+    patch.setattr(rollback_target, "_refuse_gone", lambda *given: None)
+    patch.setattr(rollback_target, "_wait_for_expiry", lambda *given: None)
+    patch.setattr(rollback_target, "_refuse_broken", lambda *given: None)
+
+
+@bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)
+def a_tag_without_a_second_look(patch: Patch) -> None:
+    patch.setattr(tags, "_why_not_whole", lambda *given: None)
+
+
+@bug("The files of a deleted tag go although snapshots need them.", "tagger", "overwriter", seed=6)
+def a_deleted_tag_takes_all(patch: Patch) -> None:
+    patch.setattr(tags, "_nearest", lambda *given: [])
+    patch.setattr(tags, "_roots_beside", lambda *given: [])
+    patch.setattr(SnapshotStore, "stands", lambda *given: False)
+
+
+@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback", seed=43)
+def a_rollback_without_a_pin(patch: Patch) -> None:
+    patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
+    patch.setattr(rollback._Rollback, "_look", lambda self: None)
+
+
+# -- orphans -------------------------------------------------------------------------------------------
+
+
+@bug("Orphan removal overlooks journals.", "orphan cleaner", seed=8)
+def orphans_overlook_journals(patch: Patch) -> None:
+    patch.setattr(References, "_read_journals", lambda self: None)
+    patch.setattr(committer.Checker, "_missing", lambda *given: [])
+    patch.setattr(evidence, "_why_not_reusable", lambda *given: None)
+
+
+@bug("Orphan removal takes files of any age.", "orphan cleaner", seed=11)
+def orphans_of_any_age(patch: Patch) -> None:
+    patch.setattr(orphans, "_age", lambda *given: -1)
+
+
+@bug("Orphan removal overlooks tags.", "orphan cleaner", "tagger", "expirer", "overwriter", seed=1)
+def orphans_overlook_tags(patch: Patch) -> None:
+    patch.setattr(references, "_ROOTS", tuple(one for one in references._ROOTS if one[0] != "tag"))
+
+
+@bug("Orphan removal overlooks snapshots other than the newest.", "orphan cleaner", "overwriter")
+def orphans_know_one_snapshot(patch: Patch) -> None:
+    def roots(storage: Any) -> Any:
+        found = [one for one in real(storage) if one.folder == "snapshot"]
+        return found[-1:]
+
+    real = references.list_roots
+    patch.setattr(references, "list_roots", roots)
