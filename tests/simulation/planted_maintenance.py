@@ -44,7 +44,8 @@ def expiry_keeps_nothing(patch: Patch) -> None:
 def a_rollback_does_not_look_again(patch: Patch) -> None:
     patch.setattr(rollback_target, "_refuse_gone", lambda *given: None)
     patch.setattr(rollback_target, "_wait_for_expiry", lambda *given: None)
-    patch.setattr(rollback_target, "_refuse_broken", lambda *given: None)
+    patch.setattr(rollback_target, "refuse_broken", lambda *given: None)
+    patch.setattr(rollback, "refuse_broken", lambda *given: None)
 
 
 @bug("A tag is not taken back if its snapshot has expired meanwhile.", "expirer", "tagger", seed=1)

@@ -57,6 +57,7 @@ class Checkpoint:
     def plan(self, batch: int, moment: int) -> str:
         """Plans the batch if that was not done. Returns the hash of its offsets."""
         self.plans.setdefault(batch, f"v1\n{{}}\n{self.name}-{batch}-{moment}")
+        self._fill()
         return hashlib.sha256(self.plans[batch].encode()).hexdigest()
 
     def done(self, batch: int, millis: int) -> None:
@@ -96,7 +97,7 @@ class Checkpoint:
         return SparkCheckpoint(root=self.path, storage=storage)
 
     def _fill(self) -> None:
-        for batch in range(self.next_batch):
+        for batch in range(max(self.next_batch, self.planned)):
             self.plans.setdefault(batch, f"v1\n{{}}\n{self.name}-{batch}")
 
 
