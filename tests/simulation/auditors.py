@@ -47,11 +47,12 @@ def come_to_rest(world: World) -> None:
 
 def finish_rollbacks(world: World) -> None:
     """An operator completes the rollback that was interrupted, as every command that deletes advises."""
+    operator = Restorer(world, "the operator")
     for _ in range(ATTEMPTS):
         pins = [path for path in world.truth.tags if is_pin(path.removeprefix(TAG))]
         if not pins:
             return
-        world.turn(Restorer(world, "the operator"))
+        world.turn(operator)
     raise Violation("advice works", f"the rollback of {pins} cannot be completed")
 
 

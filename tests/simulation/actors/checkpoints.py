@@ -50,6 +50,12 @@ class Checkpoint:
         return max(self.plans, default=-1)
 
     @property
+    def first_batch(self) -> int:
+        """The batch with which Spark begins: the newest planned one, or the next one if that is done. A run
+        that is alive may have planned more in a checkpoint that was put back."""
+        return max(self.planned, self.next_batch)
+
+    @property
     def path(self) -> str:
         """The checkpointLocation."""
         return f"/checkpoint/{self.name}"
@@ -64,14 +70,14 @@ class Checkpoint:
         """Notes that Spark has recorded the batch as done."""
         self.next_batch, self.done_millis = max(self.next_batch, batch + 1), millis
         self._fill()
-        if self.saved is not None and (
-            self.saved.query != self.query or self.next_batch >= self.saved.next_batch
-        ):
+        saved = self.saved
+        if saved is not None and (saved.query != self.query or self.next_batch > saved.planned):
             self.saved = None  # the table has admitted the stream as it is
 
     def take(self, other: Checkpoint) -> None:
-        """Becomes what the other one is."""
+        """Becomes what the other one is. What the operator knows he does not forget."""
         self.user, self.query = other.user, other.query
+        self.known_drops = max(self.known_drops, other.known_drops)
         self.next_batch, self.plans, self.done_millis = other.next_batch, dict(other.plans), other.done_millis
 
     def put_back(self, *, other: bool) -> bool:
@@ -173,7 +179,7 @@ class Keeper(Actor):
     def _begin(self, stream: Stream) -> None:
         if stream.process is not None:
             stream.process.kill()
-        stream.killed()
+            stream.ended()
         mine = stream.checkpoint
         mine.saved, mine.tampered = _copy(mine), True
 
@@ -184,4 +190,4 @@ class Keeper(Actor):
 
 
 def _copy(checkpoint: Checkpoint) -> Checkpoint:
-    return replace(checkpoint, copies=[], plans=dict(checkpoint.plans))
+    return replace(checkpoint, saved=None, copies=[], plans=dict(checkpoint.plans))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paimon_stream.errors import PaimonStreamError
+from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -69,14 +69,19 @@ class Restorer(Actor):
 
     kind = "rollback"
     may_roll_back = True
+    another = False
+    """Whether the error said that the target of the interrupted rollback cannot be read."""
 
     def begin(self) -> Work | None:
         process, truth = self.ready(), self.world.truth
         pinned = sorted(state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :]))
-        targets: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:-1]
-        targets += tags_of(self.world)
+        standing: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:]
+        targets = standing[:-1] + tags_of(self.world)
         take_over = len(set(pinned)) > 1  # as the error says where one was killed while it took over
-        if pinned and not self.world.choices.once_in(4):
+        another, self.another = self.another, False
+        if pinned and another:
+            targets, take_over = standing[-1:], True
+        elif pinned and not self.world.choices.once_in(4):
             targets = [pinned[0]]
         elif pinned:
             take_over = True
@@ -88,6 +93,9 @@ class Restorer(Actor):
         return lambda: rollback_to(
             self.table(), target, take_over=take_over, storage=process.storage, runtime=process.runtime
         )
+
+    def failed(self, error: PaimonStreamError) -> None:
+        self.another = isinstance(error, NotFound) and "take_over" in error.message
 
 
 class OrphanCleaner(Actor):

@@ -117,7 +117,7 @@ class Stream(Actor):
         if self.answer is not None:
             options[self.answer] = "continue"
         self.checkpoint.runs += 1
-        self.next_batch = self.checkpoint.next_batch
+        self.next_batch = self.checkpoint.first_batch
         self.last = None
         self.run_options, self.starts = options, True
         self.writer = StreamWriter(
@@ -213,6 +213,8 @@ class Stream(Actor):
         if isinstance(error, LOSSES):
             known = truth.upsets == self.checkpoint.known_upsets
             if known and not (self.checkpoint.shared or self.checkpoint.tampered):
+                if max(truth.there, default=0) in truth.beside:
+                    raise Limit("the snapshot of a writer that slept through a rollback hid that of a run")
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
             self.answer = ANSWERS[type(error)]
             self.checkpoint.known_drops = truth.drops
