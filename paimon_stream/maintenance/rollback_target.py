@@ -15,6 +15,7 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
     StorageError,
+    UnknownVersion,
 )
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
@@ -25,6 +26,7 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import tag_path
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -181,6 +183,8 @@ def refuse_broken(table: Table, storage: Storage, snapshots: SnapshotStore, targ
     Of an expired one the data files must exist as well: whoever made its tag or pin may have been killed
     before he had looked again whether the snapshot stands. Raises `NotFound`, `StorageError`."""
     wanted, manifests = target.snapshot, ManifestStore(storage)
+    if target.kept_by is None:
+        _refuse_beside(storage, snapshots, wanted)
     stands = target.kept_by is None or snapshots.stands(wanted)
     keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
     why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
@@ -197,6 +201,23 @@ def refuse_broken(table: Table, storage: Storage, snapshots: SnapshotStore, targ
             table=storage.location,
             snapshot=wanted.id,
         ) from None
+
+
+def _refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot) -> None:
+    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take
+    it back. Where the next snapshot is missing or cannot be read, nothing shows it."""
+    try:
+        following = snapshots.find(wanted.id + 1)
+    except (CorruptMetadata, UnknownVersion):
+        return
+    if following is not None and in_lineage(snapshots, wanted, following) is False:
+        raise NotFound(
+            f"{storage.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
+            "on it: a paused writer created it again after its id had expired. Nothing was changed. Take "
+            "another target.",
+            table=storage.location,
+            snapshot=wanted.id,
+        )
 
 
 def _withdraw(storage: Storage, path: str) -> None:

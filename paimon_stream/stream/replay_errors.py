@@ -60,6 +60,17 @@ class ReplayErrors(Refusals):
             batch=self.batch_id,
         )
 
+    def later_run_began(self) -> SharedCheckpoint:
+        """The error for a run that lives on after a later run of the stream has begun."""
+        return SharedCheckpoint(
+            f"{self.location}: a later run of commit user {self.user!r} has begun, so this run stops before "
+            f"batch {self.batch_id}. It published nothing of that batch. Two queries run on one checkpoint, "
+            "or share a commit user. Stop one.",
+            table=self.location,
+            user=self.user,
+            batch=self.batch_id,
+        )
+
     def table_replaced(self, cause: str) -> None:
         """The table is not the one the stream wrote to."""
         self.decide(

@@ -115,16 +115,19 @@ class StreamWriter:
         self._numbering = None
         self._refresh()
         refuse = self._refusals(batch)
+        claimed = self._memory is None or self._claims.holds()  # before the digest: a new table has no claims
         if self._memory is not None and self._digest != self._schemas.first_digest():
             refuse.table_replaced("the table's first schema changed while the stream was running")
             self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
             self._refresh()
-        verdict = (
-            self._judge_first(batch, refuse)
-            if self._memory is None
-            else judge_next(self._snapshots, self._memory, batch.batch_id, refuse, follows=self._follows)
-            or self._judge_again(batch, refuse)
-        )
+        if self._memory is None:
+            verdict = self._judge_first(batch, refuse)
+        else:
+            verdict = judge_next(
+                self._snapshots, self._memory, batch.batch_id, refuse, follows=self._follows
+            ) or self._judge_again(batch, refuse)
+            if not claimed:
+                raise refuse.later_run_began()
         self._observer.reached(Phase.JUDGED, batch.batch_id)
         return verdict
 

@@ -12,6 +12,7 @@ from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, writer
+from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
@@ -52,7 +53,7 @@ def own_snapshots_are_overlooked(patch: Patch) -> None:
     patch.setattr(ledger, "is_own", lambda snapshot, identity: False)
 
 
-@bug("A window with a gap counts as complete.", "twin", "expirer", "batch writer", seed=59)
+@bug("A window with a gap counts as complete.", "twin", "expirer", "batch writer")
 def a_gap_counts_as_nothing(patch: Patch) -> None:
     def window(self: SnapshotStore, after: int, upto: int) -> Window:
         return Window(snapshots=real(self, after, upto).snapshots, complete=True)
@@ -84,7 +85,7 @@ def any_table_is_the_same(patch: Patch) -> None:
 
 
 @bug(
-    "The fence always holds, whoever has begun a run or published late.",
+    "The fence always holds, whoever has begun a run or published late, and no run looks for its claim.",
     "twin",
     "expirer",
     "batch writer",
@@ -92,6 +93,7 @@ def any_table_is_the_same(patch: Patch) -> None:
 )
 def the_fence_always_holds(patch: Patch) -> None:
     patch.setattr(RunFence, "__call__", lambda self: True)
+    patch.setattr(Claims, "holds", lambda self: True)
 
 
 @bug(
@@ -103,7 +105,7 @@ def the_fence_forgets_earlier_runs(patch: Patch) -> None:
 
 
 @bug(
-    "A run trusts the id up to which it has looked, though a rollback went below it.",
+    "A run trusts the id up to which it has looked, though a rollback went below it, and not its claim.",
     "rollback",
     "batch writer",
     "twin",
@@ -112,9 +114,22 @@ def the_fence_forgets_earlier_runs(patch: Patch) -> None:
 )
 def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
     patch.setattr(later_batches, "is_held", lambda *given: True)
+    patch.setattr(Claims, "holds", lambda self: True)
 
 
-@bug("A run that has published nothing trusts its claim alone.", "hasty keeper", "twin", seed=60)
+@bug(
+    "An attempt counts as published if the next snapshot has its files, whoever put them there.",
+    "twin",
+    "expirer",
+    seed=100,
+)
+def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
+    patch.setattr(
+        dead_attempts, "_is_proof", lambda snapshots, manifests, published: snapshots.stands(published)
+    )
+
+
+@bug("A run that has published nothing trusts its claim alone.", "hasty keeper", "twin")
 def the_claim_alone_is_trusted(patch: Patch) -> None:
     real = writer.judge_next
     patch.setattr(writer, "judge_next", lambda *given, follows: real(*given, follows=False))

@@ -24,6 +24,9 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+LONGEST_MILLIS = 50 * MINUTE
+"""How long work may take whose files only their age protects. Orphan cleaners choose an hour and more."""
+
 WAITS = (0, 0, 0, 0, 0, 0, 1, 1, 400, 2000, 2000, 70_000, 20 * MINUTE, 2 * HOUR, 13 * HOUR, 3 * DAY)
 """How long everybody waits before a step, in milliseconds."""
 

@@ -45,7 +45,7 @@ class Truth:
     excused: set[Token] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     suspects: dict[tuple[str, object], State] = field(default_factory=dict)
-    there_again: State | None = None
+    there_again: tuple[State, Process] | None = None
     late: set[str] = field(default_factory=set)
     upsets: int = 0
     last_void: int = 0
@@ -131,11 +131,11 @@ class Truth:
             self.there[state.id] = known
             self.beside.pop(state.id, None)
             self._suspect(("snapshot", state.id), known)
-            if head is None or state.id > head.id:  # expiry had just taken it, or to a tag above the newest
-                self._moved_to(known, "rollback")
+            if head is None or (state.id >= head.id and known is not head):
+                self._moved_to(known, "rollback")  # expiry had just taken it, or to a tag that is not below
             return
-        if process.may_roll_back and state.files - self.paths:
-            raise Limit("somebody rolled back to a tag that was made while the table was dropped")
+        if process.may_roll_back:
+            raise Limit("somebody rolled back to the tag of a snapshot that is no part of this table")
         if process.drops != self.drops and state.files - self.paths:
             self.beside[state.id] = process
         elif self._continues(state, head):
@@ -165,8 +165,8 @@ class Truth:
         """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
         that exists, it is the table from now on: a restarted writer may have to live with that."""
         process.putting = None
-        lost = self.there_again
-        if lost is not None and process.may_expire and lost.id not in self.there:
+        lost, expirer = self.there_again or (None, None)
+        if lost is not None and process is expirer and lost.id not in self.there:
             if process.dead or process.error is not None:
                 raise Limit("an expiry that met a rollback ended before it put the newest back")
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
@@ -220,7 +220,7 @@ class Truth:
             if counted or any(one > snapshot_id for one in self.beside):
                 raise Limit("expiry counted the snapshot of a writer that slept through a rollback")
             if process.may_expire and not process.may_roll_back:
-                self.there_again = state  # it looks again, and must put it back
+                self.there_again = state, process  # it looks again, and must put it back
                 return
             voided = state.made_by is process and process.busy
             if not (process.may_roll_back or voided):
@@ -233,6 +233,8 @@ class Truth:
             raise Limit(
                 "a writer that slept through a rollback removed its snapshot while another built on it"
             )
+        elif process.may_expire and self.upsets > process.upsets:
+            raise Limit("an expiry that slept through a rollback removed the snapshot that had taken an id")
         elif any(one < snapshot_id for one in self.there if one not in self.beside):
             raise Violation(
                 "ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}"

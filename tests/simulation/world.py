@@ -16,7 +16,7 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
-from tests.simulation.scheduler import BURSTS, MINUTE, WAITS, Process
+from tests.simulation.scheduler import BURSTS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
 from tests.simulation.truth import Truth
 
@@ -151,7 +151,7 @@ class World:
             said += f"begins {actor.doing}"
         else:
             assert process.pending is not None
-            if self.cleaned and actor.exposed and self.millis - process.begun_millis > 50 * 60_000:
+            if self.cleaned and actor.exposed and self.millis - process.begun_millis > LONGEST_MILLIS:
                 process.kill()
                 self.log.append(f"{actor.name}: is killed, because it took too long; {actor.ended()}")
                 return
@@ -176,7 +176,7 @@ class World:
     def land(self, which: int) -> None:
         """A late operation takes effect, even if its process has ended."""
         process, verb, path, effect = self.late.pop(which)
-        if self.cleaned and self.millis - process.begun_millis > 50 * 60_000:
+        if self.cleaned and self.millis - process.begun_millis > LONGEST_MILLIS:
             return
         self.log.append(f"the late {verb} of {path} by {process.name} arrives")
         self.landed.add(getattr(process.actor, "user", ""))

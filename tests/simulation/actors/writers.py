@@ -19,6 +19,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
 from tests.simulation.actors.base import Actor, Work
+from tests.simulation.scheduler import LONGEST_MILLIS
 
 
 class Writer(Actor):
@@ -98,6 +99,7 @@ class Committer(Writer):
     def __post_init__(self) -> None:
         self.number = 0
         self.waiting: tuple[CommitMessage, ...] | None = None
+        self.written_millis = 0
         self.committed: tuple[CommitMessage, ...] | None = None
         self.user = "committer"
 
@@ -106,7 +108,12 @@ class Committer(Writer):
         if self.committed is not None and self.world.choices.once_in(6):
             self.doing = "abort of what it has committed"
             return self.abort_committed
+        old = self.world.millis - self.written_millis > LONGEST_MILLIS
+        if self.waiting is not None and self.world.cleaned and old:
+            # Nothing but their age protects these files from an orphan cleaner.
+            self.number, self.waiting = self.number + 1, None
         if self.waiting is None:
+            self.written_millis = self.world.millis
             self.doing = f"commit {self.number}"
             return self.first_time
         self.doing = f"commit {self.number} once more"

@@ -20,6 +20,7 @@ from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, 
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
+from tests.kits.commits import Bench
 from tests.kits.maintained import Case, built, tried
 
 BROKEN = {"empty": b"", "of another version": b'{"version": 9}', "cut": b'{"version" : 3, "id'}
@@ -196,3 +197,16 @@ def test_a_snapshot_that_cannot_be_read_is_no_target_although_it_stands(lost: st
     with pytest.raises(NotFound, match=r"snapshot 5 cannot be read, .* Nothing was changed"):
         rollback_to(bench.table, 5, dry_run=dry_run, runtime=bench.runtime)
     assert case.files() == before
+
+
+def test_a_snapshot_that_a_paused_writer_created_again_is_no_target() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    content = bench.storage.read("snapshot/snapshot-5").replace(b'"id" : 5', b'"id" : 2')
+    for number in (1, 2):
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    bench.storage.write("snapshot/snapshot-2", content)
+    with pytest.raises(NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"):
+        rollback_to(bench.table, 2, runtime=bench.runtime)
+    assert bench.snapshots.ids() == [2, 3, 4, 5]

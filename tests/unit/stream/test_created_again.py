@@ -75,11 +75,11 @@ def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(
 
 def test_a_batch_beside_the_lineage_is_not_reported_as_published_after_a_rollback() -> None:
     bench = Bench()
-    stream = Stream(bench)
-    stream.batch()
+    Stream(bench).batch()
     others(bench, 1)
     late = sent(bench, Stream(bench, next_batch=2, runs=10))  # another run on this checkpoint
     others(bench, 4)
+    stream = Stream(bench, next_batch=1, runs=20, written=1)
     stream.batch(rows=0)  # the run has now seen snapshot 6
     bench.expire(3)
     late.arrive()

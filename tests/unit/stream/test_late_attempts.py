@@ -4,6 +4,7 @@ table was rolled back below it. The batch is in the table once, and no live file
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -35,6 +36,18 @@ def readable(bench: Bench) -> list[str]:
     for entry in bench.live():
         bench.storage.stat(bench.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
     return bench.live_names()
+
+
+@dataclass
+class AtBatch:
+    """An observer that hears of one batch only."""
+
+    batch: int
+    at: At
+
+    def reached(self, phase: Phase, identifier: int) -> None:
+        if identifier == self.batch:
+            self.at.reached(phase, identifier)
 
 
 class Overtaken:
@@ -294,20 +307,18 @@ def test_after_a_rewound_checkpoint_was_let_in_the_entries_of_its_later_batches_
 @pytest.mark.parametrize("rows", [0, 10], ids=["without rows", "already committed"])
 def test_a_run_that_has_published_nothing_finds_the_batch_of_an_earlier_run_that_is_alive(rows: int) -> None:
     bench = Bench()
-    earlier = Stream(bench)
+    earlier, at = Stream(bench), At(Phase.JUDGED, lambda: later.batch(rows))
+    earlier.start(AtBatch(2, at))
     earlier.batch()
-    if rows:
-        earlier.batch()
     later = Stream(bench, next_batch=1, runs=10, done_millis=earlier.done_millis)
-    later.batch(rows)
-    if not rows:
-        earlier.batch(rows)
+    earlier.batch(rows)
     earlier.batch()
+    assert at.done
     others(bench, 1, 2, 3)
     bench.expire(bench.latest().id - 2)
     with pytest.raises(SharedCheckpoint, match=r"batch 2, an earlier run .* published it"):
         later.batch()
-    assert readable(bench).count("me-2-1") + readable(bench).count(f"me-2-{earlier.written}") == 1
+    assert readable(bench).count(f"me-2-{earlier.written}") == 1
     later.start()
     assert later.batch().outcome == "already committed"
 
@@ -361,3 +372,17 @@ def test_an_attempt_with_the_files_of_a_published_one_does_not_remove_the_manife
     for snapshot_id in (2, 3):
         assert bench.metadata_of(snapshot_id) <= bench.metadata_files()
     assert readable(bench) == ["java-1", "java-2", "me-0-1"]
+
+
+def test_a_run_stops_before_its_next_batch_when_a_later_run_has_begun() -> None:
+    bench = Bench()
+    earlier = Stream(bench)
+    earlier.batch()
+    later = Stream(bench, next_batch=1, runs=10)
+    later.batch(rows=0)
+    earlier.next_batch = 2
+    with pytest.raises(SharedCheckpoint, match="a later run of commit user 'me' has begun") as caught:
+        earlier.batch()
+    assert caught.value.context["batch"] == 2
+    later.batch()
+    assert readable(bench) == ["me-0-1", "me-2-2"]
