@@ -1,0 +1,33 @@
+"""What `ObjectStorage` needs to know of a store. `storage/uri.py` makes it from a location and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["StoreSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreSettings:
+    """The settings of one store, with everything that an executor needs to open it.
+
+    Pickles hold secrets, so they go to executors only. `repr` shows none. `kind` is the class of obstore:
+    `s3`, `gcs` or `azure`. `location` is the root as a user wrote it, without credentials and without a slash
+    at its end. `bucket` is the bucket or the container, `prefix` the root's key in it, never empty. `config`
+    has keys of obstore's configuration of that class, `client` its client options. `profile` is the AWS
+    profile whose credentials boto3 finds and refreshes. `max_retries` is for requests that may be repeated.
+    """
+
+    kind: str
+    location: str
+    bucket: str
+    prefix: str
+    config: Mapping[str, str] = field(hash=False)
+    client: Mapping[str, Any] = field(hash=False)
+    profile: str | None
+    max_retries: int
+
+    def __repr__(self) -> str:
+        return f"StoreSettings({self.location!r})"
