@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from paimon_stream.errors import InvalidOption
@@ -12,7 +12,7 @@ from paimon_stream.options.declared import sink_options, table_options
 from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.options.values import Options, lowered
 
-__all__ = ["check_sink_options", "check_table_options"]
+__all__ = ["check_sink_options", "check_table_options", "did_you_mean"]
 
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
@@ -92,5 +92,11 @@ def check_table_options(given: Mapping[str, str]) -> None:
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"Unknown option {key!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+    return f"Unknown option {key!r}. {did_you_mean(key, known)}".rstrip()
+
+
+def did_you_mean(key: str, known: Iterable[str]) -> str:
+    """A question about the known name that is nearest to the key; empty if none is near."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.6)
+    return f"Did you mean {names[near[0]]!r}?" if near else ""

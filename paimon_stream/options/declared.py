@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from paimon_stream.options import of_merging, of_sinks, of_tables, of_unsupported_features
+from paimon_stream.options import of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
 from paimon_stream.options.option import Option
 
 __all__ = ["sink_options", "table_options"]
@@ -19,7 +19,7 @@ def table_options() -> tuple[Option[Any], ...]:
 
 def sink_options() -> tuple[Option[Any], ...]:
     """All declared sink options."""
-    return _declared(of_sinks)
+    return _declared(of_sinks) + _declared(of_stores)
 
 
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:

@@ -1,4 +1,7 @@
-"""What `ObjectStorage` needs to know of a store. `storage/uri.py` makes it from a location and its options."""
+"""What `ObjectStorage` needs to know of a store.
+
+`store_sources` makes it from a location and options; `store_client.open_store` opens the store in a process.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ class StoreSettings:
     at its end. `bucket` is the bucket or the container, `prefix` the root's key in it, never empty. `config`
     has keys of obstore's configuration of that class, `client` its client options. `profile` is the AWS
     profile whose credentials boto3 finds and refreshes. `max_retries` is for requests that may be repeated.
+    `role` has the arguments of the AWS role to assume with these credentials, empty if there is none.
     """
 
     kind: str
@@ -28,6 +32,7 @@ class StoreSettings:
     client: Mapping[str, Any] = field(hash=False)
     profile: str | None
     max_retries: int
+    role: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __repr__(self) -> str:
         return f"StoreSettings({self.location!r})"

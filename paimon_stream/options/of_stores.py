@@ -1,0 +1,61 @@
+"""The options of this package for object stores. Storage options and a sink's options may hold them."""
+
+from __future__ import annotations
+
+from paimon_stream.options.option import Option, boolean, duration, integer, positive
+
+__all__ = [
+    "STORE_ALLOW_HTTP",
+    "STORE_CONNECT_TIMEOUT",
+    "STORE_FROM_SPARK",
+    "STORE_MAX_RETRIES",
+    "STORE_TIMEOUT",
+]
+
+
+def _millis(text: str) -> int:
+    """Milliseconds of a duration, at least one."""
+    return positive(str(duration(text)))
+
+
+def _count(text: str) -> int:
+    """A number of retries; 0 is none."""
+    number = integer(text)
+    if not 0 <= number <= 100:
+        raise ValueError("must be from 0 to 100")
+    return number
+
+
+STORE_TIMEOUT = Option(
+    "paimon-stream.store.timeout",
+    _millis,
+    "10 s",
+    "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
+)
+STORE_CONNECT_TIMEOUT = Option(
+    "paimon-stream.store.connect-timeout",
+    _millis,
+    "5 s",
+    "Object stores: how long connecting may take.",
+)
+STORE_MAX_RETRIES = Option(
+    "paimon-stream.store.max-retries",
+    _count,
+    "8",
+    "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
+    "snapshot is not among them; commit.max-retries applies to it.",
+)
+STORE_ALLOW_HTTP = Option(
+    "paimon-stream.store.allow-http",
+    boolean,
+    "false",
+    "Object stores: allow an endpoint without TLS on another machine. Anybody on the way can then read the "
+    "rows and the session token.",
+)
+STORE_FROM_SPARK = Option(
+    "paimon-stream.store.from-spark",
+    boolean,
+    "true",
+    "Object stores: if storage options do not say it, take endpoint and credentials from Spark's own "
+    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.",
+)

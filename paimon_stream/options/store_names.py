@@ -1,0 +1,113 @@
+"""Finds the storage option that a name means, and whether it is secret.
+
+A name is looked up by its folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its
+store. So `s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.options.store_options import PREFIXES, REFUSED, STORE_OPTIONS, StoreOption
+
+__all__ = [
+    "Found",
+    "folded_name",
+    "is_of_another",
+    "is_secret",
+    "recommended_names",
+    "refusal_of",
+    "store_option",
+]
+
+_SECRET: Final = re.compile(r"secret|password|private\.key|token$")
+
+
+def folded_name(kind: str, name: str) -> str:
+    """The form by which a name is looked up."""
+    folded = _folded(name)
+    prefix = next((one for one in PREFIXES[kind] if folded.startswith(one)), "")
+    return folded[len(prefix) :]
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[-_]", ".", name.strip().lower())
+
+
+def _spellings(kind: str, option: StoreOption) -> tuple[str, ...]:
+    every = (*option.names, *option.inverse, option.key, *option.environment)
+    return tuple(dict.fromkeys(folded_name(kind, name) for name in every))
+
+
+_BY_NAME: Final[Mapping[str, Mapping[str, StoreOption]]] = {
+    kind: {name: option for option in options for name in _spellings(kind, option)}
+    for kind, options in STORE_OPTIONS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The option of a name. If one source has several names of it, the one of the lowest rank counts.
+    `inverse` says that the name means the opposite."""
+
+    option: StoreOption
+    rank: int
+    inverse: bool
+
+
+def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | None:
+    """The option that a name means for a store of this kind; None if there is none.
+
+    `owners` are the bucket, or the hosts of the account and its container. Hadoop's names may end with a
+    host, or begin with a bucket; those of other owners mean nothing here.
+    """
+    folded = folded_name(kind, name)
+    own = folded
+    for owner in map(_folded, owners):
+        own = own.removeprefix(f"bucket.{owner}.") if kind == "s3" else own.removesuffix(f".{owner}")
+        if own != folded:
+            break
+    option = _BY_NAME[kind].get(own)
+    if option is None:
+        return None
+    inverse = any(folded_name(kind, one) == own for one in option.inverse)
+    rank = -1 if own != folded else _spellings(kind, option).index(own)
+    return Found(option, rank, inverse)
+
+
+def refusal_of(kind: str, name: str) -> str | None:
+    """Why a known name is refused, and what to do; None if it is not known to be refused."""
+    return REFUSED[kind].get(folded_name(kind, name))
+
+
+def is_of_another(kind: str, name: str) -> bool:
+    """Whether Hadoop's form of a name is of another bucket or account than the location's."""
+    folded = folded_name(kind, name)
+    if kind == "s3":
+        return folded.startswith("bucket.")
+    return any(folded.startswith(f"{known}.") and "." in known for known in _BY_NAME[kind])
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name, as a table's options may hold it, is that of a secret of some store."""
+    folded = _folded(name)
+    for kind, prefixes in PREFIXES.items():
+        own = folded_name(kind, name)
+        if folded.startswith(prefixes) and (_SECRET.search(own) or _is_declared_secret(kind, own)):
+            return True
+    return False
+
+
+def _is_declared_secret(kind: str, own: str) -> bool:
+    return any(
+        option.secret and (own == known or own.startswith(f"{known}.") or own.endswith(f".{known}"))
+        for known, option in _BY_NAME[kind].items()
+    )
+
+
+def recommended_names(kind: str) -> list[str]:
+    """The first name of each option, for suggestions."""
+    return [name for option in STORE_OPTIONS[kind] for name in (*option.names, *option.inverse)]

@@ -1,0 +1,141 @@
+"""Locations in object stores as users write them, and what of a location may be shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature
+
+__all__ = ["KIND_OF", "SUPPORTED", "StoreLocation", "scheme_of", "shown_location", "store_location"]
+
+KIND_OF: Final = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "oss": "s3", "gs": "gcs", "gcs": "gcs",
+    "abfss": "azure", "abfs": "azure", "wasbs": "azure", "az": "azure",
+}  # fmt: skip
+"""The kind of store by scheme."""
+
+SUPPORTED: Final = (
+    "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
+    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or "
+    "oss://bucket/path"
+)
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_PORT: Final = re.compile(r"[^:]*(:[0-9]{1,5})?")
+_AT_ACCOUNT: Final = ("abfss", "abfs", "wasbs")
+_MOST_KEY: Final = 1024
+"""Bytes of a key at S3 and Google, characters at Azure."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """A folder in an object store. `shown` is the location without credentials. `host` is Azure's, empty if
+    the location has none; `account` is its first part."""
+
+    kind: str
+    scheme: str
+    shown: str
+    bucket: str
+    prefix: str
+    host: str = ""
+
+    @property
+    def account(self) -> str:
+        """Azure's storage account, empty if the location does not name it."""
+        return self.host.partition(".")[0]
+
+
+def scheme_of(location: str) -> str:
+    """The scheme in lower case, empty for a plain path."""
+    found = _SCHEME.match(location)
+    return found[1].lower() if found else ""
+
+
+def shown_location(location: str) -> str:
+    """The location without user, password, query and fragment."""
+    scheme, colon, rest = location.partition(":")
+    if not _SCHEME.match(location):
+        return scheme + colon + re.sub(r"^//[^/@]*@", "//", rest)
+    rest = re.split(r"[?#]", rest, maxsplit=1)[0]
+    if not rest.startswith("//"):
+        return scheme + colon + rest
+    host, slash, path = rest[2:].partition("/")
+    user, _, machine = host.rpartition("@")
+    if scheme.lower() in _AT_ACCOUNT and ":" not in host:
+        return scheme + colon + rest  # before its @ is the container
+    if ":" in machine and (not _PORT.fullmatch(machine) or (not user and "@" in path)):
+        machine, slash, path = path.rpartition("@")[2], "", ""  # the password's own '/' seems to end the host
+    return f"{scheme}{colon}//{machine}{slash}{path}"
+
+
+def store_location(location: str) -> StoreLocation:
+    """The parts of a location in an object store, whose scheme is one of `KIND_OF`.
+
+    Keys are as they are written: nothing is percent-decoded. Empty parts of a path count as nothing, as in
+    Java. Raises `InvalidOption`, and `UnsupportedFeature` for a bucket of a kind that cannot hold a table.
+    """
+    scheme, shown = scheme_of(location), shown_location(location)
+    rest = location.partition(":")[2]
+    if not rest.startswith("//"):
+        raise _invalid(shown, f"A location of {scheme} has two slashes: {_example(scheme)}")
+    netloc, _, path = rest[2:].partition("/")
+    bucket, at, host = netloc.partition("@") if scheme in _AT_ACCOUNT else (netloc, "", "")
+    if "@" in (host if at else bucket) or ":" in netloc:
+        raise _invalid(
+            shown,
+            f"A location holds no user, password or port. Give {_example(scheme)}, and credentials and the "
+            "endpoint as storage options",
+        )
+    if re.search("[?#]", rest):
+        raise _invalid(
+            shown,
+            "A location holds no query and no '#'. Give credentials as storage options",
+        )
+    if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
+        raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}")
+    if bucket.endswith("--x-s3"):
+        raise UnsupportedFeature(
+            f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another "
+            "bucket.",
+            location=shown,
+        )
+    parts = [part for part in path.split("/") if part]
+    if not parts:
+        raise _invalid(shown, f"It is a bucket alone, and a table needs a folder. Give {_example(scheme)}")
+    return StoreLocation(
+        kind=KIND_OF[scheme],
+        scheme=scheme,
+        shown=shown.rstrip("/"),
+        bucket=bucket,
+        prefix=_checked_key(parts, shown),
+        host=host,
+    )
+
+
+def _checked_key(parts: list[str], shown: str) -> str:
+    key = "/".join(parts)
+    if any(part in (".", "..") for part in parts):
+        raise _invalid(shown, "A key has no '.' or '..' between slashes. Give the path in full")
+    if not key.isprintable():
+        raise _invalid(repr(shown), "Its path holds characters that cannot be printed. Rename the folder")
+    size = len(key.encode())
+    if size > _MOST_KEY:
+        raise _invalid(
+            shown,
+            f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one",
+        )
+    return key
+
+
+def _example(scheme: str) -> str:
+    if scheme in _AT_ACCOUNT:
+        return f"{scheme}://container@account.dfs.core.windows.net/path"
+    return f"{scheme}://{'container' if scheme == 'az' else 'bucket'}/path"
+
+
+def _invalid(shown: str, why: str) -> PaimonStreamError:
+    return InvalidOption(f"The location is {shown}. {why}.", location=shown)

@@ -1,0 +1,286 @@
+"""Opens a store with obstore, in the process that uses it.
+
+obstore also reads the environment of its process. Keys and tokens of the settings are therefore handed over
+by a credential provider, before which no variable comes: a key of the settings with a token of the
+environment would fit nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from typing import Any, Final
+
+from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFeature
+from paimon_stream.extras import require
+from paimon_stream.storage.store_settings import StoreSettings
+
+__all__ = ["open_store"]
+
+_CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
+_BULK: Final = 6
+_LIFETIME: Final = timedelta(minutes=9)
+"""How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
+
+_LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "s3": (
+        ("web_identity_token_file", "container_credentials_relative_uri", "container_credentials_full_uri"),
+        ("AWS_ACCESS_KEY_ID",),
+    ),
+    "gcs": (
+        ("service_account", "service_account_key", "application_credentials"),
+        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    ),
+    "azure": (
+        ("client_secret", "federated_token_file", "use_azure_cli", "msi_endpoint", "object_id"),
+        ("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY",
+         "AZURE_STORAGE_MASTER_KEY"),
+    ),
+}  # fmt: skip
+"""Logins that obstore finds itself, and the variables that come before them."""
+
+Credential = dict[str, Any]
+
+
+def open_store(settings: StoreSettings, *, max_retries: int, bulk: bool = False) -> Any:
+    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region
+    must be asked for or a role must be assumed.
+
+    `bulk` is for requests with more than 1 MiB, which get more time. Raises `MissingExtra`, `InvalidOption`
+    for settings that obstore refuses, `UnsupportedFeature` for those that need a later obstore, and
+    `PermissionDenied` if there are no credentials of the profile or role.
+    """
+    stores = require("obstore.store", "store", f"The store of {settings.location}")
+    _check_environment(settings)
+    config = dict(settings.config)
+    provider = _provider(settings, config)
+    if settings.kind == "s3":
+        _complete_s3(settings, config, provider)
+    if settings.kind == "azure" and not (
+        config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ
+    ):
+        raise InvalidOption(
+            f"{settings.location} names no storage account. Give the option 'azure.account-name', or "
+            "abfss://container@account.dfs.core.windows.net/path.",
+            location=settings.location,
+            option="azure.account-name",
+        )
+    retry = {
+        "max_retries": max_retries,
+        "retry_timeout": timedelta(seconds=60),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        },
+    }
+    client = dict(settings.client)
+    if bulk:
+        client["timeout"] = f"{int(client['timeout'].removesuffix('ms')) * _BULK}ms"
+    try:
+        return getattr(stores, _CLASS[settings.kind])(
+            settings.bucket,
+            config=config,
+            client_options=client,
+            retry_config=retry,
+            credential_provider=provider,
+        )
+    except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values, so none may escape
+        raise _in_our_words(settings, config, refused) from None
+
+
+def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: Exception) -> Exception:
+    said = str(refused)
+    unknown = type(refused).__name__ == "UnknownConfigurationKeyError" or said.startswith("Invalid key")
+    if unknown:
+        every = (*config, *settings.client)
+        names = [name for name in every if f"'{name}'" in said or f"{name}." in said] or sorted(every)
+        return UnsupportedFeature(
+            f"{settings.location}: the installed obstore is too old for {', '.join(names)}. Install a later "
+            "one, or leave the option out.",
+            location=settings.location,
+            options=tuple(names),
+        )
+    return InvalidOption(
+        f"{settings.location}: obstore refuses the values of the storage options "
+        f"{', '.join(sorted(config))} ({type(refused).__name__}). Check keys, tokens and files for missing "
+        "characters.",
+        location=settings.location,
+        options=tuple(sorted(config)),
+    )
+
+
+def _check_environment(settings: StoreSettings) -> None:
+    """Refuses a login that obstore would pass over, because of a variable of this process."""
+    logins, variables = _LOGINS[settings.kind]
+    given = [login for login in logins if login in settings.config]
+    found = [name for name in variables if name in os.environ]
+    if given and found and not settings.config.keys() & {"access_key_id", "account_key", "token"}:
+        own = [name for name in found if os.environ[name] not in settings.config.values()]
+        if own:
+            raise InvalidOption(
+                f"{settings.location}: {own[0]} is set in the environment of this process, and obstore would "
+                f"use it instead of {given[0]}. Unset it.",
+                location=settings.location,
+                option=given[0],
+            )
+
+
+# -- credentials ----------------------------------------------------------------------------------
+
+
+def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
+    """What hands the settings' credentials to obstore, and takes them out of its configuration; None if
+    obstore finds them itself."""
+    if settings.kind == "s3":
+        keys = [config.pop(name, None) for name in ("access_key_id", "secret_access_key", "session_token")]
+        if settings.profile is not None or settings.role:
+            return _tried(
+                _Boto3(settings.location, settings.profile, keys, settings.role, config.get("region"))
+            )
+        if keys[0] is not None:
+            return _Fixed({"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2]})
+        return None
+    names = {"bearer_token": "token"} if settings.kind == "gcs" else _AZURE_KEYS
+    for name, called in names.items():
+        value = config.pop(name, None)
+        if value is not None:
+            return _Fixed({called: value})
+    return None
+
+
+_AZURE_KEYS: Final = {"token": "token", "account_key": "access_key", "sas_key": "sas_token"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Fixed:
+    """Credentials that do not change."""
+
+    credential: Credential
+
+    def __call__(self) -> Credential:
+        return {**self.credential, "expires_at": None}
+
+
+@dataclass(slots=True, repr=False)
+class _Boto3:
+    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with them.
+
+    A profile's fixed keys are read anew each time, because a program may renew them in its file.
+    """
+
+    location: str
+    profile: str | None
+    keys: list[str | None]
+    role: Mapping[str, str]
+    region: str | None
+    _session: Any = None
+
+    def __call__(self) -> Credential:
+        return self._of_role() if self.role else self._of_profile()
+
+    def session(self) -> Any:
+        """A session of boto3 with the credentials, as they are now."""
+        found = None if self._session is None else self._session.get_credentials()
+        if found is None or not hasattr(found, "refresh_needed"):
+            boto3 = require("boto3", "aws", f"The credentials for {self.location}")
+            key_id, key, token = self.keys
+            self._session = boto3.Session(key_id, key, token, self.region, profile_name=self.profile)
+        return self._session
+
+    def _of_profile(self) -> Credential:
+        found = self.session().get_credentials()
+        if found is None:
+            raise LookupError("the profile has no credentials")
+        frozen = found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(timezone.utc) + _LIFETIME,
+        }
+
+    def _of_role(self) -> Credential:
+        asked = {
+            "RoleArn": self.role["role_arn"],
+            "RoleSessionName": self.role.get("role_session_name", "paimon-stream"),
+            **({"ExternalId": self.role["external_id"]} if "external_id" in self.role else {}),
+        }
+        session = self.session()
+        sts = session.client(
+            "sts",
+            endpoint_url=self.role.get("aws_endpoint_url_sts"),
+            region_name=session.region_name or "us-east-1",
+        )
+        found = sts.assume_role(**asked)["Credentials"]
+        return {
+            "access_key_id": found["AccessKeyId"],
+            "secret_access_key": found["SecretAccessKey"],
+            "token": found["SessionToken"],
+            "expires_at": found["Expiration"],
+        }
+
+
+def _tried(provider: _Boto3) -> _Boto3:
+    """The provider, if it finds credentials now."""
+    try:
+        provider()
+    except Exception as failed:  # noqa: BLE001 - botocore has many errors, and their texts hold values
+        wanted = f"profile {provider.profile!r}" if provider.profile else "the given key"
+        wanted = f"the role by {wanted}" if provider.role else wanted
+        raise PermissionDenied(
+            f"{provider.location}: boto3 gives no credentials for {wanted} ({type(failed).__name__}). Try "
+            "'aws sts get-caller-identity' with it on this machine, and log in again if it fails.",
+            path=provider.location,
+        ) from None
+    return provider
+
+
+# -- S3 -------------------------------------------------------------------------------------------
+
+
+def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
+    """Adds what depends on this process: the region, and an endpoint before which no variable comes."""
+    if "region" not in config and "endpoint" not in config:
+        client = settings.client
+        region = _region_of(settings.bucket, client.get("proxy_url"), client.get("root_certificate"))
+        if region is None and isinstance(provider, _Boto3):
+            region = provider.session().region_name
+        if region is not None:
+            config["region"] = region
+    if "endpoint" in config and "AWS_ENDPOINT_URL_S3" in os.environ:
+        config["aws_endpoint_url_s3"] = config["endpoint"]
+
+
+def _region_of(bucket: str, proxy: str | None, ca: str | None) -> str | None:
+    """The region that AWS names for a bucket, also to those who may not read it; None if it does not say."""
+    try:
+        return asked_region(f"https://s3.amazonaws.com/{bucket}", proxy, ca)
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def asked_region(url: str, proxy: str | None, ca: str | None) -> str:
+    """The region in the answer about a bucket. Raises `OSError`, and `LookupError` if the answer has none."""
+    context = ssl.create_default_context()
+    if ca is not None:
+        context.load_verify_locations(cadata=ca)
+    handlers: list[Any] = [urllib.request.HTTPSHandler(context=context)]
+    if proxy is not None:
+        handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
+    asked = urllib.request.Request(url, method="HEAD")
+    try:
+        with urllib.request.build_opener(*handlers).open(asked, timeout=5) as answer:
+            headers = answer.headers
+    except urllib.error.HTTPError as refused:
+        headers = refused.headers
+    if "x-amz-bucket-region" not in headers:
+        raise LookupError("the answer names no region")
+    return str(headers["x-amz-bucket-region"])

@@ -1,0 +1,163 @@
+"""The settings of a store: its storage options, then Spark's configuration, then the environment.
+
+Of each option the first value counts that is given, in this order. Credentials are taken from one source
+only: the first that has any. No message holds a value.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from paimon_stream.errors import InvalidOption
+from paimon_stream.extras import require
+from paimon_stream.options import (
+    SINK_PREFIX,
+    STORE_ALLOW_HTTP,
+    STORE_CONNECT_TIMEOUT,
+    STORE_FROM_SPARK,
+    STORE_MAX_RETRIES,
+    STORE_TIMEOUT,
+    Options,
+    did_you_mean,
+)
+from paimon_stream.options.store_names import folded_name, store_option
+from paimon_stream.options.store_options import STORE_OPTIONS
+from paimon_stream.storage.location import StoreLocation
+from paimon_stream.storage.store_rules import Rules, apply_rules
+from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered
+
+__all__ = ["options_of_kind", "settings_of"]
+
+_OURS: Final = (
+    STORE_TIMEOUT,
+    STORE_CONNECT_TIMEOUT,
+    STORE_MAX_RETRIES,
+    STORE_ALLOW_HTTP,
+    STORE_FROM_SPARK,
+)
+_OUR_NAMES: Final = {one.key: one for one in _OURS}
+_SHORT: Final = {one.key.rpartition(".")[2].replace("-", "."): one for one in _OURS}
+"""The names of delta-rs, folded, such as `connect.timeout`."""
+
+
+def settings_of(
+    place: StoreLocation,
+    options: Mapping[str, str],
+    *,
+    spark: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> StoreSettings:
+    """The settings of the store that holds `place`.
+
+    `options` are storage options, each of which must be known. `spark` is Spark's Hadoop configuration, of
+    which the known names count. `environment` is the process's own by default.
+
+    Raises `InvalidOption` for options that are unknown, malformed or contradict each other,
+    `UnsupportedFeature` for those that ask for what is not supported, and `MissingExtra` if they need boto3
+    and it is not installed.
+    """
+    environment = os.environ if environment is None else environment
+    ours, theirs = _divided(place, options)
+    sources = [Source(CALL, theirs)]
+    if spark and ours.value(STORE_FROM_SPARK):
+        sources.append(Source("Spark's configuration", spark))
+    sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
+    place = _with_account(place, sources)
+    values = gathered(place, sources)
+    web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
+    allow_http = ours.value(STORE_ALLOW_HTTP)
+    made = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
+    if place.kind == "s3" and not made.login and _has_default_profile(environment):
+        made.profile = "default"
+    _require_boto3(place, made)
+    timeouts = {"timeout": STORE_TIMEOUT, "connect_timeout": STORE_CONNECT_TIMEOUT}
+    return StoreSettings(
+        kind=place.kind,
+        location=place.shown,
+        bucket=place.bucket,
+        prefix=place.prefix,
+        config=made.config,
+        client={**{key: f"{ours.value(one)}ms" for key, one in timeouts.items()}, **made.client},
+        profile=made.profile,
+        max_retries=ours.value(STORE_MAX_RETRIES),
+        role=made.role,
+    )
+
+
+def options_of_kind(kind: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those of the storage options of one store that mean something for a store of this kind."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() in _OUR_NAMES or folded_name(kind, name) in _SHORT or store_option(kind, name)
+    }
+
+
+def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[Options, dict[str, str]]:
+    """The options of this package, and those of the store."""
+    ours: dict[str, str] = {}
+    theirs: dict[str, str] = {}
+    for name, value in options.items():
+        short = _SHORT.get(folded_name(place.kind, name))
+        if name.lower() in _OUR_NAMES:
+            ours[name.lower()] = value
+        elif name.lower().startswith(SINK_PREFIX):
+            raise InvalidOption(
+                f"{place.shown}: {name!r} is no option of object stores. {did_you_mean(name, _OUR_NAMES)}",
+                location=place.shown,
+                options=(name,),
+            )
+        elif short is not None:
+            ours.setdefault(short.key, value)
+        else:
+            theirs[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return Options(ours, location=place.shown), theirs
+
+
+def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are read on the driver. Others, such as the files of a pod, obstore reads itself in
+    each process."""
+    names = [name for option in STORE_OPTIONS[kind] for name in option.environment]
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
+    """The location with the account that the options name, by which Hadoop's names of options end."""
+    if place.kind != "azure" or place.account:
+        return place
+    for source in sources:
+        for name, value in source.options.items():
+            known = store_option("azure", name)
+            if known is not None and known.option.key == "account_name" and value:
+                return replace(place, host=value)
+    return place
+
+
+def _has_default_profile(environment: Mapping[str, str]) -> bool:
+    """Whether there is a default profile, and nothing that comes before it in AWS's own order."""
+    if any(name.startswith(("AWS_WEB_IDENTITY_", "AWS_CONTAINER_CREDENTIALS_")) for name in environment):
+        return False
+    named = environment.get("AWS_SHARED_CREDENTIALS_FILE")
+    home = environment.get("HOME")
+    if named is None and home is None:
+        return False
+    path = Path(named) if named is not None else Path(str(home), ".aws", "credentials")
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text())
+    except (OSError, ValueError, configparser.Error):
+        return False
+    return parser.has_section("default")
+
+
+def _require_boto3(place: StoreLocation, made: Rules) -> None:
+    if made.profile is not None:
+        require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
+    elif made.role:
+        require("boto3", "aws", f"The assumed role for {place.shown}")
