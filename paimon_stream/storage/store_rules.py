@@ -65,6 +65,7 @@ def apply_rules(
         case "s3":
             _s3_endpoint(place, values, made, allow_http)
             _s3_login(values, made, web_identity)
+            _url(values, "aws_endpoint_url_sts", made, allow_http=allow_http)
             _s3_encryption(values, made)
             made.config |= values.of("metadata_endpoint", "checksum_algorithm")
             for switch in ("imdsv1_fallback", "request_payer", "unsigned_payload"):

@@ -1,6 +1,6 @@
 """What `ObjectStorage` needs to know of a store.
 
-`store_sources` makes it from a location and options; `store_client.open_store` opens the store in a process.
+`store_sources` makes it from a location and options; `store_open.open_store` opens the store in a process.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -24,6 +25,8 @@ from paimon_stream.storage.store_settings import StoreSettings
 __all__ = ["open_store"]
 
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
+_ENDPOINT: Final = "aws_endpoint_url_s3"
+"""The key of obstore that comes before its key `endpoint` and before the variable of the same name."""
 _BULK: Final = 6
 _LIFETIME: Final = timedelta(minutes=9)
 """How long obstore keeps credentials of boto3, which renews them ten minutes before they end."""
@@ -83,14 +86,13 @@ def open_store(settings: StoreSettings, *, max_retries: int, bulk: bool = False)
     client = dict(settings.client)
     if bulk:
         client["timeout"] = f"{int(client['timeout'].removesuffix('ms')) * _BULK}ms"
+    how = {"client_options": client, "retry_config": retry, "credential_provider": provider}
+    kind = getattr(stores, _CLASS[settings.kind])
     try:
-        return getattr(stores, _CLASS[settings.kind])(
-            settings.bucket,
-            config=config,
-            client_options=client,
-            retry_config=retry,
-            credential_provider=provider,
-        )
+        if "endpoint" in config and "AWS_ENDPOINT_URL_S3" in os.environ:
+            with suppress(stores.BaseError):  # old releases know neither the variable nor the key
+                return kind(settings.bucket, config={**config, _ENDPOINT: config["endpoint"]}, **how)
+        return kind(settings.bucket, config=config, **how)
     except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values, so none may escape
         raise _in_our_words(settings, config, refused) from None
 
@@ -223,7 +225,7 @@ class _Boto3:
             "access_key_id": found["AccessKeyId"],
             "secret_access_key": found["SecretAccessKey"],
             "token": found["SessionToken"],
-            "expires_at": found["Expiration"],
+            "expires_at": found["Expiration"].astimezone(timezone.utc),
         }
 
 
@@ -246,7 +248,7 @@ def _tried(provider: _Boto3) -> _Boto3:
 
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
-    """Adds what depends on this process: the region, and an endpoint before which no variable comes."""
+    """Adds the region of a bucket at AWS."""
     if "region" not in config and "endpoint" not in config:
         client = settings.client
         region = _region_of(settings.bucket, client.get("proxy_url"), client.get("root_certificate"))
@@ -254,8 +256,6 @@ def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any)
             region = provider.session().region_name
         if region is not None:
             config["region"] = region
-    if "endpoint" in config and "AWS_ENDPOINT_URL_S3" in os.environ:
-        config["aws_endpoint_url_s3"] = config["endpoint"]
 
 
 def _region_of(bucket: str, proxy: str | None, ca: str | None) -> str | None:
