@@ -45,7 +45,10 @@ needed only if `doctor` has to judge a schema that has changed.
 - On a terminal, long work shows a bar with rate and time left. Otherwise it prints a line every 5 seconds.
 - Ctrl-C is safe at any point. A commit is published as a whole or not at all, and the next clean-up deletes
   the files that an interrupted one has left.
-- `--storage-option KEY=VALUE` sets an option of the storage. `--debug` shows the traceback of an error.
+- `--storage-option KEY=VALUE` sets an option of the storage, and `--storage-option KEY=@FILE` reads it from a
+  file. Other users of the machine can see a command line, so give secrets in a file, or in the environment
+  (`AWS_SECRET_ACCESS_KEY` and others). A value that begins with `@` is written `KEY=@@…`.
+- `--debug` shows the traceback of an error.
 
 ## Tables and columns
 

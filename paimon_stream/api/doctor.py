@@ -65,6 +65,7 @@ def examine(
     names: Sequence[str] = (),
     query_name: str | None = None,
     options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
     mode: str = "append",
     runtime: Runtime | None = None,
 ) -> tuple[Diagnosis, ...]:
@@ -74,14 +75,16 @@ def examine(
     which the batch function calls them, or the sink with the commit `user`. If neither is given, they are
     the sinks that are registered for the checkpoint's query. Without a checkpoint, all streams that are
     registered in the table are judged, each with the checkpoint that is registered for it. `options`, `mode`
-    and `query_name` are the arguments of the restarted sink and query.
+    and `query_name` are the arguments of the restarted sink and query. `storage_options` are those of the
+    table; checkpoints in object stores are read with them.
 
     Raises `NotFound` if there is no table, `InvalidOption`, `CorruptMetadata`, `StorageError`.
     """
-    doctor = _Doctor(storage, dict(options or {}), query_name, mode, runtime or system())
+    doctor = _Doctor(storage, dict(options or {}), storage_options, query_name, mode, runtime or system())
     if checkpoint is not None:
-        opened = open_checkpoint(checkpoint) if isinstance(checkpoint, str) else checkpoint
-        return doctor.of_checkpoint(opened, user, names)
+        if isinstance(checkpoint, str):
+            checkpoint = open_checkpoint(checkpoint, storage_options)
+        return doctor.of_checkpoint(checkpoint, user, names)
     if names:
         raise InvalidOption(
             "A sink's name means nothing without its query. Give the checkpoint, too.", option="checkpoint"
@@ -109,12 +112,14 @@ class _Doctor:
         self,
         storage: Storage,
         options: Mapping[str, str],
+        storage_options: Mapping[str, str] | None,
         query_name: str | None,
         mode: str,
         runtime: Runtime,
     ) -> None:
         check_sink_options(options)
         self._storage = storage
+        self._storage_options = storage_options
         self._query_name = query_name
         self._settings = SinkSettings(location=storage.location, token="doctor", options=options, mode=mode)
         self._runtime = runtime
@@ -148,7 +153,7 @@ class _Doctor:
             if register.checkpoint is None:
                 found.append(self._unusable(None, register.user, *_NO_CHECKPOINT_KNOWN))
                 continue
-            checkpoint = open_checkpoint(register.checkpoint)
+            checkpoint = open_checkpoint(register.checkpoint, self._storage_options)
             now = checkpoint.query_id()
             if user is None and now is not None and now != register.query_id and now in everybody:
                 continue  # its checkpoint now belongs to a later query, which is registered, too

@@ -14,7 +14,7 @@ from paimon_stream.api.table_reading import TableReading
 from paimon_stream.api.table_writing import TableWriting
 from paimon_stream.errors import AlreadyExists, ConfigError, naming
 from paimon_stream.options import Arguments
-from paimon_stream.storage.uri import open_storage
+from paimon_stream.spark.active_session import open_beside_spark
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.table import Table, create_table, load_table
 
@@ -72,7 +72,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         Raises `AlreadyExists`, `IncompatibleSchema`, `UnsupportedFeature` for a type that Paimon does not
         have, `InvalidOption`, `StorageError`.
         """
-        storage = open_storage(location, storage_options)
+        storage = open_beside_spark(location, storage_options)
         given = Arguments(storage.location)
         given.text("comment", comment, blank=True, optional=True)
         if_not_exists = given.flag("if_not_exists", if_not_exists)
@@ -103,7 +103,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
         Raises `NotFound` if there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
-        return cls(load_table(open_storage(location, storage_options)))
+        return cls(load_table(open_beside_spark(location, storage_options)))
 
     def __repr__(self) -> str:
         """Location, number of columns, keys; no credentials."""

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ from paimon_stream.cli.text import jsonable
 from paimon_stream.cli.wording import in_commands
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
 
@@ -37,7 +39,7 @@ class Session:
     """The table that a command works on. It is opened at its first use."""
 
     location: str
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def storage(self) -> Storage:
@@ -99,7 +101,7 @@ def table_command(
             shown: str | None = None,
             **own: Any,
         ) -> None:
-            session = Session(location, pairs_of(storage_option, "--storage-option"))
+            session = Session(location, _storage_options(storage_option))
             chosen = None if shown is None else shown.split(",")
             choose(columns, chosen)
             answer = _answer(session, lambda: function(session, **own), debug=debug)
@@ -114,8 +116,8 @@ def table_command(
             click.Option(
                 ["--storage-option"],
                 multiple=True,
-                metavar="KEY=VALUE",
-                help="Set an option of the storage. Can be given several times.",
+                metavar="KEY=VALUE|KEY=@FILE",
+                help="Set an option of the storage, or read it from a file. Can be given several times.",
             ),
             click.Option(["--json", "as_json"], is_flag=True, help="Answer with one JSON document."),
             click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
@@ -180,7 +182,10 @@ def _is_said(fact: object, message: str) -> bool:
 def _error_json(
     location: str, kind: str, message: str, facts: Mapping[str, Any], code: int
 ) -> dict[str, Any]:
-    return {"table": location, "error": {"type": kind, "message": message, "facts": facts, "exit_code": code}}
+    return {
+        "table": shown_location(location),
+        "error": {"type": kind, "message": message, "facts": facts, "exit_code": code},
+    }
 
 
 class _log_lines:
@@ -205,6 +210,23 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
         if not one.partition("=")[0].strip() or "=" not in one:
             raise click.UsageError(f"{option} takes KEY=VALUE.")
     return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
+
+
+def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
+    """The storage options. `KEY=@FILE` reads the value from a file, because other users of the machine can
+    see a command line; `KEY=@@value` is a value that begins with `@`."""
+    found = pairs_of(given, "--storage-option")
+    for key, value in found.items():
+        if value.startswith("@@"):
+            found[key] = value[1:]
+        elif value.startswith("@"):
+            try:
+                found[key] = Path(value[1:]).read_text().strip()
+            except (OSError, ValueError) as failed:
+                raise click.UsageError(
+                    f"The file of --storage-option {key} cannot be read: {type(failed).__name__}."
+                ) from None
+    return found
 
 
 YES = click.Option(

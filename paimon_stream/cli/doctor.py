@@ -85,6 +85,7 @@ def doctor(
         mode=mode,
         query_name=query_name,
         options=pairs_of(sink_option, "--option"),
+        storage_options=session.storage_options,
     )
     parts: list[Part] = [] if found else [_nobody(session, user)]
     for one in found:

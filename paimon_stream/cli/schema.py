@@ -14,7 +14,7 @@ from paimon_stream.cli.text import iso
 from paimon_stream.errors import NotFound
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
-from paimon_stream.options import Option, table_options
+from paimon_stream.options import Option, is_secret, table_options
 from paimon_stream.table.schema import SchemaStore
 
 __all__ = ["options", "schema"]
@@ -115,9 +115,10 @@ def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
 )
 def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package
-    knows and that are not set."""
+    knows and that are not set. The values of credentials are hidden."""
     own = session.raw.schema.options
     known = {one.key: one for one in table_options()}
     names = sorted({*own, *known} if everything else own)
-    found = [_Setting(key=name, given=own.get(name), known=known.get(name)) for name in names]
+    shown = {name: "(hidden)" if is_secret(name) else value for name, value in own.items()}
+    found = [_Setting(key=name, given=shown.get(name), known=known.get(name)) for name in names]
     return session.listing("options", Listing(_SETTINGS, found, "No options are set."))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options.declared import sink_options, table_options
 from paimon_stream.options.option import SINK_PREFIX
+from paimon_stream.options.store_names import is_secret
 from paimon_stream.options.values import Options, lowered
 
 __all__ = ["check_sink_options", "check_table_options", "did_you_mean"]
@@ -62,8 +63,8 @@ def check_sink_options(given: Mapping[str, str]) -> None:
 
 
 def check_table_options(given: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for sink options and for declared table options that do not parse. Warns of
-    unknown options, and of aliases that Paimon itself does not know."""
+    """Raises `InvalidOption` for sink options, for credentials of stores, and for declared table options that
+    do not parse. Warns of unknown options, and of aliases that Paimon itself does not know."""
     known = {option.key: option for option in table_options()}
     aliases = {alias: option for option in table_options() for alias in option.aliases}
     ours = {option.key for option in sink_options()}
@@ -75,6 +76,12 @@ def check_table_options(given: Mapping[str, str]) -> None:
                 f"options={{{name!r}: {value!r}}}.",
                 option=key,
                 value=value,
+            )
+        if is_secret(key):
+            raise InvalidOption(
+                f"Option {key!r} is a credential of a store. A table's options are kept in its folder, where "
+                "every reader sees them. Nothing was written. Give it as one of the storage_options.",
+                option=key,
             )
         if key in known:
             Options({key: value}).value(known[key])

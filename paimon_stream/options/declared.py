@@ -8,7 +8,7 @@ from typing import Any
 from paimon_stream.options import of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
 from paimon_stream.options.option import Option
 
-__all__ = ["sink_options", "table_options"]
+__all__ = ["sink_options", "store_options", "table_options"]
 
 
 def table_options() -> tuple[Option[Any], ...]:
@@ -19,7 +19,12 @@ def table_options() -> tuple[Option[Any], ...]:
 
 def sink_options() -> tuple[Option[Any], ...]:
     """All declared sink options."""
-    return _declared(of_sinks) + _declared(of_stores)
+    return _declared(of_sinks) + store_options()
+
+
+def store_options() -> tuple[Option[Any], ...]:
+    """All declared options for object stores, which are sink options, too."""
+    return _declared(of_stores)
 
 
 def _declared(module: ModuleType) -> tuple[Option[Any], ...]:

@@ -108,7 +108,9 @@ class Runs:
             _surfacing(settings.location, batch_id),
         ):
             batch_id = _taken_batch_id(batch_id)
-            facts = observe_query(frame, settings.checkpoint, self._facts.get(settings.checkpoint))
+            settings = settings.of(frame.sparkSession)
+            last = self._facts.get(settings.checkpoint)
+            facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
             run = self._by_user.pop(user, None)  # after a failed batch nothing is remembered
@@ -223,7 +225,7 @@ class Runs:
                 "Without it, the stream would begin again at each start.",
                 option="checkpoint",
             )
-        table = load_table(settings.open_storage(), settings.options)
+        table = load_table(settings.of(frame.sparkSession).open_storage(), settings.options)
         check_writable(table)
         settings.check_mode(table)
         check_rows(frame, table, beside=Operations.of(table.options))

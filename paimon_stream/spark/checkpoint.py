@@ -1,24 +1,34 @@
 """What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has state.
 
 The checkpoint is only read, and never required. If it cannot be read from here (a scheme without a storage,
-no permission, a format of a later Spark), the functions return None, and the sink uses the table alone.
+no permission, a format of a later Spark), the functions return None, and the sink uses the table alone. In an
+object store it is read with the storage options of the sink, as far as they are for such a store.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import CorruptMetadata, NotFound, StorageError
+from paimon_stream.errors import ConfigError, CorruptMetadata, NotFound, PaimonStreamError, StorageError
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
+from paimon_stream.storage.store_sources import options_for
+from paimon_stream.storage.uri import open_storage
 
 __all__ = ["Checkpoint", "Kind", "open_checkpoint"]
+
+_LOG = logging.getLogger(__name__)
+
+_UNREADABLE: Final = (StorageError, ConfigError)
+"""What a storage raises. An object store with wrong settings raises a `ConfigError`."""
 
 
 class Kind(Enum):
@@ -50,15 +60,12 @@ class Checkpoint:
         """What exists at the location, and its path: of the damaged file if there is one, else the root."""
         if self.storage is None:
             return Kind.UNREADABLE, self.root
-        parent = LocalStorage(os.path.dirname(self.root))
-        name = os.path.basename(self.root)
         try:
-            if parent.exists(name):
+            if self._is_file():
                 return Kind.FILE, self.root
             files, folders = self.storage.list_files(""), self.storage.list_folders("")
             if not files and not folders:
-                there = not name or name in parent.list_folders("")
-                return Kind.EMPTY if there else Kind.MISSING, self.root
+                return Kind.EMPTY if self._is_folder() else Kind.MISSING, self.root
             damaged = self._damaged(self.storage)
             if damaged is not None:
                 return Kind.DAMAGED, f"{self.root}/{damaged}"
@@ -66,9 +73,23 @@ class Checkpoint:
                 return Kind.QUERY, self.root
             if self.planned_batch() is not None or self.done_batch() is not None:
                 return Kind.NO_METADATA, self.root
-        except StorageError:
+        except _UNREADABLE:
             return Kind.UNREADABLE, self.root
         return Kind.OTHER if files or set(folders) - _LOGS else Kind.EMPTY, self.root
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self.storage, LocalStorage)
+
+    def _is_file(self) -> bool:
+        name = os.path.basename(self.root)
+        return self._is_local and LocalStorage(os.path.dirname(self.root)).exists(name)
+
+    def _is_folder(self) -> bool:
+        """Whether there is a folder, which may be empty. Object stores have no empty folders."""
+        name = os.path.basename(self.root)
+        parent = LocalStorage(os.path.dirname(self.root))
+        return self._is_local and (not name or name in parent.list_folders(""))
 
     def _damaged(self, storage: Storage) -> str | None:
         """The path of the first file that Spark needs at a start and that is missing or not understood; None
@@ -129,10 +150,12 @@ class Checkpoint:
         return found if isinstance(found, int) and found > 0 else None
 
     def done_millis(self, batch_id: int) -> int | None:
-        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read."""
+        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be read.
+        Object stores cut off the part of a second, so the second's end is taken."""
         if batch_id < 0:
             return None
-        return self._ask(lambda storage: storage.stat(f"commits/{batch_id}").modified_millis)
+        cut_off = 0 if self._is_local else 999
+        return self._ask(lambda storage: storage.stat(f"commits/{batch_id}").modified_millis + cut_off)
 
     def has_state(self) -> bool | None:
         """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be read."""
@@ -154,7 +177,7 @@ class Checkpoint:
         """What `look` finds; None if it cannot be read."""
         try:
             return None if self.storage is None else look(self.storage)
-        except (StorageError, CorruptMetadata):
+        except (*_UNREADABLE, CorruptMetadata):
             return None
 
     def _json(self, path: str, line: int) -> dict[str, Any] | None:
@@ -169,11 +192,19 @@ class Checkpoint:
         return node if isinstance(node, dict) else None
 
 
-def open_checkpoint(location: str) -> Checkpoint:
+def open_checkpoint(
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    spark: Mapping[str, str] | None = None,
+) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
 
-    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name.
+    `root` is the absolute path of a local checkpoint, so the same checkpoint always has the same name. The
+    options are those of the table's storage; a checkpoint in an object store uses those that it knows.
     """
+    scheme = scheme_of(location)
+    if scheme in KIND_OF:
+        return Checkpoint(root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark))
     path = location
     if location.startswith("file:"):
         path = "/" + location.removeprefix("file:").lstrip("/")
@@ -181,6 +212,18 @@ def open_checkpoint(location: str) -> Checkpoint:
         return Checkpoint(root=location.rstrip("/"), storage=None)
     root = os.path.abspath(path)
     return Checkpoint(root=root, storage=LocalStorage(root))
+
+
+def _store(location: str, options: Mapping[str, str], spark: Mapping[str, str] | None) -> Storage | None:
+    """The storage of a checkpoint in an object store; None if it cannot be read, so that not every batch
+    waits for a store that does not answer."""
+    try:
+        storage = open_storage(location, options_for(store_location(location), options), spark=spark)
+        storage.exists("metadata")
+    except PaimonStreamError as unreadable:
+        _LOG.info("The checkpoint %s is not read from here: %s", shown_location(location), unreadable)
+        return None
+    return storage
 
 
 def _content(storage: Storage, path: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -57,19 +58,25 @@ def is_connect(frame: DataFrame) -> bool:
     return not hasattr(frame, "_jdf")
 
 
-def observe_query(frame: DataFrame, checkpoint: str | None, last: QueryFacts | None = None) -> QueryFacts:
+def observe_query(
+    frame: DataFrame,
+    checkpoint: str | None,
+    last: QueryFacts | None = None,
+    *,
+    opened: Callable[[str], Checkpoint] = open_checkpoint,
+) -> QueryFacts:
     """The facts about the query of this batch.
 
     `checkpoint` is the location that the user gives for its checkpoint. `last` is the result for an earlier
     batch with the same `checkpoint`. It stays true during one run of a query, and saves a dozen calls to
-    Spark.
+    Spark. `opened` opens a checkpoint at a location.
 
     Raises `InvalidOption` if the checkpoint provably belongs to another query.
     """
     if last is not None and _is_of_run(frame, last):
         return last
-    given = None if checkpoint is None else open_checkpoint(checkpoint)
-    facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given)
+    given = None if checkpoint is None else opened(checkpoint)
+    facts = _of_connect(frame, given) if is_connect(frame) else _of_classic(frame, given, opened)
     theirs = None if given is None else given.query_id()
     if given is not None and None not in (theirs, facts.query_id) and theirs != facts.query_id:
         raise InvalidOption(
@@ -116,7 +123,9 @@ def _run_of_this_process() -> str:
     return f"process-{system().ids.uuid()}"
 
 
-def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
+def _of_classic(
+    frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]
+) -> QueryFacts:
     """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
@@ -128,7 +137,7 @@ def _of_classic(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
         return facts
     try:
         execution = execution_of(frame, query_id)
-        return facts if execution is None else _of_execution(facts, execution)
+        return facts if execution is None else _of_execution(facts, execution, opened)
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
         return facts
@@ -142,13 +151,13 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
     return session._jsparkSession.sharedState().activeStreamingQueries().get(key)
 
 
-def _of_execution(facts: QueryFacts, execution: Any) -> QueryFacts:
+def _of_execution(facts: QueryFacts, execution: Any, opened: Callable[[str], Checkpoint]) -> QueryFacts:
     return replace(
         facts,
         run_id=str(execution.runId().toString()),
         name=execution.name() or None,
         output_mode=str(execution.outputMode().toString()).lower(),
-        checkpoint=open_checkpoint(str(execution.resolvedCheckpointRoot())),
+        checkpoint=opened(str(execution.resolvedCheckpointRoot())),
     )
 
 

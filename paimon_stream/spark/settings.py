@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.options import (
     COMMIT_USER_PREFIX,
+    STORE_FROM_SPARK,
     UNSAFE_SINGLE_WRITER,
     Arguments,
     Options,
     check_sink_options,
+    store_options,
 )
+from paimon_stream.extras import require
+from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.location import KIND_OF, scheme_of
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writer import BeforeCommit
 from paimon_stream.table.table import Table
@@ -30,7 +35,11 @@ _MODES: Final = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it."""
+    """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
+
+    `session` is the Spark session that runs the query, once it is known. Its Hadoop configuration says what the
+    storage options do not say.
+    """
 
     location: str
     token: str
@@ -43,6 +52,7 @@ class SinkSettings:
     before_commit: BeforeCommit | None = None
     on_commit: OnCommit | None = None
     observer: BatchObserver = NO_OBSERVER
+    session: Any = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
         """Raises `InvalidOption` and `UnsupportedFeature` for arguments that are wrong for every table."""
@@ -78,12 +88,34 @@ class SinkSettings:
         """Whether each batch replaces the whole table."""
         return self.mode == "complete"
 
+    def of(self, session: Any) -> SinkSettings:
+        """The same arguments, for a query of this session."""
+        return replace(self, session=session)
+
     def open_storage(self) -> Storage:
         """The storage of the table's folder. Does not access it yet."""
-        options = dict(self.storage_options)
-        if Options(self.options).is_set(UNSAFE_SINGLE_WRITER):
-            options[UNSAFE_SINGLE_WRITER.key] = Options(self.options)[UNSAFE_SINGLE_WRITER.key]
-        return open_storage(self.location, options)
+        return open_storage(self.location, self._all_storage_options(), spark=self._hadoop(self.location))
+
+    def open_checkpoint(self, location: str) -> Checkpoint:
+        """The checkpoint at a location. Looks whether it can be read if it is in an object store."""
+        return open_checkpoint(location, self._all_storage_options(), self._hadoop(location))
+
+    def _all_storage_options(self) -> dict[str, str]:
+        """The storage options, with those of the sink's options that concern the storage."""
+        given = Options(self.options)
+        ours = (UNSAFE_SINGLE_WRITER, *store_options())
+        named = {one.key: given[one.key] for one in ours if given.is_set(one)}
+        return {**self.storage_options, **named}
+
+    def _hadoop(self, location: str) -> Mapping[str, str]:
+        """The session's options for a location in an object store, if they are wanted."""
+        if self.session is None or scheme_of(location) not in KIND_OF:
+            return {}
+        if not Options(self._all_storage_options()).value(STORE_FROM_SPARK):
+            return {}
+        read = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink").hadoop_options
+        found: Mapping[str, str] = read(self.session)
+        return found
 
     @property
     def prefix(self) -> str | None:

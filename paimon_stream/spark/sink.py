@@ -14,7 +14,7 @@ from paimon_stream.extras import require
 from paimon_stream.options import Arguments
 from paimon_stream.runtime import system
 from paimon_stream.spark.settings import OnCommit, SinkSettings
-from paimon_stream.storage.uri import shown_location
+from paimon_stream.storage.location import shown_location
 from paimon_stream.stream.writer import BeforeCommit
 
 if TYPE_CHECKING:

@@ -24,23 +24,18 @@ from paimon_stream.options import (
     STORE_TIMEOUT,
     Options,
     did_you_mean,
+    store_options,
 )
 from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
 from paimon_stream.storage.store_rules import Rules, apply_rules
 from paimon_stream.storage.store_settings import StoreSettings
-from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered
+from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
-__all__ = ["options_of_kind", "settings_of"]
+__all__ = ["options_for", "settings_of"]
 
-_OURS: Final = (
-    STORE_TIMEOUT,
-    STORE_CONNECT_TIMEOUT,
-    STORE_MAX_RETRIES,
-    STORE_ALLOW_HTTP,
-    STORE_FROM_SPARK,
-)
+_OURS: Final = store_options()
 _OUR_NAMES: Final = {one.key: one for one in _OURS}
 _SHORT: Final = {one.key.rpartition(".")[2].replace("-", "."): one for one in _OURS}
 """The names of delta-rs, folded, such as `connect.timeout`."""
@@ -90,12 +85,15 @@ def settings_of(
     )
 
 
-def options_of_kind(kind: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the storage options of one store that mean something for a store of this kind."""
+def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:
+    """Those of the storage options of another location that mean something for this one."""
+    place = _with_account(place, [Source(CALL, options)])
     return {
         name: value
         for name, value in options.items()
-        if name.lower() in _OUR_NAMES or folded_name(kind, name) in _SHORT or store_option(kind, name)
+        if name.lower() in _OUR_NAMES
+        or folded_name(place.kind, name) in _SHORT
+        or store_option(place.kind, name, owners_of(place))
     }
 
 

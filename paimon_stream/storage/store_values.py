@@ -12,7 +12,7 @@ from paimon_stream.options.store_names import is_of_another, recommended_names, 
 from paimon_stream.options.store_options import STORE_OPTIONS, StoreOption
 from paimon_stream.storage.location import StoreLocation
 
-__all__ = ["CALL", "ENVIRONMENT", "Source", "StoreValues", "gathered"]
+__all__ = ["CALL", "ENVIRONMENT", "Source", "StoreValues", "gathered", "owners_of"]
 
 CALL: Final = "storage_options"
 """The source of which every option must be known."""
@@ -109,7 +109,7 @@ def _names_login(given: Mapping[str, _Given], key: str) -> bool:
 
 def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
-    owners = _owners(place)
+    owners = owners_of(place)
     for name, value in source.options.items():
         known = store_option(place.kind, name, owners)
         if known is None:
@@ -124,7 +124,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
     return found
 
 
-def _owners(place: StoreLocation) -> tuple[str, ...]:
+def owners_of(place: StoreLocation) -> tuple[str, ...]:
     """The bucket, or the hosts that Hadoop's names of options may end with: that of the container first."""
     if place.kind != "azure":
         return (place.bucket,)

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.location import (
+    KIND_OF,
+    SUPPORTED,
+    scheme_of,
+    shown_location,
+    store_location,
+)
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.storage.object_store import ObjectStorage
+from paimon_stream.storage.store_sources import settings_of
 
 __all__ = ["open_storage", "shown_location"]
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_SUPPORTED: Final = "a local path, file:///path or memory://name"
 
+def open_storage(
+    location: str | PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    spark: Mapping[str, str] | None = None,
+) -> Storage:
+    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
+    folder in an object store. Nothing is asked of a store yet.
 
-def open_storage(location: str | PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
-    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded) or `memory://name`.
+    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those of
+    stores. What they do not say is taken from `spark`, Spark's Hadoop configuration, and then from the
+    environment.
 
-    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. Raises
-    `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown storage
-    option. Messages never contain the values of storage options, nor a user, password or query of the URI.
+    Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown
+    storage option, and `MissingExtra`. Messages never contain the values of storage options, nor a user,
+    password or query of the URI.
 
     >>> open_storage("file:///data/db.db/orders").location
     '/data/db.db/orders'
@@ -34,10 +48,10 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
         location = fspath(location)
     if not isinstance(location, str):
         raise InvalidOption(
-            f"The table's location is {location!r}. Give {_SUPPORTED}.", location=repr(location)
+            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
         )
     if not location.strip():
-        raise InvalidOption(f"The table's location is empty. Give {_SUPPORTED}.", location=location)
+        raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
     if location.startswith("~"):
         raise InvalidOption(
             f"The table's location is {location!r}. Only a shell knows what '~' is: give the path in full.",
@@ -45,8 +59,9 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
         )
     given = Arguments(shown_location(location))
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
-    found = _SCHEME.match(location)
-    scheme = found[1].lower() if found else ""
+    scheme = scheme_of(location)
+    if scheme in KIND_OF:
+        return ObjectStorage(settings_of(store_location(location), options, spark=spark))
     if scheme in ("", "file"):
         unsafe = Options(options).value(UNSAFE_SINGLE_WRITER)
         _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})
@@ -61,7 +76,7 @@ def open_storage(location: str | PathLike[str], storage_options: Mapping[str, st
             raise InvalidOption(f"{location!r} names no store. Give memory://name.", location=location)
         return MemoryStorage(parts.netloc, root=parts.path.strip("/"))
     raise UnsupportedFeature(
-        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {_SUPPORTED}.",
+        f"Locations of scheme {scheme!r} are not supported ({shown_location(location)}). Give {SUPPORTED}.",
         location=shown_location(location),
         scheme=scheme,
     )
@@ -104,10 +119,3 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
             location=shown_location(location),
             options=tuple(unknown),
         )
-
-
-def shown_location(location: str) -> str:
-    """The location without user, password, query and fragment."""
-    scheme, colon, rest = location.partition(":")
-    rest = re.split(r"[?#]", rest, maxsplit=1)[0] if _SCHEME.match(location) else rest
-    return scheme + colon + re.sub(r"^//[^/@]*@", "//", rest)

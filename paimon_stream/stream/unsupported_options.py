@@ -1,5 +1,6 @@
-"""Warns of table options that ask committers for work which this package does not do. The warning comes once,
-when a stream or a batch write begins, so that nobody waits for tags or metadata that never come.
+"""Warns of table options that ask committers for work which this package does not do, and of credentials that
+somebody stored in the table. The warning comes once, when a stream or a batch write begins, so that nobody waits
+for tags or metadata that never come.
 
 `write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is
 on.
@@ -20,6 +21,7 @@ from paimon_stream.options import (
     WRITE_ONLY,
     Option,
     Options,
+    is_secret,
 )
 from paimon_stream.table.table import Table
 
@@ -40,8 +42,8 @@ _OF_MAINTENANCE: Final[Mapping[Option[Any], str]] = {
 
 
 def warn_of_work_left(table: Table) -> None:
-    """Logs one line that names the options and what does not happen. Logs nothing if there are no such
-    options."""
+    """Logs one line that names the options and what does not happen, and one that names the credentials. Logs
+    nothing if there are no such options."""
     left = [*_left(table.options, _ALWAYS)]
     if not table.options.value(WRITE_ONLY):
         left += _left(table.options, _OF_MAINTENANCE)
@@ -50,6 +52,14 @@ def warn_of_work_left(table: Table) -> None:
             "%s has options that this package does not act upon: %s. Have a job of Paimon's do it.",
             table.location,
             "; ".join(left),
+        )
+    secrets = [key for key in table.schema.options if is_secret(key)]
+    if secrets:
+        _LOG.warning(
+            "%s has credentials among its options, where every reader of its folder sees them: %s. Remove "
+            "them by Paimon's ALTER TABLE ... RESET, and give the store a new key.",
+            table.location,
+            ", ".join(secrets),
         )
 
 

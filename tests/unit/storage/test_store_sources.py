@@ -13,7 +13,7 @@ from paimon_stream.options.store_names import store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import store_location
 from paimon_stream.storage.store_settings import StoreSettings
-from paimon_stream.storage.store_sources import options_of_kind, settings_of
+from paimon_stream.storage.store_sources import options_for, settings_of
 
 SECRET = "s3cr3t-never-shown"
 PEM = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
@@ -377,7 +377,7 @@ def test_google_takes_a_file_a_text_or_a_token() -> None:
 
 
 def test_a_checkpoint_on_another_store_takes_the_options_that_it_knows() -> None:
-    given = {**KEYS, "adls.account-key": "k", "timeout": "1s", "paimon-stream.store.max-retries": "1"}
-    assert options_of_kind("azure", given).keys() == {
-        "adls.account-key", "timeout", "paimon-stream.store.max-retries",
-    }  # fmt: skip
+    host = "fs.azure.account.key.acc.dfs.core.windows.net"
+    ours = {"timeout": "1s", "paimon-stream.store.max-retries": "1"}
+    given = {**KEYS, "adls.account-key": "k", host: "k", host.replace("acc", "other"): "k", **ours}
+    assert options_for(store_location(ABFS), given).keys() == {"adls.account-key", host, *ours}

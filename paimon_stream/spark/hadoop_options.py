@@ -1,0 +1,79 @@
+"""Reads from Spark's configuration where its object stores are, and by which credentials.
+
+On the driver, that is the Hadoop configuration by which Spark itself reads and writes: `spark.hadoop.fs.s3a.*`
+and what was set for the session. Values that nobody set are Hadoop's defaults, and are left out. On Spark
+Connect there is no JVM in reach, and the session's own settings are read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+__all__ = ["hadoop_options"]
+
+_LOG = logging.getLogger(__name__)
+
+_STORES: Final = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.oss.", "google.cloud.auth.")
+_SPARK: Final = "spark.hadoop."
+_DEFAULTS: Final = "core-default.xml"
+_PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
+
+
+def hadoop_options(session: Any) -> Mapping[str, str]:
+    """The options of object stores that the session has, under Hadoop's names; empty if it cannot be asked.
+    The values hold secrets."""
+    try:
+        with _unlogged():
+            return _of_connect(session) if not hasattr(session, "_jsparkSession") else _of_jvm(session)
+    except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
+        _LOG.info("Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__)
+        return {}
+
+
+def _of_connect(session: Any) -> Mapping[str, str]:
+    every = getattr(session.conf, "getAll", {})
+    named = {name.removeprefix(_SPARK): value for name, value in every.items()}
+    return {name: value for name, value in named.items() if name.startswith(_STORES)}
+
+
+def _of_jvm(session: Any) -> Mapping[str, str]:
+    configuration = session._jsparkSession.sessionState().newHadoopConf()
+    jvm = session._jvm
+    writer = jvm.java.io.StringWriter()
+    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one
+    # by one.
+    jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
+    listed = json.loads(str(writer.toString()))["properties"]
+    names = [
+        one["key"]
+        for one in listed
+        if one["key"].startswith(_STORES) and not str(one.get("resource")).endswith(_DEFAULTS)
+    ]
+    found = {name: configuration.get(name) for name in names}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keeps py4j, which logs each answer of the JVM at level DEBUG, from logging those of this thread."""
+    here = threading.get_ident()
+
+    def is_of_another_thread(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    loggers = [logging.getLogger(name) for name in _PY4J]
+    for logger in loggers:
+        logger.addFilter(is_of_another_thread)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_another_thread)
