@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ import pytest
 from hypothesis import settings
 
 from tests.kits.seeds import MANY, examples
+from tests.kits.stores import KINDS, StoreServer, started
+from tests.servers import azurite, s3_moto
+from tests.servers.gcs_moto import GcsProxy
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "oracle"))
@@ -54,6 +57,33 @@ def java() -> Any:
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
             pytest.fail(f"The Java oracle is required and not there: {why}")
         pytest.skip(f"Java Paimon is not there: {why}")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[StoreServer]:
+    """S3: moto."""
+    with started(s3_moto.start) as moto:
+        yield StoreServer("s3", moto)
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[StoreServer]:
+    """Azure's blobs: Azurite."""
+    with started(azurite.start) as server:
+        yield StoreServer("azure", server)
+
+
+@pytest.fixture(scope="session")
+def gcs_server(s3_server: StoreServer) -> Iterator[StoreServer]:
+    """Google Cloud Storage: moto behind a translating proxy."""
+    with GcsProxy(s3_server.server) as proxy:
+        yield StoreServer("gcs", proxy)
+
+
+@pytest.fixture(params=KINDS)
+def store_server(request: pytest.FixtureRequest) -> StoreServer:
+    """A server of each kind of store."""
+    return request.getfixturevalue(f"{request.param}_server")
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,10 @@ A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint).
 with `/` between names. A path that would leave the root is refused. The only atomic operation is
 `put_if_absent`; all others may be repeated. Every implementation passes `tests/contract`.
 
-All errors are of the `StorageError` family, except that `read` raises `CorruptMetadata` for a file that is
-too large to be what it should be. `Unavailable` means that the operation may have taken effect; all
-others prove that it has not.
+All errors are of the `StorageError` family, with two exceptions. `read` raises `CorruptMetadata` for a file
+that is too large to be what it should be. A storage on an object store raises a `ConfigError` if its settings
+are wrong (no such bucket), or if this process may not use it. `Unavailable` means that the operation may have
+taken effect; all others prove that it has not.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class Storage(Protocol):
         a storage without links. All reading and listing follows links."""
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file of any size. The file must not exist (`AlreadyExists`). It is complete and
+        """A stream for a new file of any size, under a name that is used once. The file must not exist: a
+        storage raises `AlreadyExists` when the context begins or when it ends. The file is complete and
         durable when the context ends without an exception. If the context ends with one, it is removed (best
         effort). Creates missing folders."""
 

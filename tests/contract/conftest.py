@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
+from tests.kits.stores import StoreServer
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {
     "local": lambda folder: LocalStorage(str(folder / "not" / "there" / "yet")),
@@ -21,7 +22,19 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
 }
 
 
-@pytest.fixture(params=sorted(STORAGES))
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """An empty storage of each kind."""
-    return STORAGES[request.param](tmp_path)
+STORES = ("s3", "azure", "gcs", "s3-behind-the-proxy", "azure-behind-the-proxy")
+
+
+@pytest.fixture(params=[*sorted(STORAGES), *STORES])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    """An empty storage of each kind. The one of GCS is always behind a proxy."""
+    if request.param in STORAGES:
+        yield STORAGES[request.param](tmp_path)
+        return
+    kind, _, proxied = request.param.partition("-")
+    server: StoreServer = request.getfixturevalue(f"{kind}_server")
+    if not proxied:
+        yield server.storage()
+        return
+    with server.proxied() as proxy:
+        yield server.storage(proxy)

@@ -1,0 +1,219 @@
+"""Failures of object stores as this package's errors.
+
+The first rule that fits decides, in this order: the error code in the store's answer, the HTTP status, and,
+where no answer came, what the client says of the connection. Only `Unavailable` and `AlreadyExists` leave
+open whether the operation took effect; every other error proves that it did not. Messages name the verb, the
+location, the path, status and code, and the cure. They never hold a URL, headers, a body or a setting,
+because those may hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NoSpace,
+    NotAtomic,
+    NotFound,
+    PaimonStreamError,
+    PermissionDenied,
+    Unavailable,
+)
+
+__all__ = ["NO_CREDENTIALS", "NO_ROLE", "Failure", "Request", "failure_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of a store, for messages. `verb` is "read", "list", "write", "create" or "delete". `path`
+    is relative to the root at `location`, and "" for the root."""
+
+    verb: str
+    location: str
+    path: str
+
+    @property
+    def full(self) -> str:
+        """The location of the file or folder."""
+        return f"{self.location}/{self.path}" if self.path else self.location
+
+    @property
+    def reads(self) -> bool:
+        """Whether an object that is missing is no fault of the store's settings."""
+        return self.verb in ("read", "delete")
+
+
+class _Rule(NamedTuple):
+    """The error, why the request failed, and what to do."""
+
+    kind: type[PaimonStreamError]
+    why: str
+    cure: str
+
+
+_ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
+_DENIED: Final = _Rule(PermissionDenied, "permission denied", _ALLOW)
+_REFUSED: Final = _Rule(
+    InvalidOption, "the store refuses the request", "Check the endpoint and the options of the store"
+)
+_BUCKET: Final = _Rule(
+    InvalidOption,
+    "there is no such bucket or container",
+    "Create it, or correct the location or the endpoint",
+)
+_REGION: Final = _Rule(
+    PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint"
+)
+_EXPIRED: Final = _Rule(
+    PermissionDenied,
+    "the credentials have expired",
+    "Give new ones, or a source of credentials that renews them (a profile or a role)",
+)
+_KEY: Final = _Rule(
+    PermissionDenied, "the store does not know these credentials", "Correct the key and its secret"
+)
+_FULL: Final = _Rule(
+    NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again"
+)
+_CLOCK: Final = _Rule(
+    PermissionDenied,
+    "the clock of this machine is more than 15 minutes wrong",
+    "Set the clock, and try again",
+)
+_ENCRYPTION: Final = _Rule(
+    PermissionDenied,
+    "the key of the bucket's encryption cannot be used",
+    "Enable the key, and allow these credentials to use it",
+)
+_UNSUPPORTED: Final = _Rule(InvalidOption, "the store does not support the request", "Use a store that does")
+_NO_RANGE: Final = _Rule(InvalidOption, "the store does not serve a range of bytes", "Use a store that does")
+_NO_PATH: Final = _Rule(InvalidOption, "no object can have this name", "Use another name")
+_SLOW: Final = _Rule(Unavailable, "the store failed", "Try again")
+_MISSING: Final = _Rule(NotFound, "there is no such file", "Check the table's location")
+_CONFLICT: Final = _Rule(
+    AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
+)
+
+_BY_CODE: Final[dict[str, _Rule]] = {
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
+    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "AuthenticationFailed"), _KEY
+    ),
+    **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
+    **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"), _REGION),
+    **dict.fromkeys(("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"), _FULL),
+    **dict.fromkeys(("RequestTimeout", "IncompleteBody", "NoSuchUpload"), _SLOW),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem"), _DENIED),
+}
+_BY_STATUS: Final[dict[int, _Rule]] = {
+    **dict.fromkeys((301, 307, 308), _REGION),
+    **dict.fromkeys((401, 403), _DENIED),
+    **dict.fromkeys((408, 425, 429), _SLOW),
+    409: _CONFLICT,
+    412: _CONFLICT,
+    416: _NO_RANGE,
+    501: _UNSUPPORTED,
+    507: _FULL,
+}
+_BY_TEXT: Final = (
+    ("Received redirect without LOCATION", _REGION),
+    ("non-partial response", _NO_RANGE),
+    ("invalid_grant", _KEY),
+    ("invalid_client", _KEY),
+    ("BadScheme", _Rule(InvalidOption, "its endpoint has no TLS", "Give an https endpoint, or allow http")),
+    ("invalid peer certificate", _Rule(
+        Unavailable, "the endpoint's certificate is not trusted", "Give the certificate of its authority"
+    )),
+    ("dns error", _Rule(Unavailable, "its host name is unknown", "Check the endpoint and the region")),
+    ("Connection refused", _Rule(Unavailable, "nothing answers at its endpoint", "Check the endpoint")),
+    ("kind: Timeout", _Rule(
+        Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
+    )),
+)  # fmt: skip
+_BY_NAME: Final = {
+    "AlreadyExistsError": _CONFLICT,
+    "FileNotFoundError": _MISSING,
+    "PermissionDeniedError": _DENIED,
+    "UnauthenticatedError": _DENIED,
+    "NotSupportedError": _UNSUPPORTED,
+    "NotImplementedError": _UNSUPPORTED,
+    "InvalidPathError": _NO_PATH,
+    "ValueError": _NO_PATH,
+    "UnicodeEncodeError": _NO_PATH,
+}
+_BROKEN: Final = _Rule(Unavailable, "the connection broke", "Check the network and try again")
+NO_CREDENTIALS: Final = _Rule(
+    PermissionDenied,
+    "no credentials were found, and no role of this machine gives any",
+    "Give credentials in the storage options or the environment",
+)
+NO_ROLE: Final = _Rule(Unavailable, "the role of this machine gives no credentials", "Try again")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>|\(code: ([A-Za-z0-9.]{1,64})\)")
+_ROLE: Final = re.compile(
+    r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a failed request says. `answered`: the store itself gave an answer."""
+
+    rule: _Rule
+    status: int | None
+    code: str | None
+    answered: bool
+
+    def error(self, request: Request) -> PaimonStreamError:
+        """The error to raise."""
+        rule = self.rule
+        if rule is _MISSING and not request.reads:
+            rule = _BUCKET
+        kind = NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
+        what = " ".join(str(part) for part in (self.status, self.code) if part)
+        told = f" ({what})" if what else ""
+        return kind(
+            f"Cannot {request.verb} {request.full}: {rule.why}{told}. {rule.cure}.",
+            path=request.full,
+            status=self.status,
+            code=self.code,
+        )
+
+
+def failure_of(failed: BaseException) -> Failure:
+    """What obstore's error says, without its text."""
+    text = str(failed)
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else None
+    named = _CODE.search(text)
+    code = (named[1] or named[2]) if named else None
+    if code is not None and code.isdigit():  # one of several deletions of Azure has its status here
+        status, code = int(code), None
+    if _ROLE.search(text):
+        return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
+    return Failure(
+        rule=_rule(status, code, text, type(failed).__name__),
+        status=status,
+        code=code,
+        answered=status is not None,
+    )
+
+
+def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if code is not None and code.startswith("KMS."):
+        return _ENCRYPTION
+    if status == 404:
+        return _BUCKET if "container does not exist" in text else _MISSING
+    for mark, rule in _BY_TEXT:
+        if mark in text and (status is None or rule is _KEY):
+            return rule
+    if status is None:
+        return _BY_NAME.get(name, _BROKEN)
+    return _BY_STATUS.get(status, _SLOW if status >= 500 else _REFUSED)

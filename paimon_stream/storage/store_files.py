@@ -1,0 +1,275 @@
+"""Data files in object stores: streams that write new ones, and random access for pyarrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NotFound,
+    PaimonStreamError,
+    PermissionDenied,
+    Unavailable,
+)
+from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.store_client import Handle
+from paimon_stream.storage.store_requests import Requests
+
+__all__ = ["Upload", "open_source"]
+
+_PART: Final = 8 << 20
+"""A file of at most this size is one request. A larger one is sent in parts of it."""
+_TOGETHER: Final = 4
+_HELD_WITH_PARTS: Final = 1 << 20
+_LEAST_READ: Final = 1 << 20
+_MOST_AHEAD: Final = 8 << 20
+_MOST_READ: Final = 32 << 20
+
+
+class Upload:
+    """The context of `open_output`. It holds at most a few parts in memory, however large the file is.
+
+    A file of one part is created conditionally. obstore cannot send the condition for a file in several
+    parts: there the name is looked at before the first part is sent, and must be a new one.
+    """
+
+    def __init__(self, requests: Requests, path: str) -> None:
+        requests.key(path)
+        self._requests = requests
+        self._path = path
+
+    def __enter__(self) -> BinaryIO:
+        self._stream = _Stream(self._open_parts)
+        return cast("BinaryIO", self._stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._stream.give_up(error)
+        else:
+            self._stream.close()
+            self._finish(self._stream)
+
+    def _finish(self, stream: _Stream) -> None:
+        if stream.parts is not None:
+            stream.parts.complete(stream.size)
+        elif self._requests.create(self._path, stream.held, repeated=True) is PutResult.EXISTS:
+            raise self._exists()
+
+    def _open_parts(self) -> _Parts:
+        try:
+            self._requests.head(self._path)
+        except NotFound:
+            return _Parts(self._requests, self._path)
+        raise self._exists()
+
+    def _exists(self) -> AlreadyExists:
+        full = f"{self._requests.settings.location}/{self._path}"
+        return AlreadyExists(f"{full} exists already. Remove it, or write under another name.", path=full)
+
+
+class _Parts:
+    """A file that is sent in parts. It appears when it is completed."""
+
+    def __init__(self, requests: Requests, path: str) -> None:
+        self._requests = requests
+        self._path = path
+        key = requests.key(path)
+        self._writer = self._ask(
+            lambda obstore, store: obstore.open_writer(
+                store, key, buffer_size=_PART, max_concurrency=_TOGETHER
+            )
+        )
+
+    def write(self, data: Any) -> None:
+        """Sends the data, when there is enough for a part."""
+        self._ask(lambda obstore, store: self._writer.write(data))
+
+    def complete(self, size: int) -> None:
+        """Makes the parts a file. If the answer was lost, the file's size shows that it is there."""
+        try:
+            self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))
+        except PaimonStreamError as failed:
+            why = failed
+        else:
+            return
+        try:
+            if self._requests.head(self._path)["size"] == size:
+                return
+        except NotFound:
+            if isinstance(why, PermissionDenied):
+                raise why from None
+        except PaimonStreamError:
+            pass
+        full = f"{self._requests.settings.location}/{self._path}"
+        raise Unavailable(
+            f"It is unknown whether {full} was completed. {why.message} Write it under another name.",
+            path=full,
+        ) from None
+
+    def abort(self, error: BaseException) -> None:
+        """Removes the parts, as far as possible."""
+        try:
+            self._ask(lambda obstore, store: self._writer.__exit__(type(error), error, None))
+        except PaimonStreamError:
+            return
+
+    def _ask(self, effect: Callable[[Any, Any], Any]) -> Any:
+        return self._requests.ask("write", self._path, effect, Handle.LARGE)
+
+
+class _Stream(io.RawIOBase):
+    """What the user writes to. `held` are the bytes that were not sent yet, `size` counts all."""
+
+    def __init__(self, open_parts: Callable[[], _Parts]) -> None:
+        super().__init__()
+        self.parts: _Parts | None = None
+        self.size = 0
+        self._open_parts = open_parts
+        self._held = bytearray()
+
+    @property
+    def held(self) -> bytes:
+        """The bytes that were not sent yet."""
+        return bytes(self._held)
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The number of bytes written."""
+        return self.size
+
+    def write(self, data: Any, /) -> int:
+        """Takes all of the data, and sends a part if there is enough for one."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _PART):
+            self._take(view[start : start + _PART])
+        return len(view)
+
+    def close(self) -> None:
+        """Ends the file. It appears when the context ends."""
+        if not self.closed and self.parts is not None:
+            self._send()
+        super().close()
+
+    def give_up(self, error: BaseException) -> None:
+        """Removes what was sent."""
+        parts, self.parts = self.parts, None
+        self._held.clear()
+        super().close()
+        if parts is not None:
+            parts.abort(error)
+
+    def _take(self, piece: memoryview) -> None:
+        if self.parts is None and len(self._held) + len(piece) > _PART:
+            self.parts = self._open_parts()
+        self._held += piece
+        self.size += len(piece)
+        if self.parts is not None and len(self._held) >= _HELD_WITH_PARTS:
+            self._send()
+
+    def _send(self) -> None:
+        assert self.parts is not None
+        held, self._held = self._held, bytearray()
+        for start in range(0, len(held), _PART):
+            self.parts.write(memoryview(held)[start : start + _PART])
+
+
+def open_source(requests: Requests, path: str) -> Any:
+    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger one the end comes
+    first, which is where formats have their indexes. Raises `NotFound`."""
+    size, start, tail = _size_and_tail(requests, path)
+    if start == 0:
+        return pa.BufferReader(tail)
+    return pa.PythonFile(_Ranges(requests, path, size, tail), mode="r")
+
+
+def _size_and_tail(requests: Requests, path: str) -> tuple[int, int, bytes]:
+    """The size of the file, and its last bytes with their place."""
+    if requests.settings.kind != "azure":  # which has no ranges that count from the end
+        try:
+            return requests.get(path, _as_tail, options={"range": {"suffix": _LEAST_READ}})
+        except InvalidOption as refused:  # an empty file has no last bytes
+            why = refused
+            size = int(requests.head(path)["size"])
+        if size:
+            raise why
+        return 0, 0, b""
+    size = int(requests.head(path)["size"])
+    start = max(0, size - _LEAST_READ)
+    return size, start, requests.ranged(path, start, size) if size else b""
+
+
+def _as_tail(found: Any) -> tuple[int, int, bytes]:
+    return int(found.meta["size"]), int(found.range[0]), bytes(found.bytes())
+
+
+class _Ranges(io.RawIOBase):
+    """Random access by ranges. It keeps the last bytes of the file, and the block that was read last. A
+    reader that goes on where it stopped gets larger blocks."""
+
+    def __init__(self, requests: Requests, path: str, size: int, tail: bytes) -> None:
+        super().__init__()
+        self._requests = requests
+        self._path = path
+        self._size = size
+        self._at = 0
+        self._tail = (size - len(tail), tail)
+        self._block = (0, b"")
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Moves to another place."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes; fewer than `size` at the end of the file only."""
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        pieces = []
+        while self._at < end:
+            piece = self._cached(end) or self._fetched(end)
+            if not piece:
+                break
+            self._at += len(piece)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _cached(self, end: int) -> bytes:
+        for start, data in (self._tail, self._block):
+            if start <= self._at < start + len(data):
+                return data[self._at - start : end - start]
+        return b""
+
+    def _fetched(self, end: int) -> bytes:
+        """Bytes from a new request, and perhaps more that are kept for the next read."""
+        start, data = self._block
+        ahead = (
+            min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
+            if start + len(data) == self._at
+            else _LEAST_READ
+        )
+        stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
+        self._block = (self._at, self._requests.ranged(self._path, self._at, stop))
+        return self._cached(end)

@@ -1,0 +1,167 @@
+"""The requests that a storage on an object store is made of, one key at a time.
+
+A conditional create is answered "exists already" in more cases than one: another writer was first, an earlier
+try of this one took effect and its answer was lost, or another request for the key is under way and nothing
+was written. So the answer is never believed without reading the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from paimon_stream.errors import (
+    AlreadyExists,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    Unavailable,
+)
+from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import PutResult, checked_path
+from paimon_stream.storage.store_client import Client, Handle, client_of
+from paimon_stream.storage.store_errors import Request
+from paimon_stream.storage.store_settings import StoreSettings
+
+__all__ = ["Requests"]
+
+T = TypeVar("T")
+
+_CONFLICTS: Final = 5
+_WAIT_MILLIS: Final = 50
+_LARGE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests below one root. Paths are relative to it. All raise this package's errors."""
+
+    settings: StoreSettings
+    runtime: Runtime
+
+    @property
+    def client(self) -> Client:
+        """The connections of this process. Raises `ConfigError` after a fork, and `MissingExtra`."""
+        return client_of(self.settings)
+
+    def key(self, path: str) -> str:
+        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, and for
+        one that the store would change."""
+        checked_path(path)
+        if self.settings.kind == "azure" and "\\" in path:  # Azure takes it for a slash
+            raise InvalidOption(
+                f"Azure holds no name with a backslash: {path!r}. Use another name.", path=path
+            )
+        return f"{self.settings.prefix}/{path}"
+
+    def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
+        """The result of an effect on obstore and an open store."""
+        client = self.client
+        request = Request(verb=verb, location=self.settings.location, path=path)
+        return client.ask(request, self.runtime, lambda store: effect(client.obstore, store), handle)
+
+    def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
+        """What `use` makes of the answer, whose body has not been read yet. Raises `NotFound`."""
+        key = self.key(path)
+        return self.ask(
+            "read", path, lambda obstore, store: use(obstore.get(store, key, options=options)), Handle.LARGE
+        )
+
+    def ranged(self, path: str, start: int, end: int) -> bytes:
+        """The bytes from `start` to before `end`, or fewer at the end of the file."""
+        key = self.key(path)
+        return self.ask(
+            "read",
+            path,
+            lambda obstore, store: bytes(obstore.get_range(store, key, start=start, end=end)),
+            Handle.LARGE,
+        )
+
+    def head(self, path: str) -> dict[str, Any]:
+        """Obstore's facts about the object. Raises `NotFound`."""
+        key = self.key(path)
+        return self.ask("read", path, lambda obstore, store: obstore.head(store, key))
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Creates or replaces the object."""
+        key, why = self.key(path), None
+        for attempt in range(_CONFLICTS):
+            try:
+                return self._put("write", path, key, data, "overwrite", _handle_for(data))
+            except AlreadyExists as busy:  # another request for the key is under way
+                why = busy
+                self._wait(attempt)
+            except NoSpace as full:
+                if self._held(path, full) != data:
+                    raise
+                return None
+        raise _unknown("write", f"{self.settings.location}/{path}", why)
+
+    def create(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
+        """Creates the object, or leaves an existing one unchanged.
+
+        With `repeated`, for names that only one writer uses, the client repeats a request that failed, and an
+        object with the same bytes counts as created. Without, each failure whose effect is unknown is raised
+        (`Unavailable`), because only the caller knows what a repetition means.
+        """
+        key, sent = self.key(path), repeated
+        handle = _handle_for(data) if repeated else Handle.ONCE
+        why: PaimonStreamError | None = None
+        for attempt in range(_CONFLICTS + 1):
+            try:
+                self._put("create", path, key, data, "create", handle)
+                return PutResult.CREATED
+            except (AlreadyExists, NoSpace) as refused:
+                why = refused
+                held = self._held(path, refused)
+            if held is not None:
+                ours = held == data and (sent or isinstance(why, NoSpace))
+                return PutResult.CREATED if ours else PutResult.EXISTS
+            if isinstance(why, NoSpace):
+                raise why
+            sent = True
+            if attempt < _CONFLICTS:
+                self._wait(attempt)
+        raise _unknown("create", f"{self.settings.location}/{path}", why)
+
+    def _put(self, verb: str, path: str, key: str, data: bytes, mode: str, handle: Handle) -> None:
+        self.ask(
+            verb,
+            path,
+            lambda obstore, store: obstore.put(store, key, data, mode=mode, use_multipart=False),
+            handle,
+        )
+
+    def _held(self, path: str, refused: PaimonStreamError) -> bytes | None:
+        """What the object holds after a put that was refused; None if there is none. If that cannot be read,
+        the effect of the put is unknown."""
+        try:
+            return self.get(path, lambda found: bytes(found.bytes()))
+        except NotFound:
+            return None
+        except PaimonStreamError as unreadable:
+            why = unreadable
+        raise Unavailable(
+            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: "
+            f"{why.message}",
+            path=f"{self.settings.location}/{path}",
+        )
+
+    def _wait(self, attempt: int) -> None:
+        """Waits before a repetition: twice as long each time, and up to a half more by chance."""
+        millis = _WAIT_MILLIS * 2**attempt
+        self.runtime.clock.sleep((millis + self.runtime.rng.below(millis // 2)) / 1000)
+
+
+def _handle_for(data: bytes) -> Handle:
+    return Handle.LARGE if len(data) > _LARGE else Handle.CALM
+
+
+def _unknown(verb: str, full: str, why: PaimonStreamError | None) -> Unavailable:
+    told = "" if why is None else f" ({why.context.get('status')} {why.context.get('code')})"
+    return Unavailable(
+        f"Cannot {verb} {full}: other requests for it were under way at each try{told}. Try again.",
+        path=full,
+    )

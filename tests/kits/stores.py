@@ -1,0 +1,116 @@
+"""Storages on real servers of object stores, which the tests start on loopback, and faults before them.
+
+The servers' keys look like secrets, so that they can be searched for: `SECRETS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from paimon_stream.runtime import Runtime, SimulatedClock, simulated, system
+from paimon_stream.storage.object_store import ObjectStorage
+from paimon_stream.storage.store_settings import StoreSettings
+from tests.servers import azurite, s3_moto
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.gcs_moto import GcsProxy
+
+T = TypeVar("T")
+
+KINDS: Final = ("s3", "azure", "gcs")
+SECRETS: Final = (s3_moto.Moto.access_key, s3_moto.Moto.secret_key, azurite.KEY)
+_ROOTS: Final = itertools.count(1)
+
+
+def started(start: Callable[[Path], T]) -> T:
+    """A server. Where it cannot be installed the test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`."""
+    try:
+        __import__("obstore")
+        return start(Path(tempfile.mkdtemp(prefix="server-")))
+    except (ImportError, OSError, RuntimeError) as why:
+        reason = (str(why).splitlines() or [""])[-1]
+        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
+            pytest.fail(f"A server of object stores is required and not there: {reason}")
+        pytest.skip(f"A server of object stores is not there: {reason}")
+
+
+@dataclass
+class StoreServer:
+    """A store of one kind. Each storage has a root of its own."""
+
+    kind: str
+    server: Any
+
+    def storage(self, proxy: FaultProxy | None = None, **how: Any) -> ObjectStorage:
+        """A storage on an empty folder, behind the proxy if there is one."""
+        return opened(self.settings(proxy, **how))
+
+    def settings(
+        self, proxy: FaultProxy | None = None, *, timeout: str = "5s", max_retries: int = 3, **changed: Any
+    ) -> StoreSettings:
+        """Settings of a new root. Servers on loopback answer at once, so few seconds are enough."""
+        prefix = f"wh/db.db/t{os.getpid()}-{next(_ROOTS)}"
+        url = proxy.url if proxy is not None else self.server.url
+        bucket, scheme = ("container", "az") if self.kind == "azure" else ("bucket", self.kind[:2])
+        return StoreSettings(
+            **{
+                "kind": self.kind,
+                "location": f"{scheme}://{bucket}/{prefix}",
+                "bucket": bucket,
+                "prefix": prefix,
+                "config": self._config(url, proxy),
+                "client": {"allow_http": True, "timeout": timeout, "connect_timeout": "2s"},
+                "profile": None,
+                "max_retries": max_retries,
+                **changed,
+            }
+        )
+
+    def _config(self, url: str, proxy: FaultProxy | None) -> dict[str, str]:
+        match self.kind:
+            case "s3":
+                keys = {"access_key_id": self.server.access_key, "secret_access_key": self.server.secret_key}
+                return {"endpoint": url, "region": "us-east-1", **keys}
+            case "azure":
+                account = self.server.account
+                return {
+                    "account_name": account,
+                    "account_key": self.server.key,
+                    "endpoint": f"{url}/{account}",
+                }
+        gcs = proxy if isinstance(proxy, GcsProxy) else self.server
+        return {"service_account_key": gcs.service_account_key}
+
+    @contextmanager
+    def proxied(self) -> Iterator[FaultProxy]:
+        """A proxy of its own in front of the server."""
+        if self.kind == "gcs":
+            proxy: FaultProxy = GcsProxy(self.server.moto)
+        else:
+            proxy = FaultProxy(f"127.0.0.1:{self.server.port}")
+        with proxy:
+            yield proxy
+
+
+class WaitingClock(SimulatedClock):
+    """Waits for nothing, and counts how often it was asked to."""
+
+    waits = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        super().sleep(seconds)
+
+
+def opened(settings: StoreSettings, clock: SimulatedClock | None = None) -> ObjectStorage:
+    """A storage that waits for real, or by a simulated clock."""
+    runtime: Runtime = system() if clock is None else simulated(1, clock)
+    return ObjectStorage(settings, runtime=runtime)

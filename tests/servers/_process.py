@@ -1,0 +1,74 @@
+"""A server as a child that dies with its parent, on a free port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; Linux
+
+
+class Server:
+    """A child process that serves `port`. `log` holds what it printed."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        log: Path,
+        env: dict[str, str] | None = None,
+        seconds: float = 60,
+    ) -> None:
+        self.port, self.log = port, log
+        with open(log, "wb") as out:
+            self.child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=env,
+                preexec_fn=_die_with_parent,
+            )
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.child.poll() is not None:
+                raise RuntimeError(f"{command[0]} ended with {self.child.returncode}: {self._said()}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.1)
+        self.stop()
+        raise RuntimeError(f"{command[0]} did not listen on {port} within {seconds:.0f} s: {self._said()}")
+
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")[-800:]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self.child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(5)
+        self.child.kill()
+        self.child.wait()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

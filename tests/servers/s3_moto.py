@@ -1,0 +1,41 @@
+"""moto's S3 server (PyPI `moto[server]`) on loopback, with one bucket. Any key and secret is accepted.
+
+with start(folder) as s3: ...
+"""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from pathlib import Path
+
+from tests.servers._process import Server, free_port
+
+BUCKET = "bucket"
+
+
+class Moto(Server):
+    """`options` are storage options under Paimon's names. Keys that look like secrets, to search logs for."""
+
+    bucket = BUCKET
+    access_key, secret_key = "AKIDTESTONLY", "s3cr3t-never-shown"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "s3.endpoint": self.url, "s3.endpoint.region": "us-east-1", "s3.path.style.access": "true",
+            "s3.access-key": self.access_key, "s3.secret-key": self.secret_key,
+        }  # fmt: skip
+
+
+def start(folder: Path, python: str = sys.executable, port: int = 0) -> Moto:
+    """Raises RuntimeError where moto is not installed."""
+    port = port or free_port()
+    server = Moto(
+        [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port, Path(folder) / "moto.log"
+    )
+    signed = f"AWS4-HMAC-SHA256 Credential={server.access_key}/20200101/us-east-1/s3/aws4_request"
+    bucket = f"{server.url}/{BUCKET}"
+    put = urllib.request.Request(bucket, method="PUT", headers={"Authorization": signed})
+    urllib.request.urlopen(put, timeout=30).read()
+    return server
