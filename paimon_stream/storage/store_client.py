@@ -22,7 +22,15 @@ from typing import Any, Final, TypeVar
 from paimon_stream.errors import ConfigError, InvalidOption, Unavailable
 from paimon_stream.extras import require
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.store_errors import NO_CREDENTIALS, NO_ROLE, Failure, Request, failure_of
+from paimon_stream.storage.store_errors import (
+    BROKEN,
+    NO_CREDENTIALS,
+    NO_ROLE,
+    TIMED_OUT,
+    Failure,
+    Request,
+    failure_of,
+)
 from paimon_stream.storage.store_settings import StoreSettings
 
 __all__ = ["AwsProfile", "Client", "Handle", "client_of"]
@@ -39,8 +47,10 @@ _BACKOFF: Final = {
     "base": 2,
 }
 _RETRY_TIMEOUT: Final = timedelta(seconds=60)
-_FIRST_TRIES: Final = 3
-_FIRST_WAIT_SECONDS: Final = 0.3
+_TRIES: Final = 3
+_WAIT_SECONDS: Final = 0.3
+_REPEATED: Final = (("list", BROKEN), ("delete", TIMED_OUT))
+"""What obstore itself does not repeat, though it may be: an answer that is cut off, or does not come."""
 _PROFILE_SECONDS: Final = 600
 
 
@@ -88,7 +98,7 @@ class Client:
         is reported at once.
         """
         first = handle is Handle.CALM and not self.answered
-        for left in reversed(range(_FIRST_TRIES if first else 1)):
+        for left in reversed(range(_TRIES if handle is Handle.CALM else 1)):
             failure = None
             try:
                 result = effect(self._handle(Handle.ONCE if first else handle))
@@ -98,10 +108,10 @@ class Client:
                 self.answered = True
                 return result
             self.answered = self.answered or failure.answered
-            if failure.rule.kind is Unavailable and left:
-                runtime.clock.sleep(_FIRST_WAIT_SECONDS)
-                continue
-            break
+            again = (first and failure.rule.kind is Unavailable) or (request.verb, failure.rule) in _REPEATED
+            if not (again and left):
+                break
+            runtime.clock.sleep(_WAIT_SECONDS)
         assert failure is not None
         raise failure.error(request)
 
@@ -188,7 +198,7 @@ def client_of(settings: StoreSettings) -> Client:
     if _Process.forked:
         raise ConfigError(
             f"This process was forked after object stores were used in its parent, so {settings.location} "
-            "cannot be used here. Start the process with the method 'spawn', or fork before the first table is opened.",
+            "cannot be used here. Start the process with the method 'spawn', or fork before a table is opened.",
             location=settings.location,
         )
     shared = replace(settings, location="", prefix="")

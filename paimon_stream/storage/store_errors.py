@@ -24,7 +24,7 @@ from paimon_stream.errors import (
     Unavailable,
 )
 
-__all__ = ["NO_CREDENTIALS", "NO_ROLE", "Failure", "Request", "failure_of"]
+__all__ = ["BROKEN", "NO_CREDENTIALS", "NO_ROLE", "TIMED_OUT", "Failure", "Request", "failure_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class _Rule(NamedTuple):
 _ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
 _DENIED: Final = _Rule(PermissionDenied, "permission denied", _ALLOW)
 _REFUSED: Final = _Rule(
-    InvalidOption, "the store refuses the request", "Check the endpoint and the options of the store"
+    InvalidOption, "the store refuses it", "Check the endpoint and the storage options"
 )
 _BUCKET: Final = _Rule(
     InvalidOption,
@@ -98,6 +98,10 @@ _CONFLICT: Final = _Rule(
     AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
 )
 
+TIMED_OUT: Final = _Rule(
+    Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
+)
+
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
     **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
@@ -131,9 +135,7 @@ _BY_TEXT: Final = (
     )),
     ("dns error", _Rule(Unavailable, "its host name is unknown", "Check the endpoint and the region")),
     ("Connection refused", _Rule(Unavailable, "nothing answers at its endpoint", "Check the endpoint")),
-    ("kind: Timeout", _Rule(
-        Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
-    )),
+    ("kind: Timeout", TIMED_OUT),
 )  # fmt: skip
 _BY_NAME: Final = {
     "AlreadyExistsError": _CONFLICT,
@@ -144,9 +146,8 @@ _BY_NAME: Final = {
     "NotImplementedError": _UNSUPPORTED,
     "InvalidPathError": _NO_PATH,
     "ValueError": _NO_PATH,
-    "UnicodeEncodeError": _NO_PATH,
 }
-_BROKEN: Final = _Rule(Unavailable, "the connection broke", "Check the network and try again")
+BROKEN: Final = _Rule(Unavailable, "the connection broke", "Check the network and try again")
 NO_CREDENTIALS: Final = _Rule(
     PermissionDenied,
     "no credentials were found, and no role of this machine gives any",
@@ -215,5 +216,5 @@ def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
         if mark in text and (status is None or rule is _KEY):
             return rule
     if status is None:
-        return _BY_NAME.get(name, _BROKEN)
+        return _BY_NAME.get(name, BROKEN)
     return _BY_STATUS.get(status, _SLOW if status >= 500 else _REFUSED)

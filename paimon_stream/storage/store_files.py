@@ -14,7 +14,6 @@ from paimon_stream.errors import (
     InvalidOption,
     NotFound,
     PaimonStreamError,
-    PermissionDenied,
     Unavailable,
 )
 from paimon_stream.storage.base import PutResult
@@ -104,7 +103,7 @@ class _Parts:
             if self._requests.head(self._path)["size"] == size:
                 return
         except NotFound:
-            if isinstance(why, PermissionDenied):
+            if not isinstance(why, (AlreadyExists, Unavailable)):
                 raise why from None
         except PaimonStreamError:
             pass

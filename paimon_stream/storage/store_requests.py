@@ -7,6 +7,7 @@ was written. So the answer is never believed without reading the object.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -32,6 +33,8 @@ T = TypeVar("T")
 _CONFLICTS: Final = 5
 _WAIT_MILLIS: Final = 50
 _LARGE: Final = 1 << 20
+_MOST_KEY_BYTES: Final = 1024
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,21 @@ class Requests:
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, and for
-        one that the store would change."""
+        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, and for one
+        that a store would refuse or change."""
         checked_path(path)
-        if self.settings.kind == "azure" and "\\" in path:  # Azure takes it for a slash
-            raise InvalidOption(
-                f"Azure holds no name with a backslash: {path!r}. Use another name.", path=path
-            )
-        return f"{self.settings.prefix}/{path}"
+        key = f"{self.settings.prefix}/{path}"
+        why = None
+        if _CONTROL.search(key):
+            why = "has a control character, or bytes that are no text"
+        elif len(key.encode()) > _MOST_KEY_BYTES:
+            why = f"makes a key of more than {_MOST_KEY_BYTES:,} bytes"
+        elif self.settings.kind == "azure" and "\\" in path:
+            why = "has a backslash, which Azure takes for a slash"
+        if why is not None:
+            full = f"{self.settings.location}/{path}"
+            raise InvalidOption(f"The path {path!r} below {self.settings.location} {why}. Use another name.", path=full)
+        return key
 
     def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
         """The result of an effect on obstore and an open store."""

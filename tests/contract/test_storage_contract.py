@@ -308,7 +308,7 @@ def test_a_stream_that_ends_with_an_exception_leaves_no_file(storage: Storage) -
 
 def test_a_stream_does_not_replace_a_file(storage: Storage) -> None:
     storage.write("a", b"kept")
-    with pytest.raises(AlreadyExists):  # at its start or at its end  # noqa: PT012
+    with pytest.raises(AlreadyExists):  # at its start or at its end
         with storage.open_output("a") as stream:
             stream.write(b"new")
     assert storage.read("a") == b"kept"
