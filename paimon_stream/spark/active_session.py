@@ -17,8 +17,8 @@ __all__ = ["open_beside_spark"]
 def open_beside_spark(
     location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Storage:
-    """The storage at a location, as `open_storage` opens it. For an object store, the active Spark session says
-    what the storage options do not say."""
+    """The storage at a location, as `open_storage` opens it. For an object store, the active Spark session
+    says what the storage options do not say."""
     spark: Mapping[str, str] = {}
     if scheme_of(str(location)) in KIND_OF:
         session = _active_session()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import UnsupportedFeature, naming
+from paimon_stream.extras import require
 from paimon_stream.options import (
     COMMIT_USER_PREFIX,
     STORE_FROM_SPARK,
@@ -18,7 +19,6 @@ from paimon_stream.options import (
     check_sink_options,
     store_options,
 )
-from paimon_stream.extras import require
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.location import KIND_OF, scheme_of
@@ -37,8 +37,8 @@ _MODES: Final = ("append", "update", "complete")
 class SinkSettings:
     """The arguments of a `PaimonSink`. `token` distinguishes two sinks of one run; copies keep it.
 
-    `session` is the Spark session that runs the query, once it is known. Its Hadoop configuration says what the
-    storage options do not say.
+    `session` is the Spark session that runs the query, once it is known. Its Hadoop configuration says what
+    the storage options do not say.
     """
 
     location: str

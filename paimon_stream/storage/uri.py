@@ -33,8 +33,8 @@ def open_storage(
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
     folder in an object store. Nothing is asked of a store yet.
 
-    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those of
-    stores. What they do not say is taken from `spark`, Spark's Hadoop configuration, and then from the
+    A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those
+    of stores. What they do not say is taken from `spark`, Spark's Hadoop configuration, and then from the
     environment.
 
     Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown

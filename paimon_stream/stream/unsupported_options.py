@@ -1,6 +1,6 @@
-"""Warns of table options that ask committers for work which this package does not do, and of credentials that
-somebody stored in the table. The warning comes once, when a stream or a batch write begins, so that nobody waits
-for tags or metadata that never come.
+"""Warns of table options that ask committers for work which this package does not do, and of credentials
+that somebody stored in the table. The warning comes once, when a stream or a batch write begins, so that
+nobody waits for tags or metadata that never come.
 
 `write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is
 on.
