@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from urllib.parse import unquote, urlsplit
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
+from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
@@ -61,7 +62,9 @@ def open_storage(
     options = given.mapping("storage_options", storage_options, "{'name': 'value'}")
     scheme = scheme_of(location)
     if scheme in KIND_OF:
-        return ObjectStorage(settings_of(store_location(location), options, spark=spark))
+        settings = settings_of(store_location(location), options, spark=spark)
+        require("obstore", "store", f"The location {settings.location}")
+        return ObjectStorage(settings)
     if scheme in ("", "file"):
         unsafe = Options(options).value(UNSAFE_SINGLE_WRITER)
         _refuse_unknown(options, location, known={UNSAFE_SINGLE_WRITER.key})

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import ConfigError, InvalidOption, UnsupportedFeature
+from paimon_stream.errors import ConfigError, InvalidOption, MissingExtra, UnsupportedFeature
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.uri import open_storage
 
 
@@ -54,10 +56,24 @@ def test_the_unsafe_single_writer_is_a_storage_option_of_local_paths() -> None:
         open_storage("/t", {"paimon-stream.unsafe-single-writer": "perhaps"})
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/t", "hdfs://host:8020/t", "oss://b/t", "C:\\t", "jfs:/t"])
+@pytest.mark.parametrize("location", ["hdfs://host:8020/t", "viewfs://c/t", "dbfs:/t", "C:\\t", "jfs:/t"])
 def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"a local path, file:///path or memory://name"):
+    with pytest.raises(UnsupportedFeature, match=r"a local path, .*s3://.*gs://.*abfss://.*az://.*oss://"):
         open_storage(location)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "S3A", "gs"])
+def test_stores_are_opened_without_asking_them(scheme: str) -> None:
+    pytest.importorskip("obstore")
+    storage = open_storage(f"{scheme}://bucket/db.db/t/")
+    assert isinstance(storage, ObjectStorage)
+    assert storage.location == f"{scheme}://bucket/db.db/t"
+
+
+def test_a_store_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingExtra, match="'store'"):
+        open_storage("s3://bucket/t")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +89,7 @@ def test_malformed_locations_are_refused(location: str) -> None:
     [
         ("s3://me:SECRET@bucket/t?token=SECRET#SECRET", {}),
         ("s3://bucket/t", {"s3.secret-key": "SECRET"}),
+        ("s3://bucket/t", {"s3.secret": "SECRET"}),
         ("file://me:SECRET@host/t?x=SECRET", {}),
         ("/t", {"s3.secret-key": "SECRET"}),
         ("memory://x", {"token": "SECRET"}),
