@@ -1,7 +1,7 @@
 """The connections of this process to object stores.
 
-Nothing else imports obstore. A store is opened when it is first used, once in each process, and is shared by
-all tables with the same bucket and settings. A process that forks after that leaves children in which every
+A store is opened when it is first used, once in each process, and is shared by all tables with the same
+bucket and settings. obstore is imported then. A process that forks after that leaves children in which every
 request would wait forever, so any use there is an error.
 
 Three connections serve one store. The *calm* one repeats what failed. The *large* one does, too, and gives
@@ -15,13 +15,12 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import ConfigError, InvalidOption, Unavailable
+from paimon_stream.errors import ConfigError, Unavailable
 from paimon_stream.extras import require
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.runtime import Runtime
 from paimon_stream.storage.store_errors import (
     BROKEN,
     NO_CREDENTIALS,
@@ -31,27 +30,17 @@ from paimon_stream.storage.store_errors import (
     Request,
     failure_of,
 )
+from paimon_stream.storage.store_open import open_store
 from paimon_stream.storage.store_settings import StoreSettings
 
-__all__ = ["AwsProfile", "Client", "Handle", "client_of"]
+__all__ = ["Client", "Handle", "client_of"]
 
 T = TypeVar("T")
 
-_CLASSES: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
-_TIMEOUT: Final = "10s"
-_LARGE_TIMEOUT: Final = "60s"
-_CONNECT_TIMEOUT: Final = "5s"
-_BACKOFF: Final = {
-    "init_backoff": timedelta(milliseconds=100),
-    "max_backoff": timedelta(seconds=10),
-    "base": 2,
-}
-_RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _TRIES: Final = 3
 _WAIT_SECONDS: Final = 0.3
 _REPEATED: Final = (("list", BROKEN), ("delete", TIMED_OUT))
 """What obstore itself does not repeat, though it may be: an answer that is cut off, or does not come."""
-_PROFILE_SECONDS: Final = 600
 
 
 class Handle(Enum):
@@ -128,61 +117,13 @@ class Client:
         return found
 
     def _open(self, handle: Handle) -> Any:
-        given = self.settings
-        timeout = _LARGE_TIMEOUT if handle is Handle.LARGE else _TIMEOUT
-        options: dict[str, Any] = {
-            "config": dict(given.config),
-            "client_options": {"timeout": timeout, "connect_timeout": _CONNECT_TIMEOUT, **given.client},
-            "retry_config": {
-                "max_retries": 0 if handle is Handle.ONCE else given.max_retries,
-                "backoff": dict(_BACKOFF),
-                "retry_timeout": _RETRY_TIMEOUT,
-            },
-        }
-        if given.profile is not None:
-            options["credential_provider"] = AwsProfile(given)
-        kind = getattr(require("obstore.store", "store", given.location), _CLASSES[given.kind])
-        try:
-            return kind(given.bucket, **options)
-        except self._errors():
-            why = f"The options of the store {given.location} are not accepted"
-        raise InvalidOption(f"{why}. Check them against docs/stores.md.", location=given.location)
+        retries = 0 if handle is Handle.ONCE else self.settings.max_retries
+        return open_store(self.settings, max_retries=retries, bulk=handle is Handle.LARGE)
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}
 _LOCK: Final = threading.Lock()
 os.register_at_fork(after_in_child=_Process.mark_child)
-
-
-class AwsProfile:
-    """Gives the credentials of an AWS profile to obstore, and renews them. boto3 renews credentials at least
-    ten minutes before they expire, so each answer is good for that long."""
-
-    def __init__(self, settings: StoreSettings) -> None:
-        boto3 = require("boto3", "aws", f"The AWS profile of {settings.location}")
-        self._location = settings.location
-        why = ""
-        try:
-            self._found = boto3.Session(profile_name=settings.profile or None).get_credentials()
-        except require("botocore.exceptions", "aws", "An AWS profile").BotoCoreError as failed:
-            self._found, why = None, f" ({type(failed).__name__})"
-        if self._found is None:
-            raise InvalidOption(
-                f"The AWS profile of {settings.location} gives no credentials{why}. Check the profile's "
-                "name, and log in if it needs that.",
-                location=settings.location,
-            )
-
-    def __call__(self) -> dict[str, Any]:
-        """The credentials of now, in obstore's form."""
-        found = self._found.get_frozen_credentials()
-        until = system().clock.now_millis() / 1000 + _PROFILE_SECONDS
-        return {
-            "access_key_id": found.access_key,
-            "secret_access_key": found.secret_key,
-            "token": found.token,
-            "expires_at": datetime.fromtimestamp(until, timezone.utc),
-        }
 
 
 def _failure(failed: Exception, answered: bool) -> Failure:
@@ -198,7 +139,7 @@ def client_of(settings: StoreSettings) -> Client:
     if _Process.forked:
         raise ConfigError(
             f"This process was forked after object stores were used in its parent, so {settings.location} "
-            "cannot be used here. Start the process with the method 'spawn', or fork before a table is opened.",
+            "cannot be used here. Start the process by 'spawn', or fork before a table is opened.",
             location=settings.location,
         )
     shared = replace(settings, location="", prefix="")

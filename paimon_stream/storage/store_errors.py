@@ -57,9 +57,7 @@ class _Rule(NamedTuple):
 
 _ALLOW: Final = "Allow these credentials to list, read, write and delete objects below the location"
 _DENIED: Final = _Rule(PermissionDenied, "permission denied", _ALLOW)
-_REFUSED: Final = _Rule(
-    InvalidOption, "the store refuses it", "Check the endpoint and the storage options"
-)
+_REFUSED: Final = _Rule(InvalidOption, "the store refuses it", "Check the endpoint and the storage options")
 _BUCKET: Final = _Rule(
     InvalidOption,
     "there is no such bucket or container",

@@ -63,7 +63,9 @@ class Requests:
             why = "has a backslash, which Azure takes for a slash"
         if why is not None:
             full = f"{self.settings.location}/{path}"
-            raise InvalidOption(f"The path {path!r} below {self.settings.location} {why}. Use another name.", path=full)
+            raise InvalidOption(
+                f"The path {path!r} below {self.settings.location} {why}. Use another name.", path=full
+            )
         return key
 
     def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:

@@ -10,7 +10,6 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -342,20 +341,3 @@ def test_random_access_gives_the_bytes_of_every_range(store_server: StoreServer)
         assert source.read(1) == b""
     with storage.open_input("empty") as source:
         assert source.read() == b""
-
-
-def test_a_profile_gives_its_credentials(
-    tmp_path: Path, s3_server: StoreServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("boto3")
-    shared = tmp_path / "credentials"
-    shared.write_text("[mine]\naws_access_key_id = AKIDOFPROFILE\naws_secret_access_key = never-shown\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
-    with s3_server.proxied() as proxy:
-        settings = s3_server.settings(proxy, profile="mine")
-        config = {key: value for key, value in settings.config.items() if "access_key" not in key}
-        storage = opened(s3_server.settings(proxy, profile="mine", config=config))
-        storage.write("a", b"1")
-        assert "Credential=AKIDOFPROFILE/" in proxy.log[-1].headers["authorization"]
-        with pytest.raises(InvalidOption, match=r"profile of .* gives no credentials \(ProfileNotFound\)"):
-            opened(s3_server.settings(proxy, profile="theirs", config=config)).exists("a")

@@ -124,7 +124,7 @@ def store(request: pytest.FixtureRequest, store_server: StoreServer, proxy: Faul
     """A store that has answered before, so that it repeats what failed."""
     parameters = getattr(request.node, "callspec").params  # noqa: B009
     hangs = "rule" in parameters and parameters["rule"].action == "hang"
-    settings = store_server.settings(proxy, timeout=f"{HUNG / 2}s" if hangs else "5s", max_retries=2)
+    settings = store_server.settings(proxy, millis=int(HUNG * 500) if hangs else 5000, max_retries=2)
     storage = opened(settings, WaitingClock())
     assert not storage.exists(PATH)
     proxy.clear()

@@ -54,7 +54,7 @@ class StoreServer:
         return opened(self.settings(proxy, **how))
 
     def settings(
-        self, proxy: FaultProxy | None = None, *, timeout: str = "5s", max_retries: int = 3, **changed: Any
+        self, proxy: FaultProxy | None = None, *, millis: int = 5000, max_retries: int = 3, **changed: Any
     ) -> StoreSettings:
         """Settings of a new root. Servers on loopback answer at once, so few seconds are enough."""
         prefix = f"wh/db.db/t{os.getpid()}-{next(_ROOTS)}"
@@ -67,7 +67,7 @@ class StoreServer:
                 "bucket": bucket,
                 "prefix": prefix,
                 "config": self._config(url, proxy),
-                "client": {"allow_http": True, "timeout": timeout, "connect_timeout": "2s"},
+                "client": {"allow_http": True, "timeout": f"{millis}ms", "connect_timeout": "2s"},
                 "profile": None,
                 "max_retries": max_retries,
                 **changed,
