@@ -49,6 +49,20 @@ class StoreServer:
     kind: str
     server: Any
 
+    def place(self, proxy: FaultProxy | None = None) -> tuple[str, dict[str, str]]:
+        """A new location as a user writes it, and its storage options under Java Paimon's names."""
+        path = f"wh/db.db/t{os.getpid()}_{next(_ROOTS)}"
+        url = proxy.url if proxy is not None else self.server.url
+        match self.kind:
+            case "s3":
+                return f"s3://bucket/{path}", {**self.server.options, "s3.endpoint": url}
+            case "azure":
+                account = self.server.account
+                options = {**self.server.options, "azure.endpoint": f"{url}/{account}"}
+                return f"abfss://container@{account}.dfs.core.windows.net/{path}", options
+        gcs = proxy if isinstance(proxy, GcsProxy) else self.server
+        return f"gs://bucket/{path}", {"gs.service-account-key": gcs.service_account_key}
+
     def storage(self, proxy: FaultProxy | None = None, **how: Any) -> ObjectStorage:
         """A storage on an empty folder, behind the proxy if there is one."""
         return opened(self.settings(proxy, **how))

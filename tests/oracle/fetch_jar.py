@@ -1,14 +1,15 @@
-"""Fetches the jar of Java Paimon once, before the tests that use it.
+"""Fetches the jars of Java Paimon once, before the tests that use them.
 
-If it cannot be fetched, one line gives the reason. That is a failure only with PAIMON_REQUIRE_ORACLE=1."""
+If they cannot be fetched, one line gives the reason. That is a failure only with PAIMON_REQUIRE_ORACLE=1."""
 
 import os
 import sys
 
-from java_paimon import OracleUnavailable, bundle_jar
+from java_paimon import OracleUnavailable, bundle_jar, s3_jar
 
 try:
     bundle_jar()
+    s3_jar()
 except OracleUnavailable as why:
     reason = str(why).splitlines()[0]
     print(f"Java Paimon cannot check our tables here: {reason}", file=sys.stderr)
