@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream import PaimonTable
+from paimon_stream import CommitMessage, PaimonTable
 from tests.kits.stores import StoreServer
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
@@ -73,15 +73,10 @@ def test_each_reads_and_continues_what_the_other_wrote(
         assert table.verify().healthy
 
 
-def test_java_commits_files_that_we_wrote_and_we_those_of_java(
-    java_on_s3: Any, s3_server: StoreServer
-) -> None:
-    from paimon_stream.format.commit_message import CommitMessage
-
+def test_we_commit_files_that_java_wrote(java_on_s3: Any, s3_server: StoreServer) -> None:
     location, options = s3_server.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options, partition_keys=["dt"])
     prepared = java_on_s3.prepare_commit_bytes(location, [row(1, "of java")])
-    messages = [CommitMessage.from_bytes(data) for data in prepared.messages]
-    table.new_commit("ours").commit(1, messages)
-    assert table.to_arrow().to_pylist() == [row(1, "of java")]
+    table.new_commit("ours").commit(1, [CommitMessage.deserialize(one) for one in prepared.messages])
+    assert table.to_arrow().to_pylist() == java_on_s3.read(location) == [row(1, "of java")]
     assert java_on_s3.last_commit_of(location, "ours") == 1
