@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+
+from paimon_stream.spark.unlogged import unlogged
 
 __all__ = ["hadoop_options"]
 
@@ -24,14 +24,13 @@ _LOG = logging.getLogger(__name__)
 _STORES: Final = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.oss.", "google.cloud.auth.")
 _SPARK: Final = "spark.hadoop."
 _DEFAULTS: Final = "core-default.xml"
-_PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def hadoop_options(session: Any) -> Mapping[str, str]:
     """The options of object stores that the session has, under Hadoop's names; empty if it cannot be asked.
     The values hold secrets."""
     try:
-        with _unlogged():
+        with unlogged():
             return _of_connect(session) if not hasattr(session, "_jsparkSession") else _of_jvm(session)
     except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
         _LOG.info("Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__)
@@ -59,21 +58,3 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     ]
     found = {name: configuration.get(name) for name in names}
     return {name: str(value) for name, value in found.items() if value is not None}
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keeps py4j, which logs each answer of the JVM at level DEBUG, from logging those of this thread."""
-    here = threading.get_ident()
-
-    def is_of_another_thread(record: logging.LogRecord) -> bool:
-        return record.thread != here
-
-    loggers = [logging.getLogger(name) for name in _PY4J]
-    for logger in loggers:
-        logger.addFilter(is_of_another_thread)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_of_another_thread)

@@ -13,6 +13,7 @@ from pyspark.sql import types as st
 
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.incoming import Renamed
+from paimon_stream.spark.unlogged import unlogged
 from paimon_stream.spark.write_plan import ArrowBatches
 
 __all__ = ["arrow_batches_of", "map_arrow"]
@@ -36,7 +37,8 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
     if any("." in name or "`" in name for name in names):
         task = Renamed(task=task, names=names)
         frame = frame.toDF(*(f"c{place}" for place in range(len(names))))
-    return frame.mapInArrow(task, schema)
+    with unlogged():
+        return frame.mapInArrow(task, schema)
 
 
 @contextmanager

@@ -502,6 +502,36 @@ def test_what_the_table_refuses_is_1_or_3(table: Path) -> None:
     assert "hunter2" not in run("snapshots", table, "--storage-option", "secret=hunter2").output
 
 
+def test_storage_options_can_be_read_from_files(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "value").write_text("true\n")
+    option = "paimon-stream.unsafe-single-writer"
+    assert run("snapshots", table, "--storage-option", f"{option}=@{tmp_path / 'value'}").exit_code == 0
+    (tmp_path / "value").write_text("hunter2")
+    refused = run("snapshots", table, "--storage-option", f"s3.secret-key=@{tmp_path / 'value'}")
+    assert refused.exit_code == 1
+    assert "hunter2" not in refused.output
+    missing = run("snapshots", table, "--storage-option", f"{option}=@{tmp_path / 'none'}")
+    assert missing.exit_code == 2
+    assert "FileNotFoundError" in missing.output
+    doubled = run("snapshots", table, "--storage-option", f"{option}=@@x")
+    assert doubled.exit_code == 1
+    assert "'@x'" in doubled.output
+
+
+def test_credentials_in_a_location_or_in_a_tables_options_are_not_shown(table: Path) -> None:
+    answer = run("snapshots", "s3://id:hunter2@bucket/t", "--json", "--debug")
+    assert answer.exit_code == 1
+    assert "hunter2" not in answer.output
+    schema = table / "schema" / "schema-0"
+    stored = json.loads(schema.read_text())
+    stored["options"]["fs.s3a.secret.key"] = "hunter2"
+    schema.write_text(json.dumps(stored))
+    listed = run("options", table)
+    assert listed.exit_code == 0
+    assert "fs.s3a.secret.key" in listed.output
+    assert "hunter2" not in listed.output
+
+
 @pytest.mark.parametrize("command", [name for name, _ in every_command()])
 def test_a_file_is_no_table(tmp_path: Path, command: str) -> None:
     file = tmp_path / "orders"

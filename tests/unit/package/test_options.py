@@ -212,3 +212,24 @@ def test_paimon_options_of_other_engines_are_kept_in_silence() -> None:
                 "bucket": "1",
             }
         )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "s3.secret-key", "s3.access-key", "FS.S3A.Session.Token", "fs.s3a.bucket.b.secret.key",
+        "AWS_SECRET_ACCESS_KEY", "fs.azure.account.key.acc.dfs.core.windows.net", "adls.sas-token",
+        "gs.service-account-key", "fs.oss.accessKeySecret", "fs.s3a.proxy.password",
+    ],
+)  # fmt: skip
+def test_credentials_are_no_options_of_a_table(key: str) -> None:
+    for check in (check_table_options, check_sink_options):
+        with pytest.raises(InvalidOption, match="storage_options") as raised:
+            check({key: "hunter2"})
+        assert "hunter2" not in str(raised.value) + str(raised.value.context)
+
+
+def test_what_only_looks_like_a_credential_is_a_tables_own() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_table_options({"password": "x", "token": "x", "s3.endpoint": "x", "primary-key": "id"})

@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import json
 import logging
 from itertools import count
 
@@ -75,3 +76,16 @@ def test_a_stream_says_it_once_in_one_line(caplog: pytest.LogCaptureFixture) -> 
         writer.commit(batch, verdict, (bench.message(f"f{number}", dt="a"),))  # type: ignore[arg-type]
     (line,) = said(caplog)
     assert all(option in line for option in LEFT)
+
+
+def test_credentials_that_somebody_stored_in_a_table_are_named_without_their_values(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = made({})
+    storage = table._storage
+    schema = json.loads(storage.read("schema/schema-0"))
+    schema["options"]["fs.s3a.secret.key"] = "hunter2"
+    storage.write("schema/schema-0", json.dumps(schema).encode())
+    PaimonTable.load(table.location).append(pa.table({"id": [1], "dt": ["a"]}))
+    assert "fs.s3a.secret.key" in caplog.text
+    assert "hunter2" not in caplog.text
