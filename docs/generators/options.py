@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from paimon_stream.options import Option, sink_options, table_options
 
-__all__ = ["render"]
+__all__ = ["cells", "render", "rows"]
 
 _START: Final = """\
 # Options
@@ -62,22 +62,24 @@ def render() -> str:
         (
             _START,
             _SINK,
-            _rows(("Option", "Default", "What it does"), map(_cells, sink_options())),
+            rows(("Option", "Default", "What it does"), map(cells, sink_options())),
             _TABLE,
-            _rows(("Option", "Default", "What it does"), map(_cells, table_options())),
+            rows(("Option", "Default", "What it does"), map(cells, table_options())),
             _ALIASES,
-            _rows(("Name", "Means"), ((f"`{alias}`", f"`{key}`") for alias, key in sorted(aliases))),
+            rows(("Name", "Means"), ((f"`{alias}`", f"`{key}`") for alias, key in sorted(aliases))),
         )
     )
 
 
-def _cells(option: Option[Any]) -> tuple[str, ...]:
+def cells(option: Option[Any]) -> tuple[str, ...]:
+    """The cells of an option's row."""
     default = f"`{option.default}`" if option.default else "none"
     return f"`{option.key}`", default, option.doc
 
 
-def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
+def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [head, tuple("---" for _ in head), *body]
     return "\n" + "".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generators import options as generator
+from docs.generators import stores
 from paimon_stream import options as declared
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options import (
@@ -43,6 +44,11 @@ def test_no_key_or_alias_is_declared_twice() -> None:
 
 def test_the_page_is_what_the_tables_say() -> None:
     assert PAGE.read_text() == generator.render(), "run: python -m docs.generators.options > docs/options.md"
+
+
+def test_the_page_of_stores_is_what_the_tables_say() -> None:
+    page = PAGE.with_name("stores.md").read_text()
+    assert page == stores.render(), "run: python -m docs.generators.stores > docs/stores.md"
 
 
 def test_the_page_names_every_option_and_alias() -> None:
