@@ -66,7 +66,7 @@ help:
 	$(call venv,.venv-spark35,$(PYTHON35),-e '.[test]' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
 
 .venv-lowest/.ready: pyproject.toml
-	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest pytest-xdist hypothesis mmh3,3.10 or 3.11,PYTHON_LOWEST)
+	$(call venv,.venv-lowest,$(PYTHON_LOWEST),-e . $$("$(PYTHON_LOWEST)" .ci/lowest.py) pytest pytest-xdist hypothesis mmh3 'moto[s3$(comma)server]',3.10 or 3.11,PYTHON_LOWEST)
 
 # Readers that share no code with this project, in a venv of their own because of their pins.
 .venv-readers/.ready: pyproject.toml

@@ -91,19 +91,19 @@ class ObjectStorage:
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) by name, without those that begin with a dot
         unless `prefix` does; [] for a folder without files."""
-        start, found = self._listed(folder)
+        start, found = self._requests.listed(folder)
         kept = _visible(found["objects"], start, prefix)
         return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in kept]
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
-        start, found = self._listed(folder)
+        start, found = self._requests.listed(folder)
         return [name for name, _ in _visible(found["objects"], start, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root) with anything in them, without
         those that begin with a dot."""
-        start, found = self._listed(folder)
+        start, found = self._requests.listed(folder)
         names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
 
@@ -142,13 +142,6 @@ class ObjectStorage:
     @property
     def _requests(self) -> Requests:
         return Requests(self.settings, self.runtime)
-
-    def _listed(self, folder: str) -> tuple[str, dict[str, Any]]:
-        """What all keys of a folder begin with, and what is directly in it."""
-        requests = self._requests
-        key = requests.key(folder) if folder else self.settings.prefix
-        found = requests.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
-        return f"{key}/", found
 
 
 def _visible(objects: Iterable[Any], start: str, prefix: str) -> list[tuple[str, Any]]:

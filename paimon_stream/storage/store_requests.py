@@ -50,8 +50,9 @@ class Requests:
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """The key of a file in the bucket. Raises `InvalidOption` for a path that leaves the root, and for one
-        that a store would refuse or change."""
+        """The key of a file in the bucket.
+
+        Raises `InvalidOption` for a path that leaves the root, or that a store would refuse or change."""
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
         why = None
@@ -95,6 +96,12 @@ class Requests:
         """Obstore's facts about the object. Raises `NotFound`."""
         key = self.key(path)
         return self.ask("read", path, lambda obstore, store: obstore.head(store, key))
+
+    def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
+        """What all keys of a folder begin with, and what obstore finds directly in it."""
+        key = self.key(folder) if folder else self.settings.prefix
+        found = self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
+        return f"{key}/", found
 
     def replace(self, path: str, data: bytes) -> None:
         """Creates or replaces the object."""

@@ -18,7 +18,7 @@ def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: S
     job.run(PaimonSink(location, storage_options=options, on_commit=job.reports.append))
     job.add_files(1)
     job.run(PaimonSink(location, storage_options=options, on_commit=job.reports.append))
-    assert [report.batch_id for report in job.reports] == [0, 1, 2]
+    assert [report.identifier for report in job.reports] == [0, 1, 2]
     assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(3 * ROWS_PER_FILE))
     assert table.verify().healthy
     left = [file.read_bytes() for file in job.checkpoint.rglob("*") if file.is_file()]
