@@ -91,7 +91,7 @@ def main(root: Path, endpoint: str, broken: str) -> None:
 
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
     table = PaimonTable.create(
-        LOCATION, columns, primary_keys=["id"], options={"bucket": "2", "manifest.compression": "none"}
+        LOCATION, columns, primary_keys=["id"], options={"bucket": "2", "manifest.compression": "null"}
     )
     said.add(table, table.schema, table.options, open_beside_spark(LOCATION))
     for number in range(4):
