@@ -157,6 +157,6 @@ def test_a_broken_checkpoint_is_an_unknown_one(tmp_path: Path, content: bytes) -
 
 
 def test_a_checkpoint_on_a_foreign_storage_is_an_unknown_one() -> None:
-    checkpoint = open_checkpoint("s3a://bucket/ck/")
-    assert checkpoint.root == "s3a://bucket/ck"
+    checkpoint = open_checkpoint("hdfs://name/ck/")
+    assert checkpoint.root == "hdfs://name/ck"
     assert (checkpoint.query_id(), checkpoint.has_state(), checkpoint.offsets_hash(0)) == (None, None, None)

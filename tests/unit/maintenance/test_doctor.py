@@ -487,8 +487,8 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_unknown_and_not_called_safe
     (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
     assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("unknown", False, None)
     assert (diagnosis.last_batch, diagnosis.last_snapshot) == (0, 1)
-    (diagnosis,) = examine(query.bench.storage, checkpoint="s3://bucket/ck", runtime=query.bench.runtime)
-    assert (diagnosis.verdict, diagnosis.checkpoint) == ("unknown", "s3://bucket/ck")
+    (diagnosis,) = examine(query.bench.storage, checkpoint="hdfs://name/ck", runtime=query.bench.runtime)
+    assert (diagnosis.verdict, diagnosis.checkpoint) == ("unknown", "hdfs://name/ck")
 
 
 def shifted(query: Query, **changes: object) -> None:
