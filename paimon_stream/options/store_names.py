@@ -65,11 +65,7 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | No
     host, or begin with a bucket; those of other owners mean nothing here.
     """
     folded = folded_name(kind, name)
-    own = folded
-    for owner in map(_folded, owners):
-        own = own.removeprefix(f"bucket.{owner}.") if kind == "s3" else own.removesuffix(f".{owner}")
-        if own != folded:
-            break
+    own = _without_owner(kind, folded, owners)
     option = _BY_NAME[kind].get(own)
     if option is None:
         return None
@@ -78,9 +74,18 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> Found | No
     return Found(option, rank, inverse)
 
 
-def refusal_of(kind: str, name: str) -> str | None:
-    """Why a known name is refused, and what to do; None if it is not known to be refused."""
-    return REFUSED[kind].get(folded_name(kind, name))
+def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
+    """Why a known name is refused, and what to do; None if it is not known to be refused. `owners` are as for
+    `store_option`."""
+    return REFUSED[kind].get(_without_owner(kind, folded_name(kind, name), owners))
+
+
+def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
+    for owner in map(_folded, owners):
+        own = folded.removeprefix(f"bucket.{owner}.") if kind == "s3" else folded.removesuffix(f".{owner}")
+        if own != folded:
+            return own
+    return folded
 
 
 def is_of_another(kind: str, name: str) -> bool:

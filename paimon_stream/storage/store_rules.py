@@ -141,6 +141,8 @@ def _is_loopback(host: str) -> bool:
 def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_http: bool) -> None:
     url = _url(values, "endpoint", made, allow_http=allow_http, tls=values.switch("ssl") is not False)
     region, path_style = values.text("region"), values.switch("path_style")
+    if url == "https://s3.amazonaws.com":
+        url = None  # Hadoop's word for AWS as a whole
     if place.scheme == "oss":
         if url is None:
             raise InvalidOption(

@@ -113,7 +113,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
     for name, value in source.options.items():
         known = store_option(place.kind, name, owners)
         if known is None:
-            _refuse(place, source, name, value)
+            _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
             one = _Given(
                 _parsed(known.option, value, known.inverse, name, place), name, source.name, known.rank
@@ -150,10 +150,9 @@ def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: St
     return ("false" if word == "true" else "true") if inverse else word
 
 
-def _refuse(place: StoreLocation, source: Source, name: str, value: str) -> None:
+def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: str | None) -> None:
     """Refuses a name that is not an option. In Spark's configuration, only those are refused that are known
-    to ask for something; the others are Spark's own affair."""
-    why = refusal_of(place.kind, name)
+    to ask for something, for which there is a `why`; the others are Spark's own affair."""
     if why is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
         raise UnsupportedFeature(

@@ -148,6 +148,8 @@ def test_unknown_options_are_refused_by_name_alone(location: str, name: str, hin
         ("gs://bucket/t", "fs.gs.auth.type", "ACCESS_TOKEN_PROVIDER"),
         ("gs://bucket/t", "fs.gs.auth.service.account.private.key", SECRET),
         (ABFS, "adls.connection-string", SECRET),
+        (ABFS, "fs.azure.sas.token.provider.type.acc.dfs.core.windows.net", SECRET),
+        ("s3://bucket/t", "fs.s3a.bucket.bucket.custom.signers", SECRET),
         (ABFS, "fs.azure.account.auth.type.acc.dfs.core.windows.net", "Custom"),
         (ABFS, "fs.azure.account.oauth.provider.type", f"org.example.{SECRET}"),
     ],
@@ -216,6 +218,7 @@ def test_endpoints_have_a_scheme_a_region_and_a_style() -> None:
         "endpoint": "https://bucket.h", "region": "us-east-1", "virtual_hosted_style_request": "true",
     }  # fmt: skip
     assert of(endpoint="https://bucket.h", force_virtual_addressing="true")["endpoint"] == "https://bucket.h"
+    assert of(endpoint="s3.amazonaws.com") == {}
     assert of(region="cn-north-1")["endpoint"] == "https://s3.cn-north-1.amazonaws.com.cn"
     assert settings(options={"endpoint": "http://127.0.0.1:9000"}).client["allow_http"] is True
     assert settings(options={"endpoint": "http://h", "allow_http": "true"}).client["allow_http"] is True
