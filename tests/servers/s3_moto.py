@@ -32,7 +32,9 @@ def start(folder: Path, python: str = sys.executable, port: int = 0) -> Moto:
     """Raises RuntimeError where moto is not installed."""
     port = port or free_port()
     server = Moto(
-        [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port, Path(folder) / "moto.log"
+        [python, str(Path(__file__).with_name("moto_server.py")), "-H", "127.0.0.1", "-p", str(port)],
+        port,
+        Path(folder) / "moto.log",
     )
     signed = f"AWS4-HMAC-SHA256 Credential={server.access_key}/20200101/us-east-1/s3/aws4_request"
     bucket = f"{server.url}/{BUCKET}"
