@@ -83,11 +83,12 @@ class Client:
         """The result of the effect on an open store. Raises this package's errors, without obstore's as their
         context, because its texts hold URLs and answers.
 
-        Until the store has answered once, requests are repeated for about a second only: a misspelt endpoint
-        is reported at once.
+        Until the store has answered once, small requests are repeated for about a second only: a misspelt
+        endpoint is reported at once.
         """
-        first = handle is Handle.CALM and not self.answered
-        for left in reversed(range(_TRIES if handle is Handle.CALM else 1)):
+        small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
+        for left in reversed(range(_TRIES if small else 1)):
+            first = small and not self.answered
             failure = None
             try:
                 result = effect(self._handle(Handle.ONCE if first else handle))

@@ -176,10 +176,11 @@ def test_a_misspelt_endpoint_is_reported_at_once(s3_server: StoreServer) -> None
         clock = WaitingClock()
         storage = opened(replace(settings, config={**settings.config, "endpoint": endpoint}), clock)
         began = time.monotonic()
-        with pytest.raises(Unavailable, match=why):
-            storage.list_files("")
+        for call in (storage.list_files, storage.read, storage.stat):
+            with pytest.raises(Unavailable, match=why):
+                call("a")
         assert time.monotonic() - began < 5
-        assert clock.waits == 2
+        assert clock.waits == 6
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.errors import AlreadyExists, NotFound
 from tests.kits.stores import SECRETS, StoreServer
+from tests.servers.fault_proxy import Rule
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
 
@@ -66,3 +67,24 @@ def test_a_table_is_rolled_back(s3_server: StoreServer) -> None:
     table.append(rows(9))
     assert ids(table) == [0, 1, 9]
     assert table.verify().healthy
+
+
+def test_a_storm_of_failures_costs_time_only(s3_server: StoreServer) -> None:
+    """Requests are refused, answers are lost, and conflicts are told where there are none."""
+    with s3_server.proxied() as proxy:
+        location, options = s3_server.place(proxy)
+        table = PaimonTable.create(location, COLUMNS, storage_options=options)
+        how = {"times": None}
+        proxy.add(
+            Rule("answer", status=503, probability=0.15, **how),
+            Rule("drop_answer", probability=0.05, **how),
+            Rule("answer_after", "PUT", r"snapshot/snapshot-\d+$", status=500, probability=0.3, **how),
+            Rule("answer", "PUT", r"snapshot/snapshot-\d+$", status=409, probability=0.3, **how),
+        )
+        for n in range(5):
+            table.append(rows(n))
+        assert proxy.fired > 10
+        proxy.clear()
+        assert ids(table) == [0, 1, 2, 3, 4]
+        assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
+        assert table.verify().healthy
