@@ -159,5 +159,6 @@ def _visible(objects: Iterable[Any], start: str, prefix: str) -> list[tuple[str,
 
 
 def _file_stat(path: str, found: Any) -> FileStat:
-    millis = round(found["last_modified"].timestamp() * 1000)
+    # In whole seconds: some stores list finer times than they answer for a single object.
+    millis = int(found["last_modified"].timestamp()) * 1000
     return FileStat(path=path, size=int(found["size"]), modified_millis=millis)

@@ -50,15 +50,15 @@ class Upload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stream.close()
         if error is not None:
             self._stream.give_up(error)
         else:
-            self._stream.close()
             self._finish(self._stream)
 
     def _finish(self, stream: _Stream) -> None:
         if stream.parts is not None:
-            stream.parts.complete(stream.size)
+            stream.parts.complete(stream.held, stream.size)
         elif self._requests.create(self._path, stream.held, repeated=True) is PutResult.EXISTS:
             raise self._exists()
 
@@ -91,12 +91,15 @@ class _Parts:
         """Sends the data, when there is enough for a part."""
         self._ask(lambda obstore, store: self._writer.write(data))
 
-    def complete(self, size: int) -> None:
-        """Makes the parts a file. If the answer was lost, the file's size shows that it is there."""
+    def complete(self, rest: bytes, size: int) -> None:
+        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows that it is
+        there."""
         try:
+            self.write(rest)
             self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))
         except PaimonStreamError as failed:
             why = failed
+            self.abort(failed)
         else:
             return
         try:
@@ -149,24 +152,18 @@ class _Stream(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         """Takes all of the data, and sends a part if there is enough for one."""
+        if self.closed:
+            raise ValueError("The stream is closed.")
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _PART):
             self._take(view[start : start + _PART])
         return len(view)
 
-    def close(self) -> None:
-        """Ends the file. It appears when the context ends."""
-        if not self.closed and self.parts is not None:
-            self._send()
-        super().close()
-
     def give_up(self, error: BaseException) -> None:
         """Removes what was sent."""
-        parts, self.parts = self.parts, None
         self._held.clear()
-        super().close()
-        if parts is not None:
-            parts.abort(error)
+        if self.parts is not None:
+            self.parts.abort(error)
 
     def _take(self, piece: memoryview) -> None:
         if self.parts is None and len(self._held) + len(piece) > _PART:
@@ -174,13 +171,8 @@ class _Stream(io.RawIOBase):
         self._held += piece
         self.size += len(piece)
         if self.parts is not None and len(self._held) >= _HELD_WITH_PARTS:
-            self._send()
-
-    def _send(self) -> None:
-        assert self.parts is not None
-        held, self._held = self._held, bytearray()
-        for start in range(0, len(held), _PART):
-            self.parts.write(memoryview(held)[start : start + _PART])
+            self.parts.write(self.held)
+            self._held.clear()
 
 
 def open_source(requests: Requests, path: str) -> Any:

@@ -220,6 +220,27 @@ def test_completion_of_parts(
         assert store.read(PATH) == LARGE
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected", "there"),
+    [
+        *((Rule(action), None, True) for action in ("refuse", "cut_body", "drop_answer")),
+        (S(503), None, True),
+        (S(503, **ALWAYS), Unavailable, False),
+        (S(403, **ALWAYS), PermissionDenied, False),
+        (S(403), PermissionDenied, False),
+    ],
+    ids=_id,
+)
+def test_a_part(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
+    fault(proxy, rule, "PUT", "comp=block&" if store.settings.kind == "azure" else "partNumber")
+    assert outcome(lambda: _upload(store)) == expected
+    assert proxy.fired
+    if not there and store.settings.kind != "azure":
+        assert "DELETE" in [entry.method for entry in proxy.log]
+    proxy.clear()
+    assert store.exists(PATH) == there
+
+
 def _upload(store: ObjectStorage) -> None:
     with store.open_output(PATH) as stream:
         stream.write(LARGE)
