@@ -88,8 +88,9 @@ On Spark Connect, the session's settings are read as far as the server shows the
 - **Command line**: other users of a machine can see a command line. Give `--storage-option
   s3.secret-key=@FILE`, or use the environment or a profile.
 - **Without TLS**, an endpoint is accepted on the machine itself only. `paimon-stream.store.allow-http =
-  true` accepts it elsewhere. `root_certificate` and `AWS_CA_BUNDLE` name the CA of a store of your own;
-  `HTTPS_PROXY` and `proxy_url` name a proxy.
+  true` accepts it elsewhere. `root_certificate` and `AWS_CA_BUNDLE` name the CA of a store of your own
+  (with obstore before 0.11 only the variable `SSL_CERT_FILE` does, on each machine); `HTTPS_PROXY` and
+  `proxy_url` name a proxy.
 - **The region** of a bucket at AWS is asked of AWS, once in each process, if nothing names it.
 - **A checkpoint** on a store is read with the same options, as far as they are for its kind of store. If
   it cannot be read, the sink uses the table alone.

@@ -183,7 +183,10 @@ _GCS: Final = (
         "gcs.oauth2.token", "GOOGLE_BEARER_TOKEN", env="GOOGLE_BEARER_TOKEN", kind="*@",
     ),
     _option("auth_type", "Hadoop's word for the kind of login.", "fs.gs.auth.type", kind="@"),
-    _option("skip_signature", "Send no credentials.", "gcs.anonymous", "GOOGLE_SKIP_SIGNATURE", kind="?@"),
+    _option(
+        "skip_signature", "Send no credentials. This is for reading only.",
+        "gcs.anonymous", "GOOGLE_SKIP_SIGNATURE", kind="?@",
+    ),
     _option(
         "base_url", "Where the store is, if not at Google.",
         "gs.endpoint", "fs.gs.storage.root.url", "gcs.service.host", "GOOGLE_BASE_URL", env="GOOGLE_BASE_URL",

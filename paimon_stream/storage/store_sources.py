@@ -7,9 +7,11 @@ only: the first that has any. No message holds a value.
 from __future__ import annotations
 
 import configparser
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,8 @@ from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
 __all__ = ["options_for", "settings_of"]
+
+_LOG = logging.getLogger(__name__)
 
 _OURS: Final = store_options()
 _OUR_NAMES: Final = {one.key: one for one in _OURS}
@@ -70,6 +74,9 @@ def settings_of(
     made = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
     if place.kind == "s3" and not made.login and _has_default_profile(environment):
         made.profile = "default"
+    if "root_certificate" in made.client and values.from_environment("root_certificate") and _is_old():
+        del made.client["root_certificate"]
+        _LOG.warning("%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown)
     _require_boto3(place, made)
     timeouts = {"timeout": STORE_TIMEOUT, "connect_timeout": STORE_CONNECT_TIMEOUT}
     return StoreSettings(
@@ -152,6 +159,15 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
     except (OSError, ValueError, configparser.Error):
         return False
     return parser.has_section("default")
+
+
+def _is_old() -> bool:
+    """Whether the installed obstore knows no certificates; the newest release for Python 3.10 is one."""
+    try:
+        numbers = metadata.version("obstore").split(".")[:2]
+        return [int(one) for one in numbers] < [0, 11]
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 def _require_boto3(place: StoreLocation, made: Rules) -> None:

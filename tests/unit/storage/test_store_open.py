@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -131,6 +134,29 @@ def test_encryption_and_proxies_reach_the_store(server: _Server) -> None:
     assert head["x-amz-request-payer"] == "requester"
     far = {"s3.endpoint": "http://nowhere.invalid", "allow_http": "true", "proxy_url": server.url}
     assert put(server, {**KEYS, **far})["host"] == "nowhere.invalid"
+
+
+def test_a_store_of_ones_own_ca_is_trusted(tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    (tmp_path / "ext").write_text("subjectAltName=DNS:localhost\n")
+    for command in (
+        "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ours",
+        "req -newkey rsa:2048 -nodes -keyout key.pem -out csr -subj /CN=localhost",
+        "x509 -req -in csr -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile ext",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with _Server(("127.0.0.1", 0), _Answer) as safe:
+        safe.heads, safe.asked = [], []
+        safe.socket = context.wrap_socket(safe.socket, server_side=True)
+        threading.Thread(target=safe.serve_forever, daemon=True).start()
+        endpoint = {"s3.endpoint": f"https://localhost:{safe.server_port}"}
+        with pytest.raises(obstore.exceptions.BaseError):
+            put(safe, {**KEYS, **endpoint})
+        assert put(safe, {**KEYS, **endpoint, "root_certificate": str(tmp_path / "ca.pem")})
+        safe.shutdown()
 
 
 def test_a_login_that_the_environment_hides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

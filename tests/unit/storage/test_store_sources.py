@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -254,7 +255,8 @@ def test_encryption_is_passed_on() -> None:
     assert settings(environment=own).config == settings(options=own).config
 
 
-def test_proxies_and_certificates_are_passed_on(tmp_path: Path) -> None:
+def test_proxies_and_certificates_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: "0.12.1")
     (tmp_path / "ca.pem").write_text(PEM)
     given = {
         "proxy_url": "http://u:p@h:3128",
@@ -268,6 +270,19 @@ def test_proxies_and_certificates_are_passed_on(tmp_path: Path) -> None:
     assert settings(environment={"AWS_CA_BUNDLE": str(tmp_path / "ca.pem")}).client["root_certificate"] == PEM
     hadoop = {"fs.s3a.proxy.host": "h", "fs.s3a.proxy.username": "u@", "fs.s3a.proxy.password": "p/"}
     assert settings(spark=hadoop).client["proxy_url"] == "http://u%40:p%2F@h:80"
+
+
+def test_an_old_obstore_is_said_to_read_no_bundle_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ca.pem").write_text(PEM)
+    bundle = {"AWS_CA_BUNDLE": str(tmp_path / "ca.pem")}
+    monkeypatch.setattr(metadata, "version", lambda _: "0.10.1")
+    assert "root_certificate" not in settings(environment=bundle).client
+    assert "SSL_CERT_FILE" in caplog.text
+    assert settings(options=bundle).client["root_certificate"] == PEM
+    monkeypatch.setattr(metadata, "version", lambda _: "0.11.0b1")
+    assert settings(environment=bundle).client["root_certificate"] == PEM
 
 
 def test_our_own_options_have_short_names() -> None:
