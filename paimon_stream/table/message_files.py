@@ -46,12 +46,13 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 _check_file(file)
             for file in (*message.compact_after, *message.compact_changelog_files):
                 _check_file(file)
-        except FormatError as wrong:
+        except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
+            why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."
             raise FormatError(
                 f"{location}: a commit message does not fit the table, so nothing of it was published or "
-                f"deleted: {wrong} Its writer or the bytes are wrong: write its files again.",
+                f"deleted: {why} Its writer or the bytes are wrong: write its files again.",
                 table=location,
-                partition=message.partition.hex(),
+                partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
                 bucket=message.bucket,
             ) from None
 

@@ -118,6 +118,22 @@ def test_a_file_that_would_make_the_table_unusable_is_refused(
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
+def test_a_field_of_a_wrong_type_is_refused(disk: Disk, entrance: str) -> None:
+    message = good(disk)
+    wrong: tuple[dict[str, Any], ...] = (
+        {"bucket": "0"},
+        {"bucket": None},
+        {"total_buckets": "1"},
+        {"partition": None},
+        {"partition": "a"},
+        {"new_files": (replace(data_file("good"), row_count=None),)},  # type: ignore[arg-type]
+        {"new_files": ("good",)},
+    )
+    messages = (replace(message, **changed) for changed in wrong)
+    refuse(disk, entrance, messages, "a commit message does not fit the table")
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
 def test_a_partition_that_is_no_row_of_the_table_is_refused(disk: Disk, entrance: str) -> None:
     outside = struct.pack(">i", 1) + struct.pack("<qii", 0, 5, 1000)
     broken = (b"", b"\0", bytes(12), struct.pack(">i", 2) + bytes(24), outside)
