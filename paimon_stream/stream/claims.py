@@ -76,6 +76,10 @@ class Claims:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
         return self._storage.exists(self._claim)
 
+    def is_ended(self) -> bool:
+        """Whether a later run has ended the claim. A table that was created again has no claims."""
+        return not self.holds() and bool(self._storage.list_files(self._folder, _CLAIM))
+
     def claimed(self, user: str) -> bool:
         """Whether a sink of this run writes under the given commit user. True if the run id is not known."""
         run_id = self._identity.run_id

@@ -104,6 +104,8 @@ def _is_remembered_rightly(
 def _is_in_lineage(
     snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
+    if latest is not None and SnapshotRef.of(latest) == own.snapshot:
+        return True  # even if it has expired since
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
     replaced = is_replaced(snapshots, own.snapshot, latest)
     if kept is not None and replaced is not False:

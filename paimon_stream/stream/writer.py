@@ -18,13 +18,7 @@ from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.errors import (
-    CommitConflict,
-    CommitLost,
-    CommitUnknown,
-    NoSpace,
-    PaimonStreamError,
-)
+from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import SnapshotRef
@@ -139,6 +133,9 @@ class StreamWriter:
         self._follows = ended or evidence.has_earlier_run
         self._digest = evidence.schema_digest
         judged = self._judge_from_storage(batch, evidence, refuse)
+        # What a later run has left since the evidence was gathered may have expired before it was judged.
+        if self._claims.is_ended():
+            raise refuse.later_run_began()
         self._claims.register(self._digest, journal_since(self.table, evidence, judged.verdict))
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):

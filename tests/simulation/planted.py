@@ -53,7 +53,7 @@ def own_snapshots_are_overlooked(patch: Patch) -> None:
     patch.setattr(ledger, "is_own", lambda snapshot, identity: False)
 
 
-@bug("A window with a gap counts as complete.", "twin", "expirer", "batch writer")
+@bug("A window with a gap counts as complete.", "twin", "expirer", "batch writer", seed=300)
 def a_gap_counts_as_nothing(patch: Patch) -> None:
     def window(self: SnapshotStore, after: int, upto: int) -> Window:
         return Window(snapshots=real(self, after, upto).snapshots, complete=True)

@@ -23,7 +23,8 @@ class Checkpoint:
     operator knows of the table's losses.
 
     `saved` is the newest state before somebody wiped or rewound the checkpoint, and `copies` are the copies
-    of it that are alive, itself included. Then `tampered` is true."""
+    of it that are alive, itself included. Then `tampered` is true. `tried` are the plans of those
+    that the operator has put back since the last batch."""
 
     user: str
     next_batch: int = 0
@@ -37,6 +38,7 @@ class Checkpoint:
     plans: dict[int, str] = field(default_factory=dict)
     saved: Checkpoint | None = None
     copies: list[Checkpoint] = field(default_factory=list)
+    tried: list[dict[int, str]] = field(default_factory=list)
     tampered: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +50,11 @@ class Checkpoint:
     def planned(self) -> int:
         """The newest batch that was planned; -1 before the first."""
         return max(self.plans, default=-1)
+
+    @property
+    def heard_drops(self) -> int:
+        """How many drops of the table the operator knows of, who is the same for all copies."""
+        return max(one.known_drops for one in self.copies or [self])
 
     @property
     def first_batch(self) -> int:
@@ -70,6 +77,7 @@ class Checkpoint:
         """Notes that Spark has recorded the batch as done."""
         self.next_batch, self.done_millis = max(self.next_batch, batch + 1), millis
         self._fill()
+        self.tried.clear()
         saved = self.saved
         if saved is not None and (saved.query != self.query or self.next_batch > saved.planned):
             self.saved = None  # the table has admitted the stream as it is
@@ -82,14 +90,18 @@ class Checkpoint:
 
     def put_back(self, *, other: bool) -> bool:
         """The operator puts the newest state back, as the errors advise. Returns whether there is a newer
-        one, or with `other` another one that is as new."""
+        one, or with `other` another one that is as new and that he has not put back in vain."""
         group = self.copies or [self]
-        others = [one.saved or one for one in group if one is not self or one.saved is not None]
-        newest = max(others, default=self, key=lambda one: one.next_batch)
-        if newest is self or newest.next_batch < self.next_batch + (not other):
+        lowest = self.next_batch + (not other)
+        states = [one for each in group for one in (each.saved, each) if one is not None and one is not self]
+        found = [one for one in states if one.next_batch >= lowest and one.plans not in self.tried]
+        if not found:
             return False
+        newest = max(found, key=lambda one: one.next_batch)
+        self.tried.append(dict(newest.plans))
         self.take(newest)
-        self.saved = None
+        if newest is self.saved:
+            self.saved = None
         return True
 
     def files(self, now_millis: int) -> SparkCheckpoint:
@@ -182,6 +194,10 @@ class Keeper(Actor):
             stream.ended()
         mine = stream.checkpoint
         mine.saved, mine.tampered = _copy(mine), True
+        mine.tried.clear()
+        for one in self.world.actors:
+            if getattr(one, "checkpoint", None) is mine:
+                vars(one)["answers"] = set()  # they were given for the checkpoint as it was
 
     def _wiped(self, mine: Checkpoint, user: str) -> None:
         self.world.serial += 1
@@ -190,4 +206,4 @@ class Keeper(Actor):
 
 
 def _copy(checkpoint: Checkpoint) -> Checkpoint:
-    return replace(checkpoint, saved=None, copies=[], plans=dict(checkpoint.plans))
+    return replace(checkpoint, saved=None, copies=[], tried=[], plans=dict(checkpoint.plans))

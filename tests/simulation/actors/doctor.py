@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paimon_stream.api.doctor import Diagnosis, examine
-from paimon_stream.errors import IncompatibleSchema, PaimonStreamError, ReplayError
+from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, PaimonStreamError, ReplayError
 from paimon_stream.runtime import Runtime
-from tests.simulation.state import Violation
+from tests.simulation.state import Limit, State, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.actors.streams import Stream
@@ -32,8 +32,11 @@ def diagnose(stream: Stream) -> Diagnosis | None:
     return found
 
 
-def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError) -> None:
-    """The restart stops with this error."""
+def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError, head: State | None) -> None:
+    """The restart stops with this error. `head` is the newest snapshot."""
+    sleeper = None if head is None or not head.slept else head.made_by
+    if isinstance(error, CorruptMetadata) and sleeper is not None and sleeper.busy and not sleeper.dead:
+        raise Limit("the snapshot of a writer that slept through a rollback cannot be read")
     if said is not None and said.safe:
         raise Violation(RULE, f"{name}: the restart is called safe, and ends in {error!r}")
     if said is not None and isinstance(error, ReplayError) and said.verdict != type(error).__name__:

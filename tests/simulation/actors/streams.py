@@ -52,7 +52,7 @@ class Stream(Actor):
 
     def __post_init__(self) -> None:
         self.writer: StreamWriter | None = None
-        self.answer: str | None = None
+        self.answers: set[str] = set()
         self.next_batch = 0
         self.at = 0
         self.last: State | None = None
@@ -92,11 +92,11 @@ class Stream(Actor):
             return lambda: repair_hints(table, storage=process.storage, runtime=process.runtime)
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
-        if self.answer == ANSWERS[TableReplaced]:
+        if ANSWERS[TableReplaced] in self.answers:
             self.checkpoint.known_drops = self.world.truth.drops
         self.owed = self.tellable()
         self.upsets = self.world.truth.upsets
-        self.dropped = self.world.truth.drops > self.checkpoint.known_drops and self.next_batch > 0
+        self.dropped = self.world.truth.drops > self.checkpoint.heard_drops and self.next_batch > 0
         self.whole = self.world.asks_doctor and self.starts and self.checkpoint.planned >= 0
         self.starts = False
         if self.whole:
@@ -104,7 +104,7 @@ class Stream(Actor):
         return self.examined_batch if self.whole else self.batch
 
     def start(self) -> None:
-        """Begins a new run, with the operator's answer to the last error."""
+        """Begins a new run, with the operator's answers to the errors since the last batch."""
         process = self.restart()
         options = dict(self.options)
         if not self.world.choices.once_in(8):
@@ -114,8 +114,7 @@ class Stream(Actor):
             options["paimon-stream.commit.guard"] = "trust"
         if self.world.choices.once_in(6):
             options["paimon-stream.journal.reuse"] = "false"
-        if self.answer is not None:
-            options[self.answer] = "continue"
+        options |= dict.fromkeys(sorted(self.answers), "continue")
         self.checkpoint.runs += 1
         self.next_batch = self.checkpoint.first_batch
         self.last = None
@@ -141,7 +140,7 @@ class Stream(Actor):
         try:
             report = self.batch()
         except PaimonStreamError as error:
-            check_refused(self.name, diagnosis, error)
+            check_refused(self.name, diagnosis, error, self.world.truth.head)
             raise
         check_admitted(self.name, diagnosis)
         return report
@@ -182,13 +181,13 @@ class Stream(Actor):
             return
         truth, token = self.world.truth, (self.rows, self.at)
         still = self.owed & self.tellable()  # before and after: an expiry may have hidden it meanwhile
-        if still and self.answer is None and truth.beside:
+        if still and not self.answers and truth.beside:
             raise Limit("a run saw the snapshot of a writer that slept through a rollback")
-        if still and self.answer is None:
+        if still and not self.answers:
             raise Violation(
                 "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
             )
-        if self.dropped and self.answer is None and truth.drops > self.checkpoint.known_drops:
+        if self.dropped and not self.answers and truth.drops > self.checkpoint.heard_drops:
             if truth.beside:
                 raise Limit("a run saw the snapshot of a writer that slept through a rollback")
             raise Violation("losses are reported", f"{self.name} goes on with {self.at} in another table")
@@ -198,8 +197,8 @@ class Stream(Actor):
             self.last = found
         if self.at % 5 != 4:  # a batch without rows leaves no trace, so the next run asks again
             self.forgive()
-            if self.answer is not None:
-                self.answer = self.writer = None  # the next run has no answer any more
+            if self.answers:
+                self.answers, self.writer = set(), None  # the next run has no answer any more
         if truth.drops > self.ready().drops:  # Spark notes it after the new table was made: nobody can know
             self.checkpoint.known_drops = truth.drops
         self.checkpoint.done(self.at, self.ready().clock.now_millis())
@@ -218,7 +217,7 @@ class Stream(Actor):
                 if truth.beside:
                     raise Limit("a run saw the snapshot of a writer that slept through a rollback")
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
-            self.answer = ANSWERS[type(error)]
+            self.answers.add(ANSWERS[type(error)])
             self.checkpoint.known_drops = truth.drops
         elif isinstance(error, CorruptMetadata):
             self.repair = "repair-hints" in error.message
@@ -228,7 +227,7 @@ class Stream(Actor):
                 self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
             else:
                 truth.excused.add((self.rows, self.at))
-                self.answer = ANSWERS[HistoryUnknown]
+                self.answers.add(ANSWERS[HistoryUnknown])
         elif isinstance(error, (SharedCheckpoint, DuplicateWriter, CheckpointRewound)):
             others = self.checkpoint.shared or self.checkpoint.tampered
             if not (others or self.user in self.world.landed):

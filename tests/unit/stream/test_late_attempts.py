@@ -4,6 +4,7 @@ table was rolled back below it. The batch is in the table once, and no live file
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +14,7 @@ from paimon_stream.errors import HistoryUnknown, SharedCheckpoint, TableRolledBa
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_CHECKPOINT_RESET, ON_UNKNOWN_HISTORY
+from paimon_stream.storage.base import MOST_BYTES, FileStat
 from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.ledger import Fresh, Reuse, Verdict
 from paimon_stream.stream.writer import Batch
@@ -245,8 +247,9 @@ def test_a_paused_run_whose_files_are_all_there_publishes_although_a_later_run_h
     assert readable(bench) == ["me-0-1"]
 
 
-@pytest.mark.parametrize(("pause", "asked"), [(1_000, 0), (1_001, 1)])
-def test_only_a_slow_put_asks_whether_a_later_run_has_begun(pause: int, asked: int) -> None:
+@pytest.mark.parametrize(("pause", "asked"), [(1_000, 1), (1_001, 2)])
+def test_only_a_slow_put_asks_again_whether_a_later_run_has_begun(pause: int, asked: int) -> None:
+    """The first judgement has asked already."""
     bench = Bench()
     storage = FaultyStorage(bench.storage)
     stream = Stream(bench)
@@ -386,3 +389,63 @@ def test_a_run_stops_before_its_next_batch_when_a_later_run_has_begun() -> None:
     assert caught.value.context["batch"] == 2
     later.batch()
     assert readable(bench) == ["me-0-1", "me-2-2"]
+
+
+class Meanwhile(FaultyStorage):
+    """A storage that calls `action` after the journal was listed for the first time."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, bench: Bench, action: Callable[[], object]) -> None:
+        super().__init__(bench.storage)
+        self.action: Callable[[], object] | None = action
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        found = super().list_files(folder, prefix)
+        if prefix == "" and self.action is not None:
+            action, self.action = self.action, None
+            action()
+        return found
+
+
+def test_a_run_that_sleeps_while_it_gathers_evidence_does_not_write_what_a_later_run_has_written() -> None:
+    bench = Bench()
+    earlier, later = Stream(bench), Stream(bench, runs=10)
+
+    def overtake() -> None:
+        later.batches(3)
+        others(bench, 1)
+        bench.expire(3)
+
+    earlier.start(storage=Meanwhile(bench, overtake))
+    with pytest.raises(SharedCheckpoint, match="a later run of commit user 'me' has begun"):
+        earlier.batch()
+    later.batch()
+    assert readable(bench) == ["java-1", "me-0-1", "me-1-2", "me-2-3", "me-3-4"]
+
+
+def test_a_run_whose_last_snapshot_expires_while_it_looks_at_it_goes_on() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+
+    class Expiring(FaultyStorage):
+        """The newest snapshot expires after it was read, because others have committed."""
+
+        def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+            found = super().read(path, limit)
+            if path == "snapshot/snapshot-1" and bench.snapshots.ids() == [1] and stream.next_batch == 1:
+                others(bench, 1, 2)
+                bench.expire(2)
+            return found
+
+    stream.start(storage=Expiring(bench.storage))
+    stream.batches(2)
+    assert readable(bench) == ["java-1", "java-2", "me-0-1", "me-1-2"]
+
+
+def test_a_run_whose_table_is_created_again_while_it_gathers_evidence_meets_no_later_run() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.start(storage=Meanwhile(bench, lambda: bench.storage.delete("_paimon_stream/me/claim-q1-run-1")))
+    stream.batch()
+    assert readable(bench) == ["me-0-1"]
