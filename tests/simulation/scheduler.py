@@ -107,6 +107,11 @@ class Process:
     def busy(self) -> bool:
         return self._greenlet is not None
 
+    @property
+    def alive_at_work(self) -> bool:
+        """Whether it is in the middle of a piece of work, and can go on."""
+        return self.busy and not self.dead
+
     def start(self, work: Callable[[], object]) -> None:
         """Begins a piece of work. It runs when the process is resumed."""
         self.result = self.error = self.pending = None

@@ -43,6 +43,7 @@ class World:
     cleaned: bool = False
     landed: set[str] = field(default_factory=set)
     peaceful: bool = False
+    disturbed: bool = False
     asks_doctor: bool = False
     actors: list[Actor] = field(default_factory=list)
 
@@ -148,6 +149,7 @@ class World:
             process.begun_millis = self.millis
             process.drops, process.upsets = self.truth.drops, self.truth.upsets
             process.start(work)
+            self.disturbed = self.disturbed or self._disturbs(actor)
             said += f"begins {actor.doing}"
         else:
             assert process.pending is not None
@@ -172,6 +174,17 @@ class World:
             self.log[-1] += f"; {actor.ended()}"
         if wait:
             self.log[-1] = f"({_age(wait)} later) {self.log[-1]}"
+
+    def _disturbs(self, actor: Actor) -> bool:
+        """Whether this is a rollback or a drop beside a writer at work, or the other way round. operations.md
+        says: stop the writers first."""
+        others = [one for one in self.actors if one is not actor and one.process is not None]
+        busy = [
+            one for one in others if one.process is not None and one.process.busy and not one.process.dead
+        ]
+        if actor.takes_away:
+            return bool(self.late) or any(one.writes for one in busy)
+        return actor.writes and any(one.takes_away for one in busy)
 
     def land(self, which: int) -> None:
         """A late operation takes effect, even if its process has ended."""

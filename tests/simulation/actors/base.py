@@ -33,6 +33,8 @@ class Actor:
     kind: ClassVar[str] = "actor"
     may_expire: ClassVar[bool] = False
     may_roll_back: ClassVar[bool] = False
+    drops: ClassVar[bool] = False
+    writes: ClassVar[bool] = False
     whole: ClassVar[bool] = False
     """Whether each piece of work runs in one step: what another engine does wrongly in between is no matter
     of this package."""
@@ -58,6 +60,11 @@ class Actor:
         """An observer of commits: notes how far the process is."""
         if self.process is not None:
             self.process.phase = phase
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether its work takes away what was committed, by a rollback or a drop."""
+        return self.may_roll_back or self.drops
 
     @property
     def exposed(self) -> bool:

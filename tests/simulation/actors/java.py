@@ -38,6 +38,7 @@ TRIES = 3
 
 class JavaWriter(Actor):
     kind = "Java writer"
+    writes = True
     replaces = False
     """Whether its rename replaces a snapshot that appeared after it had checked."""
 
@@ -130,6 +131,11 @@ class JavaKeeper(Actor):
     may_expire = True
     may_roll_back = True
     whole = True
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether it rolls the table back this time."""
+        return self.doing.startswith("roll_back")
 
     def begin(self) -> Work:
         work = self.world.choices.pick((self.expire, self.tag, self.roll_back))

@@ -120,6 +120,7 @@ class LastCleaner(OrphanCleaner):
 
 class ManifestCompactor(Actor):
     kind = "manifest compactor"
+    writes = True
 
     @property
     def exposed(self) -> bool:

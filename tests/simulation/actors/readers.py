@@ -42,6 +42,7 @@ class Dropper(Actor):
 
     kind = "dropper"
     whole = True
+    drops = True
     dropped = False
 
     def begin(self) -> Work | None:

@@ -49,6 +49,7 @@ class Stream(Actor):
     options: dict[str, str] = field(default_factory=dict)
     overwrites: bool = False
     kind = "stream"
+    writes = True
 
     def __post_init__(self) -> None:
         self.writer: StreamWriter | None = None

@@ -25,6 +25,8 @@ from tests.simulation.scheduler import LONGEST_MILLIS
 class Writer(Actor):
     """A writer without a journal: only their age protects its files."""
 
+    writes = True
+
     @property
     def exposed(self) -> bool:
         return True
