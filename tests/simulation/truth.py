@@ -233,9 +233,9 @@ class Truth:
             raise Limit(
                 "a writer that slept through a rollback removed its snapshot while another built on it"
             )
-        elif process.may_expire and self.upsets > process.upsets:
-            raise Limit("an expiry that slept through a rollback removed the snapshot that had taken an id")
         elif any(one < snapshot_id for one in self.there if one not in self.beside):
+            if process.may_expire and self.upsets > process.upsets:
+                raise Limit("an expiry that slept through a rollback removed the snapshot that had its id")
             raise Violation(
                 "ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}"
             )
