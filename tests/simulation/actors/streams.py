@@ -153,7 +153,7 @@ class Stream(Actor):
         batch = Batch(
             batch_id=self.at,
             offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
-            previous_done_millis=self.checkpoint.done_millis,
+            previous_done_millis=self.checkpoint.done_before(self.at),
         )
         rows = 0 if self.at % 5 == 4 else 3
         verdict = writer.judge(batch)
