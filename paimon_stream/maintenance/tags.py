@@ -327,12 +327,13 @@ def _local_time(clock: Clock) -> dt.datetime:
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest root below the tag's snapshot, the nearest above it, and those with its id. What the tag
-    shares with any root, it shares with one of these."""
+    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What the tag
+    shares with any root, it shares with one of these. There are two on each side, because one may lie beside
+    the lineage: an expired id that a paused writer has created again."""
     unlike = sorted({one.nonce: one for one in roots}.values(), key=lambda one: one.id)
     below = [one for one in unlike if one.id < tag.id]
     above = [one for one in unlike if one.id > tag.id]
-    return [*below[-1:], *[one for one in unlike if one.id == tag.id], *above[:1]]
+    return [*below[-2:], *[one for one in unlike if one.id == tag.id], *above[:2]]
 
 
 def _roots_beside(storage: Storage, snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
@@ -362,7 +363,7 @@ def _snapshots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot]
     ids = snapshots.ids()
     above = [one for one in ids if one >= tag.id]
     below = [one for one in ids if one < tag.id]
-    found = [snapshots.find(one) for one in (*below[-1:], *above[:2])]
+    found = [snapshots.find(one) for one in (*below[-2:], *above[:3])]
     return None if None in found else [one for one in found if one is not None]
 
 

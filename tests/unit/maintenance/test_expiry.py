@@ -365,6 +365,30 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(tag
         assert {one.file_name for one in bench.manifests.base_and_delta(tag)} <= bench.metadata_files()
 
 
+def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_later_ones_need() -> None:
+    """The snapshot above the tag's lies beside the lineage, and has none of the files."""
+    bench = Bench()
+    for number in range(6):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    nothing = bench.storage.read(f"manifest/{bench.snapshots.get(1).base_manifest_list}")
+    beside = replace(
+        bench.snapshots.get(3),
+        base_manifest_list="list-0",
+        base_manifest_list_size=len(nothing),
+        delta_manifest_list="list-1",
+        delta_manifest_list_size=len(nothing),
+    )
+    create_tag(bench.table, "t", 2, runtime=bench.runtime)
+    expire_snapshots(bench.table, retain_max=2, retain_min=1, protect_streams=False, runtime=bench.runtime)
+    for name in ("list-0", "list-1"):
+        bench.storage.write(f"manifest/{name}", nothing)
+    bench.storage.write("snapshot/snapshot-3", encode_snapshot(beside))
+    delete_tag(bench.table, "t", runtime=bench.runtime)
+    assert bench.live_names() == [f"f{number}" for number in range(6)]
+    for name in bench.live_names():
+        assert bench.storage.exists(f"bucket-0/{name}")
+
+
 def test_tags_expire_when_their_time_is_over() -> None:
     bench = with_options(grown(2), tag_default__time__retained="1 h")
     create_tag(bench.table, "default", runtime=bench.runtime)
