@@ -102,6 +102,12 @@ Storage, Java without a catalog's lock looks whether a snapshot exists and then 
 between it can replace a snapshot that was committed here, and those rows are gone. Let only one of the
 two commit to such a table.
 
+## What a batch costs
+
+A batch sends 25 to 35 requests, most of them one after another. At 25 ms a request that is close to a
+second. Data files are sent by the tasks, one request for a file of up to 8 MiB, and in parts of 8 MiB above
+that.
+
 ## Options of this package
 
 They are sink options, too. `timeout`, `connect_timeout`, `max_retries` and `allow_http` mean the same.
