@@ -82,11 +82,12 @@ class OrcSettings(FileSettings):
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the types of the file. Nothing is copied. Raises `InvalidData` for timestamps that
-        Arrow's writer would store wrongly."""
+        """The rows in the types of the file. Only parts of structs are copied. Raises `InvalidData` for
+        timestamps that Arrow's writer would store wrongly."""
         for i in self.timestamps:
             for chunk in rows.column(i).chunks:
                 _check_fractions(self.arrow.names[i], chunk)
+        rows = _with_whole_structs(rows)
         if rows.schema.equals(self.arrow):
             return rows
         columns = [
@@ -132,6 +133,27 @@ def _check_fractions(name: str, column: pa.Array) -> None:
                 column=path,
                 count=broken,
             )
+
+
+def _with_whole_structs(rows: pa.Table) -> pa.Table:
+    """The rows without slices of structs: Arrow's writer takes the NULLs of a slice from the first rows of
+    the array that it was cut from."""
+    for i, column in enumerate(rows.columns):
+        if any(map(_has_cut_struct, column.chunks)):
+            whole = [pa.concat_arrays([chunk]) for chunk in column.chunks]
+            rows = rows.set_column(i, rows.schema.field(i), pa.chunked_array(whole, column.type))
+    return rows
+
+
+def _has_cut_struct(array: pa.Array) -> bool:
+    """Whether the array is a slice of structs, or has one inside."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        parts = [array.field(i) for i in range(type_.num_fields)]
+        return array.offset > 0 or any(map(_has_cut_struct, parts))
+    if pa.types.is_map(type_):
+        return any(map(_has_cut_struct, (array.keys, array.items)))
+    return pa.types.is_list(type_) and _has_cut_struct(array.values)
 
 
 def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -19,7 +19,7 @@ from pyarrow import orc
 from paimon_stream.errors import InvalidData, InvalidOption, NoSpace
 from paimon_stream.format.avro_file import read_file
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
@@ -94,6 +94,20 @@ def test_nothing_is_left_of_a_task_whose_rows_end_early(format_: str) -> None:
         write_task(spec, batches())
     gc.collect()
     assert all_files(spec.storage) == []
+
+
+def test_parts_of_structs_keep_their_nulls_in_orc() -> None:
+    """Arrow's writer takes the NULLs of a slice from the rows before it."""
+    column = "ROW<x INT, l ARRAY<INT>>"
+    spec = spec_of(MemoryStorage(), {"s": column}, file__format="orc", **{"target-file-size": "1 kb"})
+    rows = [None if i % 7 else {"x": None if i % 14 else i, "l": [i]} for i in range(3000)]
+    whole = pa.record_batch({"s": pa.array(rows, arrow_type(parse_type(column)))})
+    written = write_task(spec, [whole.slice(start, 300) for start in range(0, 3000, 300)]).messages[0]
+    assert len(written.new_files) > 1
+    found = []
+    for file in written.new_files:
+        found += orc.read_table(io.BytesIO(spec.storage.read(f"bucket-0/{file.file_name}"))).to_pylist()
+    assert found == [{"s": row} for row in rows]
 
 
 def test_fractions_of_seconds_before_1970_are_refused_in_orc() -> None:
