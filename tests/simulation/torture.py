@@ -100,13 +100,10 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
             total.add(done)
             left = max(0.0, until - time.monotonic())
             rate = 60 * total.schedules / max(1e-9, total.seconds)
-            print(
-                f"\r{total.schedules} schedules, {rate:.0f} a minute and core, "
-                f"{len(total.failed)} failed, {left / 60:.1f} min left  ",
-                end="",
-                flush=True,
-            )
-    print()
+            line = f"{total.schedules} schedules, {rate:.0f} a minute and core, {len(total.failed)} failed"
+            if sys.stdout.isatty():
+                print(f"\r{line}, {left / 60:.1f} min left  ", end="", flush=True)
+    print(f"\r{line}")
     for limit, count in total.limits.most_common():
         print(f"{count:6} ({100 * count / total.schedules:.2f} %) ended early: {limit}")
     return total
