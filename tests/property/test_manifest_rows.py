@@ -42,10 +42,11 @@ def at(record: Any, path: str) -> Any:
 
 
 def judged(work: Callable[[], Any]) -> Any:
+    """What the work returns, or its error. Where bytes break several rules, readers may name another one."""
     try:
         return work()
     except PaimonStreamError as wrong:
-        return type(wrong), str(wrong)
+        return type(wrong), wrong.context
 
 
 @QUICK
