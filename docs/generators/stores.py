@@ -108,6 +108,10 @@ A batch sends 25 to 35 requests, most of them one after another. At 25 ms a requ
 second. Data files are sent by the tasks, one request for a file of up to 8 MiB, and in parts of 8 MiB above
 that.
 
+A task that is killed leaves the parts of a file that it had not completed, and so does a refused one with
+obstore before 0.12. No listing shows them, and they cost money. Give the bucket a rule that removes
+unfinished uploads after a day (`AbortIncompleteMultipartUpload`). Azure removes them itself after a week.
+
 ## Options of this package
 
 They are sink options, too. `timeout`, `connect_timeout`, `max_retries` and `allow_http` mean the same.

@@ -4,6 +4,7 @@ failures come from a proxy in front of it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ CREATED, EXISTS = PutResult.CREATED, PutResult.EXISTS
 DATA, PATH = b"the content", "snapshot/snapshot-1"
 LARGE = b"0123456789abcdef" * (9 << 16)
 HUNG = 0.8
+ABORTS = tuple(map(int, version("obstore").split(".")[:2])) >= (0, 12)
+"""Whether obstore removes the parts of an upload of which one was refused."""
 """Seconds for which a request hangs. The client waits for half of them."""
 
 ALWAYS: dict[str, Any] = {"times": None}
@@ -235,7 +238,7 @@ def test_a_part(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: A
     fault(proxy, rule, "PUT", "comp=block&" if store.settings.kind == "azure" else "partNumber")
     assert outcome(lambda: _upload(store)) == expected
     assert proxy.fired
-    if not there and store.settings.kind != "azure":
+    if not there and store.settings.kind != "azure" and ABORTS:
         assert "DELETE" in [entry.method for entry in proxy.log]
     proxy.clear()
     assert store.exists(PATH) == there

@@ -8,10 +8,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from click.testing import CliRunner
 
 from paimon_stream.api.inspection import statistics_of
-from paimon_stream.cli.app import cli
 from paimon_stream.errors import CommitContended, CorruptMetadata, FormatError, NotFound
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
@@ -135,6 +133,11 @@ def test_the_command_deletes_a_broken_tag(tmp_path: object) -> None:
     for path, data in built().items():
         storage.write(path, data)
     storage.write("tag/tag-bad", b"")
+    pytest.importorskip("rich", reason="needs the extra cli")
+    from click.testing import CliRunner
+
+    from paimon_stream.cli.app import cli
+
     run = CliRunner().invoke
     listed = run(cli, ["tag", "list", str(tmp_path)])
     assert listed.exit_code != 0
