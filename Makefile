@@ -7,7 +7,7 @@
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
-#   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; 45 minutes
+#   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour
 #   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
 #   make bench-parts  the benchmarks of single parts
 #   make lint types layers examples clean
