@@ -38,6 +38,7 @@ SNAPSHOTS ?= 3000
 MINUTES ?= 3
 SEED ?=
 PAGE ?=
+NEWCOMERS ?=
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
@@ -103,7 +104,7 @@ test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
 
 torture: .venv/.ready
-	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
+	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE) $(NEWCOMERS)
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.
