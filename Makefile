@@ -4,7 +4,9 @@
 #   make demo         stream the flights of 2013 into a table, through kill -9, and check the result
 #   make test         the tests, on the newest pyspark
 #   make test-long    the long ones: kills of real jobs, streams and scans beside Java
+#   make test-cluster streams to S3 on clusters of Spark, whose executors and driver are killed
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
+#   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, PAGE=--page writes its figures down
 #   make test-full    all of these with many random seeds, and every streaming test on pyspark 3.5; an hour
@@ -18,7 +20,7 @@
 SHELL := /bin/sh
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-long torture test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
+.PHONY: help demo test test-stores test-long test-cluster torture test-spark35 test-lowest test-full lint format types layers examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -38,13 +40,18 @@ SNAPSHOTS ?= 3000
 MINUTES ?= 3
 SEED ?=
 PAGE ?=
-NEWCOMERS ?=
 LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
 WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 STREAMING := $(addprefix tests/crash/test_,kills.py kills_of_sums.py official_sink.py) tests/spark
+# On a store each case takes seconds: a part of the cases is tried, and more of them with TEST_SEEDS=many.
+WINDOWS := $(addprefix tests/crash/test_,commit_faults.py kinds_of_commit_faults.py keyed_faults.py keyed_stream_faults.py overwrite_faults.py schema_faults.py maintenance_faults.py)
+RACES := $(addprefix tests/concurrency/test_,committers.py races.py overwrites.py taken_back.py)
+ON_STORES := $(WINDOWS) $(RACES) tests/unit/stream
+ON_S3 := $(filter-out %/test_maintenance_faults.py %/test_keyed_faults.py,$(WINDOWS)) $(filter-out %/test_taken_back.py,$(RACES)) $(addprefix tests/unit/stream/test_,stream_starts.py late_attempts.py lost_commits.py)
+ON_EACH := tests/crash/test_commit_faults.py tests/concurrency/test_overwrites.py
 LOWEST := tests/unit tests/contract tests/property tests/persisted $(addprefix tests/conformance/test_,byte_vectors.py golden_tables.py)
 
 # $(call venv,folder,python,what to install): a fresh venv with a note that it is complete.
@@ -92,10 +99,14 @@ demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long")
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster")
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m long
+
+# One process: each would have a cluster of its own.
+test-cluster: java .venv/.ready jar
+	$(VENV)/python -m pytest $(or $(TESTS),tests/cluster)
 
 test-spark35: java .venv-spark35/.ready jar
 	.venv-spark35/bin/$(PYTEST) $(or $(TESTS),-m "not one_spark" $(STREAMING))
@@ -103,14 +114,20 @@ test-spark35: java .venv-spark35/.ready jar
 test-lowest: .venv-lowest/.ready
 	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),$(LOWEST))
 
+test-stores: .venv/.ready
+	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_S3))
+	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_EACH))
+	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),$(ON_EACH))
+
 torture: .venv/.ready
-	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE) $(NEWCOMERS)
+	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(PAGE)
 
 # One suite that fails does not keep the others from running. Random examples do not depend on the versions of
 # the dependencies, so the oldest ones get as many as in test-lowest.
 test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.ready .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
+	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) $(ON_STORES) || failed="$$failed $$store"; done; \
 	.venv-spark35/bin/$(PYTEST) $(STREAMING) || failed="$$failed spark35"; \
 	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(LOWEST) || failed="$$failed lowest"; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
@@ -131,9 +148,9 @@ layers: .venv/.ready
 
 examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/quickstart.py
-	@mkdir -p build; $(VENV)/python examples/cdc.py >build/cdc.log 2>&1 & cdc=$$!; \
+	@mkdir -p build; { $(VENV)/python examples/cdc.py && $(VENV)/python examples/s3.py; } >build/others.log 2>&1 & others=$$!; \
 	failed=; $(VENV)/python examples/flights.py || failed="$$failed flights"; \
-	wait $$cdc || failed="$$failed cdc"; cat build/cdc.log; \
+	wait $$others || failed="$$failed cdc-or-s3"; cat build/others.log; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 # A benchmark that fails does not keep the others from running.

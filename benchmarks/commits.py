@@ -45,6 +45,7 @@ from paimon_stream.format.entries import DataFileMeta, SimpleStats
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
@@ -147,14 +148,14 @@ def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
     return made
 
 
-def make_table(path: Path, kind: str) -> Table:
+def make_table(storage: Storage, kind: str) -> Table:
     """An empty table."""
     fields = tuple(
         DataField(id=i, name=name, type=type_)
         for i, ((name, _), type_) in enumerate(zip(COLUMNS, TYPES, strict=True))
     )
     table = create_table(
-        LocalStorage(str(path)),
+        storage,
         fields,
         partition_keys=("dt",),
         primary_keys=("id", "dt") if kind == "keyed" else (),
@@ -288,9 +289,9 @@ class Bench:
             for message in self.messages:
                 data = message.serialize()
                 out.write(struct.pack(">i", len(data)) + data)
-        TableCommit(make_table(source, kind), "source").commit(0, self.messages)
+        TableCommit(make_table(LocalStorage(str(source)), kind), "source").commit(0, self.messages)
         self.template = folder / "db.db" / "template"
-        grown = TableCommit(make_table(self.template, kind), "grown")
+        grown = TableCommit(make_table(LocalStorage(str(self.template)), kind), "grown")
         for number, message in enumerate(prepared(SNAPSHOTS, kind, "grown")):
             grown.commit(number, [message])
         for system in systems.values():
@@ -305,7 +306,7 @@ class Bench:
         for name, system in self.systems.items():
             path = self.folder / "db.db" / f"{name}_{self.round}"
             if template is None:
-                make_table(path, self.kind)
+                make_table(LocalStorage(str(path)), self.kind)
             else:
                 shutil.copytree(template, path)
             if self.kind == "checked":

@@ -49,8 +49,8 @@ APPENDIX = """## Appendix: all figures
 another, not with other pages.
 """
 SUMMARY = {
-    "L1": ("Appending", ["parquet", "jar"]),
-    "L4": ("Upserting by primary key", ["jar", "iceberg", "delta"]),
+    "L1": ("appending", ["parquet", "jar"]),
+    "L4": ("upserting by primary key", ["jar", "iceberg", "delta"]),
 }
 BAR = 30
 
@@ -105,15 +105,18 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
             f"{span(streams, load, peer)} of {title(peer)}" for peer in peers if span(streams, load, peer)
         ]
         if shares:
-            lines.append(f"- **{what}** took this share of the CPU: {', '.join(shares)}.\n")
+            lines.append(f"- CPU of **{what}**: {', '.join(shares)}.\n")
     beside_java = []
     for row in (row for one in rows for row in one["rows"] if row["name"].startswith("commit of")):
         values = row["systems"]
         if isinstance(values.get("java"), dict):
             beside_java.append((row["name"], values["ours"]["wall"] / values["java"]["wall"]))
+    shares = []
     for name in dict.fromkeys(name for name, _ in beside_java):
         ratios = [ratio for other, ratio in beside_java if other == name]
-        lines.append(f"- **A {name}** took {least_to_most(ratios)} of the time of Java Paimon.\n")
+        shares.append(f"{least_to_most(ratios)} ({name.removeprefix('commit of ')})")
+    if shares:
+        lines.append(f"- Time of **a commit**: {', '.join(shares)} of Java Paimon.\n")
     return "".join(lines)
 
 

@@ -88,7 +88,7 @@ class Room:
         return self.folder / "daily"
 
     @property
-    def table(self) -> Path:
+    def table(self) -> Path | str:
         """The table: `<warehouse>/<database>.db/<table>`."""
         return self.folder / "warehouse" / "demo.db" / self.name
 
@@ -175,7 +175,7 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
     )
 
 
-def independent_readers(room: Room, table: Path, script: str = "flights_check.py") -> list[Summary]:
+def independent_readers(room: Room, table: Path | str, script: str = "flights_check.py") -> list[Summary]:
     """What pypaimon and Java Paimon find in the table. Prints the name of a reader that is not installed."""
     found = []
     readers = {"pypaimon": str(READERS_PYTHON), "java": sys.executable}

@@ -3,13 +3,15 @@
     python flights_check.py pypaimon|java TABLE     prints the numbers as JSON
 
 The readers share no code with paimon_stream. pypaimon is the official Python reader and runs in a venv of its
-own. `java` is Java Paimon itself. Both must find what the source holds.
+own. `java` is Java Paimon itself. Both must find what the source holds. For a table on S3, the environment
+names the store and its keys.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -62,13 +64,27 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
+def store_options(table: str) -> dict[str, str]:
+    """Where the table's store is, and its keys, under the names that both readers know. Empty for a table on
+    a disk."""
+    if not table.startswith("s3://"):
+        return {}
+    names = {
+        "s3.endpoint": "AWS_ENDPOINT_URL",
+        "s3.access-key": "AWS_ACCESS_KEY_ID",
+        "s3.secret-key": "AWS_SECRET_ACCESS_KEY",
+        "s3.region": "AWS_REGION",
+    }
+    return {**{name: os.environ[one] for name, one in names.items()}, "s3.path.style.access": "true"}
+
+
 def read_with_pypaimon(
     table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
 ) -> Summary:
     """Reads the newest snapshot with pypaimon."""
     from pypaimon.table.file_store_table import FileStoreTable
 
-    builder = FileStoreTable.from_path(table).new_read_builder()
+    builder = FileStoreTable.from_path(table, store_options(table)).new_read_builder()
     flights = builder.new_read().to_arrow(builder.new_scan().plan().splits())
     return summarize(f"pypaimon {metadata.version('pypaimon')}", flights, schema, summed)
 
@@ -79,7 +95,8 @@ def read_with_java(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequenc
     import java_paimon
 
     try:
-        java = java_paimon.JavaPaimon(max_heap="2g")
+        options = store_options(table)
+        java = java_paimon.JavaPaimonOnS3(options) if options else java_paimon.JavaPaimon(max_heap="2g")
     except java_paimon.OracleUnavailable as why:
         print(why, file=sys.stderr)
         sys.exit(NOT_HERE)

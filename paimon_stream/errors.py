@@ -6,6 +6,7 @@ The type answers two questions: *may I retry?* and *may something have been publ
     ├ ConfigError                 fix the configuration and start again; nothing was written
     │  ├ InvalidOption            an option is unknown, malformed or contradicts another
     │  ├ UnsupportedFeature       the table, call or type asks for something this release does not do
+    │  ├ UnsupportedTable         others write the table in a way that commit.guard = strict refuses
     │  ├ MissingExtra             an optional dependency is not installed
     │  └ IdentityUnknown          the streaming query is unknown, so there is no commit user either
     ├ FormatError                 stop; bytes were read that cannot be understood, nothing was guessed
@@ -98,6 +99,7 @@ __all__ = [
     "Unavailable",
     "UnknownVersion",
     "UnsupportedFeature",
+    "UnsupportedTable",
     "ValueTooLong",
     "WriteInterrupted",
 ]
@@ -167,6 +169,11 @@ class InvalidOption(ConfigError):
 
 class UnsupportedFeature(ConfigError):
     """The table, call, type or option asks for something that this release does not do."""
+
+
+class UnsupportedTable(ConfigError):
+    """Another engine writes the table on a store where it may replace our snapshots, and
+    `paimon-stream.commit.guard` is strict."""
 
 
 class MissingExtra(ConfigError):

@@ -7,8 +7,6 @@ from typing import Any
 
 from paimon_stream.errors import MissingExtra
 
-__all__ = ["require"]
-
 
 def require(module: str, extra: str, needed_for: str) -> Any:
     """Imports the module now and returns it.

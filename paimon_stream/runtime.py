@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Protocol
 
-__all__ = ["Clock", "IdSource", "Rng", "Runtime", "SimulatedClock", "simulated", "system"]
-
 
 class Clock(Protocol):
     """The time, and waiting."""

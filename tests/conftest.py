@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.kits.places import STORE, refreshed
 from tests.kits.seeds import MANY, examples
 from tests.kits.stores import KINDS, StoreServer, started
 from tests.servers import azurite, s3_moto
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in SLOWEST)
 
 
+@pytest.fixture(autouse=bool(STORE))
+def _refreshed() -> None:
+    """With TEST_STORE, a test begins with an empty store."""
+    refreshed()
+
+
 @pytest.fixture(scope="session")
 def java() -> Any:
     """Java Paimon. Without its jar the tests are skipped, or fail if `PAIMON_REQUIRE_ORACLE=1`."""
@@ -61,6 +68,21 @@ def java() -> Any:
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
             pytest.fail(f"The Java oracle is required and not there: {why}")
         pytest.skip(f"Java Paimon is not there: {why}")
+
+
+@pytest.fixture(scope="session")
+def java_on_s3(s3_server: StoreServer) -> Iterator[Any]:
+    """Java Paimon with its S3 file system, in a JVM of its own: the settings of S3 are those of the JVM."""
+    try:
+        import java_paimon
+
+        paimon = java_paimon.JavaPaimonOnS3(s3_server.server.options)
+    except (ImportError, java_paimon.OracleUnavailable) as why:
+        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
+            pytest.fail(f"The Java oracle is required and not there: {why}")
+        pytest.skip(f"Java Paimon on S3 is not there: {why}")
+    with paimon:
+        yield paimon
 
 
 @pytest.fixture(scope="session")

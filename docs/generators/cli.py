@@ -95,6 +95,7 @@ _ANSWERS: Final = {
     "query": "append_partitioned",
     "verify --sample 100": "append_partitioned",
     "rollback": "append_partitioned",
+    "compact": "compaction/append_remainder",
 }
 """The commands, with their options, whose answers are shown, and the table of each."""
 

@@ -5,6 +5,7 @@ python -m docs.generators.stores > docs/stores.md
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -82,8 +83,8 @@ On Spark Connect, the session's settings are read as far as the server shows the
   ends one day, and with it the stream. Profiles, roles, web identities, service accounts and machine
   identities are renewed for as long as a stream runs.
 - **AWS profiles** (`aws.profile`, `AWS_PROFILE`) are boto3's affair: SSO, `credential_process`, roles.
-  The profile must be on every executor. The keys of a profile are read anew every few minutes, so a
-  program may renew them in the file.
+  The profile must be on every executor. The keys of a profile are read anew every few minutes, and
+  when the store takes them no more, so a program may renew them in the file.
 - **Roles of AWS**: `s3.role-arn` with a web identity needs no boto3; with a key or a profile it does.
 - **Command line**: other users of a machine can see a command line. Give `--storage-option
   s3.secret-key=@FILE`, or use the environment or a profile.
@@ -94,28 +95,196 @@ On Spark Connect, the session's settings are read as far as the server shows the
 - **The region** of a bucket at AWS is asked of AWS, once in each process, if nothing names it.
 - **A checkpoint** on a store is read with the same options, as far as they are for its kind of store. If
   it cannot be read, the sink uses the table alone.
+- **On a cluster**, [clusters.md](clusters.md) says what executors need.
 
 ## Beside Java Paimon
 
-Java reads tables in stores that are written here, and the other way round. On S3 and Google Cloud
-Storage, Java without a catalog's lock looks whether a snapshot exists and then copies one there. In
-between it can replace a snapshot that was committed here, and those rows are gone. Let only one of the
-two commit to such a table.
+Java reads tables in stores that are written here, and the other way round. If both *commit* to one table, the
+store decides. Commits here create a snapshot on the condition that its name is free, so they never replace
+one of Java's. Java looks whether the name is free, and then copies or renames its snapshot to it. Where the
+store does not refuse the copy, it may replace a snapshot that was committed here in between. That takes
+Java some 20 to 200 ms, and longer on a busy machine.
+
+{beside}
+
+A job of Java's that only compacts or expires commits as well: the same row holds. The row of S3 without a
+lock was seen on the wire: Java 1.4.2 was held before its copy, our snapshot was published and reported, and
+the copy replaced it. The other rows follow from how the stores and Java's file systems are documented.
+
+What is done about it, where a row is one-way:
+
+- **At the start** a stream looks at the last 20 snapshots. If another engine made one within seven days, it
+  warns. `paimon-stream.commit.guard` = `strict` refuses the table instead (`UnsupportedTable`), and `trust`
+  says nothing. Whether an Azure account has a hierarchical namespace, or which release of Java writes to
+  OSS, cannot be seen, so the warning comes there, too. A batch write looks at the newest
+  snapshot only. A table that nobody else writes costs one round trip and no word.
+- **At each batch** the stream compares its last snapshot with the one that stands there. If it was replaced,
+  it stops with `CommitLost`, which names the batch, its rows and files, who replaced it, and a command. A
+  restart finds the same from its journal. Where we had already built on our snapshot, Java's rows are the
+  ones that are missing, and Java does not say so.
+- **The command**, `paimon-stream recommit`, commits the same files again, once, after a dry run; then the
+  stream goes on. See [operations.md](operations.md#a-commit-was-replaced-by-another-engine).
+- **The cure** is one committer. Let Java only read, or let it write to a table of its own.
+
+## When a store fails
+
+- A request that fails is repeated. A store that is down costs time only, for up to
+  `paimon-stream.store.max-outage`, if it has done anything for the job before. The log says so when the wait
+  begins, each minute, and when the store answers again. If the store has done nothing for the job yet, the
+  error comes within seconds, because the endpoint may be wrong.
+- The put that publishes a snapshot is repeated by the commit, which looks at the store before it believes
+  any answer. So lost answers, late puts, 409 without a cause, and 503 lose nothing and double nothing.
+- Before its first commit to a bucket, each process tests whether the store creates files atomically. A store
+  or a proxy that ignores the condition is refused (`NotAtomic`).
 
 ## What a batch costs
 
-A batch sends 25 to 35 requests, most of them one after another. At 25 ms a request that is close to a
-second. Data files are sent by the tasks, one request for a file of up to 8 MiB, and in parts of 8 MiB above
-that.
+A batch takes four round trips, because requests that do not depend on each other are in flight together.
+At 25 ms a request that is a tenth of a second. It does not grow with the table or its snapshots.
+
+| trip | requests |
+| --- | --- |
+| 1 | GET the last snapshot and the table's schema; HEAD the next ones and the run's claim |
+| 2 | PUT the journal's entry, the manifest, its lists, and data files that the driver writes |
+| 3 | PUT the snapshot, on the condition that there is none |
+| 4 | GET it, the one before and the schema; HEAD the next; PUT LATEST; DELETE an old journal entry |
+
+- That is 17 requests, and one more for each data file. If tasks write the batch, their files are sent
+  between trips 1 and 2, one request for a file of up to 8 MiB, and parts of 8 MiB above that. If writing took
+  longer than a second, the table is looked at once more before trip 2.
+- The first batch of a run is judged in eight trips at most, nine if the table's schema has changed since its
+  creation, and committed in four to seven.
+- A batch after another writer's commit takes up to thirteen, and a lost race three or more again.
+- Expiry runs beside the batches, unless the table sets `snapshot.expire.execution-mode`. After a commit it
+  looks into the store only if the oldest snapshot may be due, and at one of 16 such commits.
+- `report.trips`, `report.requests` and `sink.metrics()` show what was sent. `benchmarks/stores.py` measures
+  it.
 
 A task that is killed leaves the parts of a file that it had not completed, and so does a refused one with
 obstore before 0.12. No listing shows them, and they cost money. Give the bucket a rule that removes
 unfinished uploads after a day (`AbortIncompleteMultipartUpload`). Azure removes them itself after a week.
 
+## What a month costs
+
+By AWS's list prices of 2026 for S3 standard ($5 for a million PUT and LIST requests, $0.40 for GET and HEAD,
+nothing for DELETE), a batch with one data file costs 0.004 cents: 7 PUTs and 10 or 11 others. At one batch
+a minute that is about $1.70 a month for a table, at one in ten seconds $10. Where many snapshots expire at
+once, each adds 1 PUT, 5 GETs and 1 LIST: 53 cents a month at one batch a minute. Listing a million files for
+orphans or `verify` costs half a cent.
+
+Deletions go in requests of up to 1,000 files on S3, and 16 at a time elsewhere. Listings are read in pages of
+1,000 files, for several partitions or buckets at once.
+
+## Side by side
+
+`benchmarks/stores.py --only peers --batches 8`: each system writes a file of 100 rows and commits it, on one
+S3 server (moto) behind a proxy that delays each request by 25 ms. The machine had two cores and was busy.
+Milliseconds of a batch with its file, and requests of a batch:
+
+{peers}
+
+`benchmarks/stores.py --only upkeep --snapshots 200 --files 10000`: the same code, one request after another,
+and as it is. Seconds at 25 ms a request, and in brackets without the delay. Server, proxy and client are
+Python, so they take more of "as it is" than a store would. Expiry one by one was measured on 50 snapshots,
+deletion on 200 files. Expiry removes snapshots one after the other, because it looks for a rollback and for
+tags before each. That is one round trip a snapshot. Most of the rest goes together.
+
+{upkeep}
+
+## Rights
+
+A stream, its maintenance and the commands need these rights and no others. Each right is tried by a test that
+runs all of them and compares the requests that were sent.
+
+{rights}
+
+On S3, as a policy for one warehouse. Without the right to list, S3 answers 403 for a missing file, not 404,
+and that check has no prefix; hence `IfExists`.
+
+```json
+{policy}
+```
+
+With a key of KMS, `kms:GenerateDataKey` and `kms:Decrypt` for it, too. A reader needs the rights to get and
+to list only. On Google Cloud Storage the role Storage Object User (`roles/storage.objectUser`) has these
+rights. On Azure it is Storage Blob Data Contributor, given for the container.
+
+## Rules of a bucket
+
+- **A rule that removes unfinished uploads after a day does no harm**, and saves money (see above).
+- **No rule may delete or archive a table's files by their age.** Old data files are as much a part of the
+  table as new ones. A rule for the prefix of a whole warehouse does that, too. Expiry and
+  `remove_orphan_files` delete what the table no longer needs.
+- Rules that move old files to a class that is read at once (S3 Standard-IA, Glacier Instant Retrieval,
+  Intelligent-Tiering without its archives) do no harm. Small files and metadata cost more there than they
+  save.
+- **Versioned buckets** work. There a deletion only hides a file, and hints are replaced with each batch, so
+  let a rule remove versions that are not current, after the days for which you want to restore. To restore
+  a table, restore all of its files to one moment, with all writers stopped.
+- **Locks on objects** (retention, legal hold, immutable blobs) keep files from being deleted. Streams
+  go on, because no file but a hint is replaced; expiry reports what it could not delete.
+
 ## Options of this package
 
 They are sink options, too. `timeout`, `connect_timeout`, `max_retries` and `allow_http` mean the same.
 """
+
+_PEERS: Final = (
+    ("a stream, judged and with its journal", "264", "321", "647", "51", "18"),
+    ("`new_commit`", "216", "372", "467", "46", "17"),
+    ("pypaimon 2.1", "2,700", "3,814", "4,620", "240", "74"),
+    ("Java 1.4.2", "2,686", "3,118", "3,894", "572", "57"),
+)
+
+_UPKEEP: Final = (
+    ("expiry of 200 snapshots", "102 (14)", "14.6 (7.3)", "7.0"),
+    ("orphans among 10,000 files", "33.6 (11.9)", "4.0 (4.3)", "8.5"),
+    ("`verify` of 10,000 files", "31.7 (12.1)", "3.5 (2.5)", "9.1"),
+    ("`to_arrow` of 40 files", "2.1 (0.3)", "0.8 (0.2)", "2.5"),
+    ("deletion of 10,000 files", "355 (52)", "0.35 (0.54)", "1,000"),
+)
+
+_BESIDE: Final = (
+    (
+        "S3, without a catalog's lock (path tables, a file system catalog)",
+        "it may replace our newest snapshot",
+        "one-way",
+    ),
+    (
+        "S3, with the lock of a JDBC or Hive catalog",
+        "its lock does not bind us, because this release does not take it",
+        "one-way",
+    ),
+    (
+        "S3, a bucket whose policy demands `s3:if-none-match` for `*/snapshot/snapshot-*`",
+        "its copies are refused, so it cannot commit",
+        "safe, Java only reads",
+    ),
+    (
+        "S3, a REST catalog",
+        "the server publishes, and this release commits beside it",
+        "unsafe, do not mix",
+    ),
+    (
+        "OSS, Java 2.0",
+        "its copy is refused if the name is taken",
+        "safe, if our own creates are atomic (the start of a stream tests it)",
+    ),
+    ("OSS, Java before 2.0", "as on S3", "one-way"),
+    ("Google Cloud Storage", "it copies without a condition", "one-way"),
+    (
+        "Azure, an account with a hierarchical namespace",
+        "its rename is refused if the name is taken",
+        "safe",
+    ),
+    ("Azure, other accounts", "it copies without a condition", "one-way"),
+    (
+        "a local disk",
+        "it looks, and then moves; only microseconds lie between",
+        "one-way, and no stream warns of it",
+    ),
+    ("pypaimon, anywhere", "it looks, and then writes", "unsafe, do not mix"),
+)
 
 _TITLES: Final = {"s3": "S3 and OSS", "gcs": "Google Cloud Storage", "azure": "Azure"}
 
@@ -128,9 +297,60 @@ shortest form.
 """
 
 
+RIGHTS: Final[dict[str, dict[str, str]]] = {
+    "s3": {
+        "read": "s3:GetObject",
+        "list": "s3:ListBucket",
+        "write": "s3:PutObject",
+        "delete": "s3:DeleteObject",
+        "abort": "s3:AbortMultipartUpload",
+    },
+    "gcs": {
+        "read": "storage.objects.get",
+        "list": "storage.objects.list",
+        "write": "storage.objects.create",
+        "delete": "storage.objects.delete",
+        "parts": "storage.multipartUploads.create",
+        "abort": "storage.multipartUploads.abort",
+    },
+    "azure": {
+        "read": "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read",
+        "write": "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/write",
+        "delete": "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/delete",
+    },
+}
+"""What is done with objects, by kind of store, and the right that it needs there."""
+
+
+def policy() -> dict[str, object]:
+    """A policy of IAM with the rights for one warehouse."""
+    of_objects = [right for done, right in RIGHTS["s3"].items() if done != "list"]
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": of_objects, "Resource": "arn:aws:s3:::BUCKET/warehouse/*"},
+            {
+                "Effect": "Allow",
+                "Action": [RIGHTS["s3"]["list"]],
+                "Resource": "arn:aws:s3:::BUCKET",
+                "Condition": {"StringLikeIfExists": {"s3:prefix": ["warehouse/*"]}},
+            },
+        ],
+    }
+
+
 def render() -> str:
     """The whole page, in Markdown."""
-    parts = [_START, rows(("Option", "Default", "What it does"), map(cells, store_options()))]
+    beside = rows(("Where Java commits", "Java against us", "Verdict"), _BESIDE)
+    named = ((_TITLES[kind], _listed(list(names.values()))) for kind, names in RIGHTS.items())
+    start = _START.replace("\n{beside}\n", beside).replace("\n{rights}\n", rows(("Store", "Rights"), named))
+    batch = ("", "Least", "Median", "Most", "Median, no delay", "Requests")
+    start = start.replace("\n{peers}\n", rows(batch, _PEERS))
+    start = start.replace("\n{upkeep}\n", rows(("", "One by one", "As it is", "Times"), _UPKEEP))
+    parts = [
+        start.replace("{policy}", json.dumps(policy(), indent=2)),
+        rows(("Option", "Default", "What it does"), map(cells, store_options())),
+    ]
     for kind, options in STORE_OPTIONS.items():
         parts.append(f"\n## Options for {_TITLES[kind]}\n")
         parts.append(rows(("Option", "Other names", "Environment", "What it is"), map(_cells, options)))

@@ -44,8 +44,6 @@ from paimon_stream.write.task import WriteSpec, write_task
 if TYPE_CHECKING:
     from paimon_stream.spark.types import SparkFrame
 
-__all__ = ["Rows", "append_rows", "batch_commit", "overwrite_rows"]
-
 Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 
 _BATCH_ROWS: Final = 65_536
@@ -173,17 +171,13 @@ def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            raise _no_rows(table, rows)
+            raise IncompatibleSchema(
+                f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
+                f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
+                table=table.location,
+            )
     yield pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in rows.schema], schema=rows.schema)
     yield from batches
-
-
-def _no_rows(table: Table, rows: Any) -> IncompatibleSchema:
-    return IncompatibleSchema(
-        f"{table.location}: rows come as a DataFrame of Spark, a pyarrow.Table, RecordBatch or "
-        f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written.",
-        table=table.location,
-    )
 
 
 def _with_operation(

@@ -11,8 +11,6 @@ from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import from_arrow
 from paimon_stream.format.types import DataField, parse_type
 
-__all__ = ["described_columns"]
-
 
 def described_columns(schema: Any) -> tuple[DataField, ...]:
     """The columns that the user described, with their positions as ids."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from paimon_stream.api.inspection import Writer
 from paimon_stream.errors import CommitLost, PaimonStreamError, ReplayError
@@ -12,8 +11,6 @@ from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNO
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.evidence import FirstJudgement
 from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
-
-__all__ = ["Diagnosis", "cure_of", "in_words", "of_checkpoint_kind"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +62,9 @@ def in_words(judged: FirstJudgement, number: int, replayed: bool) -> tuple[str, 
                 f"{files:,} prepared files and goes on.",
             )
         case Fresh():
-            why = (
-                f" The sink does not use the files of a killed run: {judged.written_again}."
-                if judged.written_again
-                else ""
-            )
+            why = judged.written_again or ""
+            if why:
+                why = f" The sink does not use the files of a killed run: {why}."
             return "fresh", f"Batch {number} is not in the table. {again}; the sink writes it.{why}"
     raise AssertionError("unreachable")
 
@@ -141,12 +136,14 @@ def cure_of(error: PaimonStreamError, given: str, known: str | None) -> str:
     stream's checkpoint is, according to the table."""
     if not isinstance(error, ReplayError | CommitLost):
         return "Do what the message says, then restart. Nothing was harmed."
-    cures: Final = {
+    cures = {
         ON_CHECKPOINT_RESET.key: "Put the right checkpoint back",
         ON_UNKNOWN_HISTORY.key: "Look for the rows of the batch in the table",
         ON_TABLE_CHANGE.key: "Find out who changed the table, and write again what is missing",
     }
     option = error.context.get("option")
+    if command := error.context.get("command"):  # CommitLost
+        cures[ON_TABLE_CHANGE.key] = f"If it was no rollback, commit the files again: {command}"
     if option not in cures:
         return "Stop the other writer, then restart."
     if option == ON_CHECKPOINT_RESET.key and known not in (None, given):

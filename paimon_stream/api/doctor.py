@@ -11,23 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream.api.diagnosis import Diagnosis, cure_of, in_words, of_checkpoint_kind
 from paimon_stream.api.earlier_columns import judge_columns
 from paimon_stream.api.inspection import Writer, writers_of
-from paimon_stream.errors import (
-    FormatError,
-    InvalidOption,
-    PaimonStreamError,
-    TableReplaced,
-)
+from paimon_stream.errors import FormatError, InvalidOption, PaimonStreamError, TableReplaced
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import Marks
-from paimon_stream.options import (
-    Option,
-    check_sink_options,
-)
+from paimon_stream.options import Option, check_sink_options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.settings import SinkSettings
@@ -39,8 +31,6 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
-
-__all__ = ["Diagnosis", "examine"]
 
 _NOT_PLANNED: Final = "not planned yet"
 """Stands for the offsets of a batch that Spark will plan anew. No plan has this hash."""
@@ -98,11 +88,13 @@ class _NotingReplayErrors(ReplayErrors):
 
     noted: list[str] = field(default_factory=list)
 
-    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str) -> None:
+    def decide(
+        self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any
+    ) -> None:
         if self.options.value(option) == "continue":
             self.noted.append(f"{kind.__name__} is passed over, because {option.key} = continue: {cause}.")
             return
-        ReplayErrors.decide(self, option, kind, cause, cure)
+        ReplayErrors.decide(self, option, kind, cause, cure, **facts)
 
 
 class _Doctor:
@@ -232,7 +224,9 @@ class _Doctor:
     ) -> FirstJudgement:
         check_writable(self._table)
         self._settings.check_mode(self._table)
-        evidence = gather(self._table, identity, batch, claimed=others.__contains__, runtime=self._runtime)
+        evidence = gather(
+            self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__
+        )
         return judge(
             self._table,
             self._snapshots,
@@ -262,15 +256,12 @@ class _Doctor:
         )
         if diagnosis.verdict == TableReplaced.__name__:
             return replace(diagnosis, known=known, notes=(f"{who}.",))
-        refused = diagnosis.cure is not None
-        would = (
-            "" if refused else f" The sink would write batch {diagnosis.batch} here, without earlier batches."
-        )
+        would = f" The sink would write batch {diagnosis.batch} here, without earlier batches."
         return replace(
             diagnosis,
             option=None,
             known=known,
-            explanation=f"{who}: it is a stream into another table.{would}",
+            explanation=f"{who}: it is a stream into another table.{would if diagnosis.cure is None else ''}",
             cure="Give the checkpoint of a stream of this table, or the table of this stream. Do not let it "
             "continue: rows of another stream would come into this table.",
         )
@@ -278,10 +269,9 @@ class _Doctor:
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
         """No query can be restarted from this checkpoint, even if the sink would admit a new query."""
         why, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
-        known = self._known(diagnosis.user)
         if diagnosis.cure is not None:
-            return replace(diagnosis, explanation=f"{why} {diagnosis.explanation}", known=known)
-        return replace(diagnosis, explanation=why, cure=cure, known=known)
+            why, cure = f"{why} {diagnosis.explanation}", diagnosis.cure
+        return replace(diagnosis, explanation=why, cure=cure, known=self._known(diagnosis.user))
 
     def _unusable(self, root: str | None, user: str | None, explanation: str, cure: str) -> Diagnosis:
         last = next((one for one in self._walk() if one.commit_user == user and _is_batch(one)), None)
@@ -312,10 +302,8 @@ class _Doctor:
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
         """Where the stream's checkpoint is, according to its register or else to its last snapshot."""
-        for one in self._registered:
-            if one.user == user:
-                return one.checkpoint
-        return None if last is None else Marks.of(last.properties).checkpoint
+        of_last = None if last is None else Marks.of(last.properties).checkpoint
+        return next((one.checkpoint for one in self._registered if one.user == user), of_last)
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
         """The newest snapshot of the stream that is left, whatever its query. None if there is none, or if a

@@ -14,8 +14,6 @@ from paimon_stream.options import BUCKET, MERGE_SCHEMA, Options
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
-__all__ = ["judge_columns"]
-
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
     """The changes to the schema since the stream's `last` snapshot that need a look before a restart.

@@ -5,7 +5,7 @@ Everything is read from one snapshot, or from all snapshots that are left. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,17 +23,6 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = [
-    "Partition",
-    "SnapshotManifest",
-    "Statistics",
-    "Writer",
-    "manifests_of",
-    "partitions_of",
-    "statistics_of",
-    "writers_of",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +110,18 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
     grouped: dict[bytes, list[ManifestEntry]] = {}
     for entry in _live(table, find_snapshot(table, snapshot_id, None)):
         grouped.setdefault(entry.partition, []).append(entry)
-    found = (_partition(table, partition, entries) for partition, entries in grouped.items())
-    return tuple(sorted(found, key=lambda one: one.path))
-
-
-def _partition(table: Table, partition: bytes, entries: list[ManifestEntry]) -> Partition:
-    return Partition(
-        values=table_file(table.location, table.layout, entries[0]).partition,
-        path=table.layout.partition(partition),
-        buckets=len({entry.bucket for entry in entries}),
-        files=len(entries),
-        rows=sum(entry.file.row_count for entry in entries),
-        bytes=sum(entry.file.file_size for entry in entries),
+    found = (
+        Partition(
+            values=table_file(table.location, table.layout, entries[0]).partition,
+            path=table.layout.partition(partition),
+            buckets=len({entry.bucket for entry in entries}),
+            files=len(entries),
+            rows=sum(entry.file.row_count for entry in entries),
+            bytes=sum(entry.file.file_size for entry in entries),
+        )
+        for partition, entries in grouped.items()
     )
+    return tuple(sorted(found, key=lambda one: one.path))
 
 
 def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
@@ -195,8 +183,18 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     found = [_writer(user, query_id, made, registers) for (user, query_id), made in grouped.items()]
     found.sort(key=lambda one: -(one.last_snapshot or 0))
     seen = {(one.user, one.query_id) for one in found}
-    silent = (one for one in registers.values() if (one.user, one.query_id) not in seen)
-    return (*found, *(_silent(one) for one in sorted(silent, key=lambda one: one.user)))
+    silent = (
+        Writer(
+            user=one.user,
+            query_id=one.query_id,
+            checkpoint=one.checkpoint,
+            query_name=one.query_name,
+            registered=True,
+        )
+        for one in registers.values()
+        if (one.user, one.query_id) not in seen
+    )
+    return (*found, *sorted(silent, key=lambda one: one.user))
 
 
 def _writer(
@@ -217,27 +215,12 @@ def _writer(
         batches=len(batches),
         first_batch=min(batches, default=None),
         last_batch=max(batches, default=None),
-        gaps=_gaps(batches),
+        gaps=tuple((low + 1, high - 1) for low, high in pairwise(sorted(batches)) if high - low > 1),
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
         last_story=BatchSummary.of(own_properties(last)),
     )
-
-
-def _silent(register: RegisteredWriter) -> Writer:
-    return Writer(
-        user=register.user,
-        query_id=register.query_id,
-        checkpoint=register.checkpoint,
-        query_name=register.query_name,
-        registered=True,
-    )
-
-
-def _gaps(batches: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    ordered = sorted(batches)
-    return tuple((low + 1, high - 1) for low, high in pairwise(ordered) if high - low > 1)
 
 
 def _live(table: Table, snapshot: Snapshot | None) -> list[ManifestEntry]:

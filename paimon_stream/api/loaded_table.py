@@ -10,8 +10,6 @@ from paimon_stream.options import SINK_PREFIX, Arguments, check_sink_options
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.table import Table, load_table
 
-__all__ = ["LoadedTable"]
-
 
 class LoadedTable:
     """The table as it was when it was loaded: its location, schema, keys and options."""
@@ -59,7 +57,6 @@ class LoadedTable:
 
     @property
     def _given(self) -> Arguments:
-        """Checks the arguments of a call."""
         return Arguments(self.location)
 
     @property

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.api.table_file import partition_by_column
 from paimon_stream.commit.overwrite import plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
 from paimon_stream.format.entries import FileKind
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_values import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["Cleared", "preview_clearing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,6 @@ from paimon_stream.table.table import Table, create_table, load_table
 if TYPE_CHECKING:
     from paimon_stream.spark.types import SparkStruct
 
-__all__ = ["PaimonTable"]
-
 
 class PaimonTable(TableReading, TableWriting, TableMaintenance):
     """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from paimon_stream.api.loaded_table import LoadedTable
+from paimon_stream.compact.job import OF_CALLS, compact
+from paimon_stream.compact.report import CompactReport
+from paimon_stream.errors import InvalidOption
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
-from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
-
-__all__ = ["TableMaintenance"]
+from paimon_stream.options import did_you_mean
+from paimon_stream.reports import Progress, silent
+from paimon_stream.stream.recommit import RecommitReport, recommit
+from paimon_stream.table.table import load_table
 
 
 class TableMaintenance(LoadedTable):
@@ -93,7 +100,8 @@ class TableMaintenance(LoadedTable):
         self, target: int | str, *, dry_run: bool = False, take_over: bool = False
     ) -> RollbackReport:
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
-        removes later snapshots and tags. Stop the writers first; expiry may run beside it. A stream that
+        removes later snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop
+        the writers first; expiry, orphan removal and the deletion of tags may run beside it. A stream that
         loses batches stops with `TableRolledBack`.
 
         Unless `dry_run=True` is given it acts at once, because the target alone determines what is removed.
@@ -102,15 +110,51 @@ class TableMaintenance(LoadedTable):
         expires, and a rollback to another target is refused. `take_over=True` gives the interrupted one up;
         make sure first that it runs no more.
 
-        Raises `NotFound` for a target that does not exist, is gone or has lost files, `CommitContended` if
-        another rollback is under way, an expiry of the target does not end or a writer keeps committing,
-        `CorruptMetadata`, `StorageError`.
+        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for
+        a snapshot that a paused writer created again after its id had expired. Raises `CommitContended` if
+        another rollback is under way, an expiry of the target does not end or a writer keeps committing.
+        Raises `StorageError`, also for a folder in which it deletes and that is a symbolic link, and
+        `CorruptMetadata`.
         """
         if not isinstance(target, str):
             target = self._given.whole("target", target)
         dry_run = self._given.flag("dry_run", dry_run)
         take_over = self._given.flag("take_over", take_over)
         return rollback_to(self._newest(), target, dry_run=dry_run, take_over=take_over)
+
+    def recommit(
+        self,
+        commit_user: str | None = None,
+        batch: int | None = None,
+        *,
+        snapshot: int | None = None,
+        delta_list: str | None = None,
+        dry_run: bool = True,
+    ) -> RecommitReport:
+        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`), if
+        `dry_run` is False. Then start the stream again.
+
+        The journal of the stream names the files. Without a batch, the earliest is taken that is not in the
+        table. Where there is no journal, `commit_user`, `batch`, `snapshot` (the id) and `delta_list` say
+        which commit was lost; the message of `CommitLost` names them. It can be repeated: a batch that is in
+        the table is left as it is (`found` in the report).
+
+        It is a dry run by default, because a rollback on purpose can look like a loss. Raises
+        `TableRolledBack` where that is certain, `HistoryUnknown` if snapshots are gone that would show
+        whether the batch is in the table, `CheckpointRewound` if its stream went on, `DeletedFiles` if files
+        are gone, `SequenceConflict` if others have used its sequence numbers since, `NotFound` if no such
+        batch is known, `UnsupportedFeature` for a commit that replaced or compacted files, and the errors of
+        `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
+        """
+        given = self._given
+        given.text("commit_user", commit_user, optional=True)
+        batch = given.whole("batch", batch, optional=True)
+        snapshot = given.whole("snapshot", snapshot, least=1, optional=True)
+        given.text("delta_list", delta_list, optional=True)
+        dry_run = given.flag("dry_run", dry_run)
+        return recommit(
+            self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run
+        )
 
     # -- keeping it healthy -----------------------------------------------------------------------
 
@@ -132,8 +176,8 @@ class TableMaintenance(LoadedTable):
         minimum one hour. Choose an age above the time that your longest batch takes.
 
         Raises `InvalidOption` for an age below the minimum. Raises `CorruptMetadata`, `UnknownVersion` or
-        `StorageError` if anything that refers to files cannot be read, and `CommitContended`; then nothing is
-        deleted.
+        `StorageError` if anything that refers to files cannot be read or snapshots are lost, and
+        `CommitContended`, also while a rollback is under way; then nothing is deleted.
         """
         dry_run = self._given.flag("dry_run", dry_run)
         max_paths = self._given.whole("max_paths", max_paths, least=0)
@@ -148,6 +192,55 @@ class TableMaintenance(LoadedTable):
         """
         self._given.function("progress", progress, optional=True)
         return verify(self._table, sample=sample, progress=progress)
+
+    def compact(
+        self,
+        full: bool = False,
+        partitions: Iterable[Mapping[str, Any]] | None = None,
+        options: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> CompactReport:
+        """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key
+        onto higher levels. What readers see stays the same, and streams go on meanwhile. What was rewritten
+        is published in snapshots of kind COMPACT, at least every ten minutes, so an interrupted compaction
+        goes on where it ended when it is run again. A dry run writes nothing (docs/compaction.md).
+
+        `full` takes, in fixed buckets, all files behind the leading large ones, instead of the first few
+        small ones. With a primary key it merges all files of a bucket onto its highest level. `partitions`
+        limits it to the partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. `options`
+        are for this call alone: those that begin with `compaction.`, `num-sorted-run.compaction-trigger`,
+        `target-file-size` and `source.split.open-file-cost`.
+
+        Raises `UnsupportedFeature` for a table that this release does not compact, such as one with deletion
+        vectors, `InvalidOption`, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot
+        have. Raises `NotFound`, `FormatError`, `CorruptMetadata`, `StorageError`, `CommitContended`, and
+        `TableRolledBack` if the table is rolled back meanwhile; then the files that were not published are
+        removed. Raises `CommitUnknown`, which does no harm.
+        """
+        given = self._given
+        full, dry_run = given.flag("full", full), given.flag("dry_run", dry_run)
+        given.function("progress", progress)
+        example = "a list of partitions such as [{'dt': '2024-02-29'}]"
+        specs = None if partitions is None else given.items("partitions", partitions, Mapping, example)
+        asked = given.mapping("options", options, "{'compaction.min.file-num': '2'}", texts=True)
+        known = [one.key for one in OF_CALLS]
+        for key in asked:
+            if key not in known:
+                raise InvalidOption(
+                    f"{self.location}: option {key!r} cannot be set for one compaction. "
+                    f"{did_you_mean(key, known) or 'Such options are ' + ', '.join(known) + '.'}",
+                    table=self.location,
+                    option=key,
+                )
+        return compact(
+            lambda: load_table(self._storage, asked),
+            full=full,
+            partitions=specs,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def compact_manifests(
         self, *, dry_run: bool = False, progress: Progress | None = None

@@ -24,8 +24,6 @@ from paimon_stream.table.partition_spec import parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["TableReading"]
-
 
 class TableReading(LoadedTable):
     """Reads what a table holds, anew on each call."""

@@ -12,8 +12,6 @@ from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 
-__all__ = ["TableWriting"]
-
 
 class TableWriting(LoadedTable):
     """Writes rows and clears partitions, each in one snapshot, and commits files that are already written."""

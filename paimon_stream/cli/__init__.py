@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from paimon_stream.cli import interrupt
+from paimon_stream.cli.exits import INTERRUPTED
 from paimon_stream.errors import MissingExtra
 from paimon_stream.extras import require
 
@@ -19,6 +21,7 @@ __all__ = ["main"]
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command that `args` name (by default `sys.argv`), and ends the process with the command's exit
     code (docs/cli.md)."""
+    interrupt.watch()
     try:
         app = require("paimon_stream.cli.app", "cli", "The command line")
     except MissingExtra as missing:
@@ -26,6 +29,6 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("paimon-stream: interrupted\n")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     app.cli.main(args)
     raise AssertionError("unreachable")

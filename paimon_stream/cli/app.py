@@ -16,10 +16,9 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from paimon_stream._version import __version__
+from paimon_stream.cli import interrupt
 from paimon_stream.cli.exits import INTERRUPTED, MEANING, USAGE
 from paimon_stream.cli.output import say
-
-__all__ = ["COMMANDS", "cli"]
 
 COMMANDS: Final = {
     "snapshots": ("snapshots", "List the snapshots, newest first."),
@@ -36,6 +35,8 @@ COMMANDS: Final = {
     "orphans": ("orphans", "Find or delete files that nothing refers to."),
     "tag": ("tags", "List, create and delete tags."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
+    "recommit": ("recommit", "Commit a batch again that another engine replaced."),
+    "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
     "truncate": ("clear", "Clear the whole table."),
     "drop-partition": ("clear", "Clear some partitions."),
@@ -84,6 +85,7 @@ class _Commands(click.Group):
         try:
             code = self._run(list(sys.argv[1:] if args is None else args))
         except KeyboardInterrupt:
+            interrupt.handled()
             say("interrupted. What was published stays. The rest is invisible, and can be run again.")
             code = INTERRUPTED
         except BrokenPipeError:

@@ -13,8 +13,6 @@ from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.text import count, size
 from paimon_stream.commit.report import CommitReport
 
-__all__ = ["drop_partition", "truncate"]
-
 _SHOWN = 20
 
 

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-__all__ = ["Column", "Listing", "choose", "json_of"]
-
 T = TypeVar("T")
 
 

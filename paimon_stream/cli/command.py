@@ -31,8 +31,6 @@ from paimon_stream.storage.location import shown_location
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import Table, load_table
 
-__all__ = ["Session", "YES", "changed_answer", "pairs_of", "table_command"]
-
 
 @dataclass
 class Session:

@@ -18,8 +18,6 @@ from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 
-__all__ = ["columns_from", "folders", "snapshots_and_tags", "tags", "users"]
-
 Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 

@@ -20,8 +20,6 @@ from paimon_stream.maintenance.leftovers import leftovers
 from paimon_stream.runtime import system
 from paimon_stream.stream.claims import registered_writers
 
-__all__ = ["doctor"]
-
 _KNOWN: Final[tuple[Column[Writer], ...]] = (
     Column("user", lambda one: one.user),
     Column("query_id", lambda one: one.query_id, "query"),

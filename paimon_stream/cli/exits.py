@@ -14,19 +14,6 @@ from paimon_stream.errors import (
     WriteInterrupted,
 )
 
-__all__ = [
-    "BROKEN",
-    "DEFECT",
-    "DRY_RUN",
-    "FINDINGS",
-    "INTERRUPTED",
-    "MEANING",
-    "MISSING",
-    "OK",
-    "USAGE",
-    "code_of",
-]
-
 OK: Final = 0
 FINDINGS: Final = 1
 USAGE: Final = 2

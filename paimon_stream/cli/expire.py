@@ -12,8 +12,6 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count
 from paimon_stream.maintenance.ages import age_or_time
 
-__all__ = ["expire"]
-
 _COUNT = click.IntRange(min=1)
 
 

@@ -12,8 +12,6 @@ from rich.text import Text
 from paimon_stream.cli.columns import Column, Listing, choose
 from paimon_stream.cli.text import plain
 
-__all__ = ["listing_lines", "pair_lines", "sentence_lines"]
-
 T = TypeVar("T")
 
 _GAP: Final = "  "
@@ -32,7 +30,7 @@ def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon:
     inside = None if width is None else max(width - widest - len(_GAP), _NARROWEST_PROSE)
     for name, value in pairs:
         first, *others = _broken(plain(value), inside) or [""]
-        yield _bold(_left(name + colon, widest)) + Text(f"{_GAP}{first}".rstrip())
+        yield Text(_left(name + colon, widest), style="bold") + Text(f"{_GAP}{first}".rstrip())
         yield from (Text(" " * (widest + len(_GAP)) + line) for line in others)
 
 
@@ -87,12 +85,12 @@ def _table(
 ) -> Iterator[Text]:
     def line(cells: Sequence[str]) -> str:
         placed = (
-            _right(cell, wide) if column.number or column.ident else _left(cell, wide)
+            " " * (wide - cell_len(cell)) + cell if column.number or column.ident else _left(cell, wide)
             for column, cell, wide in zip(columns, cells, widths, strict=True)
         )
         return _GAP.join(placed).rstrip()
 
-    yield _bold(line([column.name for column in columns]))
+    yield Text(line([column.name for column in columns]), style="bold")
     for row in rows:
         broken = [
             _broken(cell, wide) if column.prose else [cell]
@@ -119,11 +117,3 @@ def _broken(text: str, width: int | None) -> list[str]:
 
 def _left(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
-
-
-def _right(text: str, width: int) -> str:
-    return " " * (width - cell_len(text)) + text
-
-
-def _bold(text: str) -> Text:
-    return Text(text, style="bold")

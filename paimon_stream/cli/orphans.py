@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -13,21 +13,10 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, listed, size
 from paimon_stream.maintenance.hints import repair_hints as repair
 
-__all__ = ["compact_manifests", "orphans", "repair_hints"]
-
-
-class _Kind(NamedTuple):
-    """The orphans of one kind; `size` is bytes."""
-
-    kind: str
-    files: int
-    size: int
-
-
-_KINDS: Final[tuple[Column[_Kind], ...]] = (
-    Column("kind", lambda one: one.kind),
-    Column("files", lambda one: one.files, number=True),
-    Column("sizes", lambda one: one.size, "size", text=lambda one: size(one.size), number=True),
+_KINDS: Final[tuple[Column[tuple[str, int, int]], ...]] = (
+    Column("kind", lambda one: one[0]),
+    Column("files", lambda one: one[1], number=True),
+    Column("sizes", lambda one: one[2], "size", text=lambda one: size(one[2]), number=True),
 )
 
 
@@ -55,7 +44,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
         report = session.table.remove_orphan_files(
             older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
         )
-    kinds = [_Kind(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
+    kinds = [(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
     verb = "were deleted" if yes else "would be deleted"
     parts: list[Part] = [*report.paths]
     if report.count > len(report.paths):

@@ -15,8 +15,6 @@ from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.layout import listing_lines, pair_lines, sentence_lines
 from paimon_stream.cli.text import jsonable
 
-__all__ = ["Answer", "Lines", "Part", "say", "show"]
-
 _UNLIMITED: Final = 1_000_000
 
 

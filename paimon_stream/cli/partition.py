@@ -17,8 +17,6 @@ import click
 
 from paimon_stream.cli.text import jsonable
 
-__all__ = ["partition_of", "partition_text"]
-
 _NULL: Final = "NULL"
 _SIGNS: Final = frozenset("-_.:+@ ")
 _NO_COMMA: Final = re.compile(r"[^,]*")

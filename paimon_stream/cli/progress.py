@@ -25,8 +25,6 @@ from paimon_stream.cli.output import say
 from paimon_stream.cli.text import plain
 from paimon_stream.runtime import Clock, system
 
-__all__ = ["ProgressCall", "progress"]
-
 ProgressCall = Callable[[str, int, int | None], None]
 """What is being done, how many are done, and of how many; None if the total is not known yet."""
 

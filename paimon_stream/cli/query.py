@@ -14,8 +14,6 @@ from paimon_stream.cli.output import Answer
 from paimon_stream.cli.snapshots import nobody
 from paimon_stream.cli.text import iso, moment, ranges, size
 
-__all__ = ["query"]
-
 
 def _bytes(one: Writer) -> str | None:
     return None if one.last_story.bytes is None else size(one.last_story.bytes)

@@ -17,8 +17,6 @@ from paimon_stream.format.types import DataField
 from paimon_stream.options import Option, is_secret, table_options
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = ["options", "schema"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:

@@ -19,8 +19,6 @@ from paimon_stream.format.snapshot_marks import own_properties
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["COLUMNS", "nobody", "snapshots"]
-
 
 def _batch(one: Snapshot) -> int | None:
     return None if one.commit_identifier == BATCH_IDENTIFIER else one.commit_identifier
@@ -30,12 +28,8 @@ def _rows(one: Snapshot) -> int | None:
     """The number of rows that were written; None if a snapshot of another engine does not show it."""
     if one.commit_kind is CommitKind.COMPACT:
         return None
-    written = _summary(one).rows
+    written = BatchSummary.of(own_properties(one)).rows
     return one.delta_record_count if written is None and one.commit_kind is CommitKind.APPEND else written
-
-
-def _summary(one: Snapshot) -> BatchSummary:
-    return BatchSummary.of(own_properties(one))
 
 
 def _properties(one: Snapshot) -> str | None:

@@ -18,8 +18,6 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options.option import duration
 
-__all__ = ["rollback", "tag"]
-
 _NAME = click.Argument(["name"])
 
 _COLUMNS: Final[tuple[Column[tuple[str, Snapshot]], ...]] = (

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["count", "iso", "jsonable", "listed", "moment", "plain", "ranges", "size"]
-
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MILLIS: Final = dt.timedelta(milliseconds=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

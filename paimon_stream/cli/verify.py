@@ -17,8 +17,6 @@ from paimon_stream.maintenance.findings import Finding
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE
 from paimon_stream.maintenance.verify import verify as verify_table
 
-__all__ = ["verify"]
-
 _COLUMNS: Final[tuple[Column[Finding], ...]] = (
     Column("severity", lambda one: one.severity),
     Column("code", lambda one: one.code),

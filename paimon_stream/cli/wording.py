@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["COMMAND_OF", "in_commands"]
-
 COMMAND_OF: Final = {
     "compact_manifests": "compact-manifests",
     "create_tag": "tag create",
@@ -14,6 +12,7 @@ COMMAND_OF: Final = {
     "drop_partitions": "drop-partition",
     "expire_snapshots": "expire",
     "files": "files",
+    "recommit": "recommit",
     "remove_orphan_files": "orphans",
     "repair_hints": "repair-hints",
     "rollback_to": "rollback",

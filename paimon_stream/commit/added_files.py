@@ -20,8 +20,6 @@ from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 
-__all__ = ["LONGEST_UNCHECKED_MILLIS", "missing_files", "missing_old_files"]
-
 LONGEST_UNCHECKED_MILLIS: Final = 30 * 60_000
 """Younger files need no check: the snapshot is published within another half hour, and our orphan cleaner
 deletes no file that is younger than an hour."""
@@ -37,13 +35,22 @@ def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[s
 def missing_old_files(storage: Storage, layout: Layout, clock: Clock, changes: Changes) -> list[str]:
     """As `missing_files`, but only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files
     have no time; they are as old as the oldest data file of the same changes. Raises `StorageError`."""
+    return [path for path in _added(layout, changes, _may_be_old(clock)) if not storage.exists(path)]
+
+
+def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
+    """Whether `missing_old_files` would look for any."""
+    return any(True for _ in _added(layout, changes, _may_be_old(clock)))
+
+
+def _may_be_old(clock: Clock) -> Callable[[DataFileMeta], bool]:
     now = clock.local_millis()
 
     def may_be_old(file: DataFileMeta) -> bool:
         created = file.creation_time
         return created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
 
-    return [path for path in _added(layout, changes, may_be_old) if not storage.exists(path)]
+    return may_be_old
 
 
 def _added(

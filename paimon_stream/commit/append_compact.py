@@ -25,8 +25,6 @@ from paimon_stream.commit.request import (
 from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
-__all__ = ["PublishOne", "commit_append_compact"]
-
 _LOG = logging.getLogger(__name__)
 
 PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
@@ -70,7 +68,8 @@ def _publish_compaction_alone(request: CommitRequest, changes: Changes, publish:
 def _publish_compaction_after(
     request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
 ) -> Published:
-    compaction = replace(_compaction(request), seen=SnapshotRef.of(written.snapshot))
+    seen = SnapshotRef.of(written.snapshot)
+    compaction = replace(_compaction(request), seen=seen, judged=None, beside=(), after=())
     try:
         outcome = publish(compaction, Fixed(changes))
     except PaimonStreamError as failed:

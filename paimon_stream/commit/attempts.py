@@ -20,14 +20,14 @@ from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.manifest_merge import Merged
 
-__all__ = ["Attempts"]
-
 
 class Attempts:
     """What the commit of one snapshot remembers from attempt to attempt. Mutable, for one thread only.
 
     `count` is the number of attempts so far. `seen` is the latest snapshot that was searched. `begun_millis`
-    is the time at which the attempt read its base. `merged` is the merge of an earlier attempt, and
+    is the time at which the attempt read its base, and `schema_id` the newest schema then. `beside` is still
+    to be done before a snapshot is put, and `after` when one is there. `hinted` is the id of a snapshot to
+    which LATEST was pointed before it was confirmed, else 0. `merged` is the merge of an earlier attempt, and
     `merged_millis` the time at which it was made. `nonces` are the nonces of all attempts. `outstanding` says
     that the outcome of a put is open. `unproven` are the attempts that were lost without a proof.
     `aged_millis` is the age of the newest staging if it was too old to be published.
@@ -50,6 +50,9 @@ class Attempts:
         self.seen = request.seen
         self.count = 0
         self.begun_millis = 0
+        self.schema_id = 0
+        self.beside, self.after = request.beside, request.after
+        self.hinted = 0
         self.merged: Merged | None = None
         self.merged_millis = 0
         self.nonces: set[str] = set()
@@ -129,7 +132,8 @@ class Attempts:
         """The error for a commit whose table was dropped or replaced."""
         return TableReplaced(
             f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
-            "was under way. Nothing was published. Start with a new checkpoint to write everything again.",
+            "was under way. Nothing was published. Start the query again to decide whether it goes on here, "
+            "or start with a new checkpoint to write everything again.",
             **self._facts(),
         )
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 
-__all__ = ["KnownFiles", "LiveFile"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:

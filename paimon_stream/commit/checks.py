@@ -18,7 +18,7 @@ from typing import Final
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files, missing_old_files
 from paimon_stream.commit.base_files import KnownFiles
-from paimon_stream.commit.conflicts import CommitContext, check_strict_mode, check_strict_overwrite
+from paimon_stream.commit.conflicts import CommitContext
 from paimon_stream.commit.plan import Base, Changes, renumber
 from paimon_stream.commit.request import CommitRequest, Fixed
 from paimon_stream.commit.table_cache import TableCache
@@ -48,8 +48,6 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Checker", "DepthWarning", "StrictMode"]
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -73,7 +71,9 @@ class Checker:
         options = table.options
         self._rules_off = options.value(CONFLICT_DETECTION) == "none"
         self._discards_duplicates = options.value(DISCARD_DUPLICATES)
-        self._has_vectors = _has_vectors(table)
+        # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
+        plain = not table.schema.primary_keys and options.value(BUCKET) <= 0
+        self._has_vectors = plain and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
         self._depth = DepthWarning.of(table)
         self._strict = StrictMode(options, snapshots, manifests)
@@ -94,7 +94,7 @@ class Checker:
 
         Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
         """
-        context = conflicts.CommitContext(
+        context = CommitContext(
             location=self._table.location,
             user=request.user,
             identifier=request.identifier,
@@ -113,7 +113,7 @@ class Checker:
         if discards:
             changes = replace(changes, entries=conflicts.without_duplicates(changes.entries, files.live))
         if judged:
-            self._check_vectors(context, changes, base, files)
+            self._check_vectors(context, changes, base, files.live)
         self._check_buckets(context, request, changes, base)
         if judged:
             conflicts.check_listed_once(context, files.twice)
@@ -166,7 +166,7 @@ class Checker:
         touched = {change.entry.partition for change in changes.index}
         return self._cache.files_at(base, changes.partitions | touched, request)
 
-    def _check_files(self, context: conflicts.CommitContext, changes: Changes, files: KnownFiles) -> None:
+    def _check_files(self, context: CommitContext, changes: Changes, files: KnownFiles) -> None:
         entries, live = changes.entries, files.live
         conflicts.check_not_in_table(context, live, entries)
         conflicts.check_never_removed(context, files.removed, entries)
@@ -177,7 +177,7 @@ class Checker:
             conflicts.check_key_ranges(context, live, entries, self._key_order)
 
     def _check_vectors(
-        self, context: conflicts.CommitContext, changes: Changes, base: Base, files: KnownFiles
+        self, context: CommitContext, changes: Changes, base: Base, live: Collection[FileIdentity]
     ) -> None:
         if not self._has_vectors:
             return
@@ -188,16 +188,16 @@ class Checker:
             if entry.file.index_type == VECTORS_INDEX
             for one in entry.file.deletions or ()
         }
-        conflicts.check_deletion_vectors(context, files.live, vectors, changes)
+        conflicts.check_deletion_vectors(context, live, vectors, changes)
 
-    def _check_schemas(self, context: conflicts.CommitContext, entries: Iterable[ManifestEntry]) -> None:
+    def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:
         added = {entry.file.schema_id for entry in entries if entry.kind is FileKind.ADD}
         if not added <= self._known_schemas:
             self._known_schemas.update(self._schemas.ids())
         conflicts.check_schemas(context, self._known_schemas, entries)
 
     def _check_buckets(
-        self, context: conflicts.CommitContext, request: CommitRequest, changes: Changes, base: Base
+        self, context: CommitContext, request: CommitRequest, changes: Changes, base: Base
     ) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
@@ -251,12 +251,6 @@ def _key_order(table: Table) -> RowOrder | None:
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])
 
 
-def _has_vectors(table: Table) -> bool:
-    """Whether check 1 applies to this table: it has deletion vectors, but neither buckets nor a key."""
-    without_buckets = not table.schema.primary_keys and table.options.value(BUCKET) <= 0
-    return without_buckets and table.options.value(DELETION_VECTORS)
-
-
 class StrictMode:
     """Checks before each attempt what others did since the last safe snapshot, which is the option
     `commit.strict-mode.last-safe-snapshot` (semantics.md §2.9). Does nothing if the option is not set. −1
@@ -287,9 +281,9 @@ class StrictMode:
                 f"published. Set the option to a snapshot that exists, or to -1 for the latest ({base.id}).",
                 **context.facts(),
             )
-        check_strict_mode(context, window.snapshots, self._last_safe)
+        conflicts.check_strict_mode(context, window.snapshots, self._last_safe)
         if context.kind is CommitKind.OVERWRITE:
-            check_strict_overwrite(context, window.snapshots, self._last_safe, self._adds_files)
+            conflicts.check_strict_overwrite(context, window.snapshots, self._last_safe, self._adds_files)
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
@@ -320,12 +314,9 @@ class DepthWarning:
         options = table.options
         if not table.schema.primary_keys or options.value(WRITE_ONLY):
             return None
-        most = (
-            options.value(STOP_TRIGGER)
-            if options.is_set(STOP_TRIGGER)
-            else options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
-        )
-        return cls(table.location, most)
+        if options.is_set(STOP_TRIGGER):
+            return cls(table.location, options.value(STOP_TRIGGER))
+        return cls(table.location, options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER)
 
     def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
         """Looks at the buckets that these published entries have touched."""

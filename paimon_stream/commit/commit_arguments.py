@@ -8,8 +8,6 @@ from typing import TypeVar
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import LONG, Arguments
 
-__all__ = ["taken_committables", "taken_identifier", "taken_marks", "taken_messages"]
-
 Number = TypeVar("Number", bound=int | None)
 
 _MESSAGES = "a list of CommitMessage"

@@ -29,10 +29,12 @@ So every failure while the outcome of a put is open is a `CommitUnknown`, and de
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
-from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, missing_files
+from paimon_stream.commit.added_files import LONGEST_UNCHECKED_MILLIS, adds_old_files, missing_files
 from paimon_stream.commit.append_compact import commit_append_compact
 from paimon_stream.commit.attempts import Attempts
 from paimon_stream.commit.checks import Checker
@@ -44,6 +46,7 @@ from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
     Fixed,
+    Judged,
     Nothing,
     Outcome,
     Published,
@@ -61,17 +64,23 @@ from paimon_stream.errors import (
     StorageError,
 )
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT, SNAPSHOT_TIME_RETAINED
+from paimon_stream.options import (
+    BUCKET,
+    COMMIT_GUARD,
+    FORCE_CREATE_SNAPSHOT,
+    IGNORE_EMPTY_COMMIT,
+    SNAPSHOT_TIME_RETAINED,
+)
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import manifest_path
+from paimon_stream.storage.probe import is_unproven, probe_atomic_create
+from paimon_stream.storage.together import Request
+from paimon_stream.table.layout import SNAPSHOT_FOLDER, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import check_messages
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["CommitRequest", "Committer", "Nothing", "Outcome", "Published", "Superseded"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -116,7 +125,7 @@ class Committer:
         self._cache = TableCache(table, self._snapshots, self._manifests)
         clock = self._runtime.clock
         self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache, clock)
-        self._stager = Stager(table, self._storage, self._manifests, self._schemas, clock)
+        self._stager = Stager(table, self._storage, self._manifests, clock)
         traces = Traces(self._manifests, self._checker.live)
         self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
         options = table.options
@@ -124,11 +133,13 @@ class Committer:
         half = options.value(SNAPSHOT_TIME_RETAINED) // 2
         self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
+        self._is_guarded = options.value(COMMIT_GUARD) != "trust"
         self._sequences = (
             Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
         )
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = digest or self._schemas.first_digest()
+        self._schema_id = table.schema.id
 
     def commit(self, request: CommitRequest) -> Outcome:
         """Publishes the request: what it has written as one snapshot, then its compaction as another.
@@ -149,12 +160,14 @@ class Committer:
             request, collected, lambda part, source: self._publish_one(part, source, names)
         )
 
-    def numbers(self) -> Numbering | None:
+    def numbers(self, judged: Judged | None = None) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key.
+        With `judged`, they hold for the snapshot that the caller saw.
 
         Raises `CorruptMetadata`, `StorageError`.
         """
-        return None if self._sequences is None else self._sequences.next()
+        known = None if judged is None else judged.latest
+        return None if self._sequences is None else self._sequences.next(known)
 
     def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
         """Publishes one snapshot. Raises the errors of `commit`."""
@@ -201,7 +214,8 @@ class Committer:
             else:
                 outcome = self._publish(attempts, staged)
                 if isinstance(outcome, Landed):
-                    return self._finish(attempts, staged)
+                    return self._finish(attempts, staged, outcome)
+                self._correct_latest(attempts)
                 self._drop_lost(attempts, staged, outcome)
             self._observer.reached(Phase.DISCARDED, request.identifier)
             self._wait(attempts)
@@ -211,14 +225,37 @@ class Committer:
     def _read_base(self, attempts: Attempts) -> Snapshot | None:
         """The latest snapshot, after a check that table and lineage are those that this commit is for."""
         with attempts.timed("base"):
-            attempts.begun_millis = self._runtime.clock.now_millis()
-            if not self._same_table():
-                raise attempts.table_replaced()
-            latest = self._snapshots.latest()
+            latest = self._look(attempts)
             last = self._cache.last
             require_lineage(self._location, self._snapshots, attempts.request, attempts.seen, latest, last)
         self._observer.reached(Phase.BASE_READ, attempts.request.identifier)
         return latest
+
+    def _look(self, attempts: Attempts) -> Snapshot | None:
+        judged = attempts.request.judged
+        attempts.begun_millis = self._runtime.clock.now_millis()
+        if judged is not None and attempts.count == 1 and self._is_swift(judged.since_millis):
+            attempts.begun_millis, attempts.schema_id = judged.since_millis, judged.schema_id
+            return judged.latest
+        try:
+            looks: list[Request] = [self._same_table, self._snapshots.latest]
+            looks.append(partial(self._schemas.newest_id, self._schema_id))
+            if self._is_guarded and is_unproven(self._storage):
+                looks.append(partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids))
+            same, latest, schema_id = self._storage.together(looks)[:3]
+        except (NotFound, CorruptMetadata):
+            if not self._same_table():
+                raise attempts.table_replaced() from None
+            raise
+        if not same or schema_id is None:
+            raise attempts.table_replaced()
+        attempts.schema_id = self._schema_id = schema_id
+        return cast("Snapshot | None", latest)
+
+    def _is_swift(self, since_millis: int) -> bool:
+        """Whether so little time has passed that nothing seen then has expired. A clock that was set back
+        proves nothing."""
+        return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
     def _decided(self, attempts: Attempts, latest: Snapshot | None) -> Published | Superseded | None:
         """Published if an attempt that seemed lost was not lost. Superseded if somebody else has published
@@ -256,6 +293,9 @@ class Committer:
                 base = self._cache.base(latest)
                 self._snapshots.survey()
                 changes = attempts.source.at(base)
+                if attempts.beside and adds_old_files(self._layout, self._runtime.clock, changes):
+                    self._storage.together(attempts.beside)  # the check looks for files that it may send
+                    attempts.beside = ()
                 if not attempts.open and not self._is_wanted(attempts.request, changes):
                     return Nothing()
                 request = attempts.request
@@ -269,7 +309,16 @@ class Committer:
             with attempts.timed("stage"):
                 if not 0 <= self._runtime.clock.now_millis() - attempts.merged_millis <= self._usable_millis:
                     attempts.merged = None  # an orphan cleaner may have taken its manifests
-                staged = self._stager.stage(base, changes, request, attempts.names, attempts.merged)
+                staged = self._stager.stage(
+                    base,
+                    changes,
+                    request,
+                    attempts.names,
+                    attempts.merged,
+                    schema_id=attempts.schema_id,
+                    beside=attempts.beside,
+                )
+                attempts.beside = ()
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == latest:
                 raise
@@ -293,9 +342,8 @@ class Committer:
             """Whether no orphan cleaner can mistake the staging for remains of an expired snapshot."""
             return age_millis() <= self._usable_millis
 
-        attempts.aged_millis = None
-        if not still_usable():
-            attempts.aged_millis = age_millis()
+        attempts.aged_millis = None if still_usable() else age_millis()
+        if attempts.aged_millis is not None:
             attempts.patience.restart()
             return Lost(proven=True)  # it was never put
         with attempts.timed("publish"):
@@ -309,12 +357,26 @@ class Committer:
             return placed
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
-            quick = 0 <= self._runtime.clock.now_millis() - attempts.begun_millis <= _SWIFT_MILLIS
-            # A first attempt so quick needs only a look at the neighbouring snapshots.
-            swift = quick and attempts.count == 1
-            confirmed = self._publisher.confirm(
-                staged, attempts.patience, doubted=placed.doubted, swift=swift
-            )
+            quick = self._is_swift(attempts.begun_millis)
+            # A first attempt so quick needs only a look at the neighbouring snapshots. The first snapshot has
+            # none below it that would prove that the ids above are free, and not expired.
+            first = attempts.count == 1 and not placed.doubted
+            swift = quick and first and staged.base.snapshot is not None
+            beside: tuple[Request, ...] = ()
+            if swift:
+                beside, attempts.after = (partial(self._point_latest, attempts, staged), *attempts.after), ()
+            try:
+                confirmed = self._publisher.confirm(
+                    staged,
+                    attempts.patience,
+                    doubted=placed.doubted,
+                    swift=swift,
+                    beside=beside,
+                    undo=partial(self._retract_latest, attempts),
+                )
+            except CommitUnknown:
+                self._correct_latest(attempts)
+                raise
             if isinstance(confirmed, Landed) and not quick:
                 return self._whole(attempts, staged)
         return confirmed
@@ -347,20 +409,44 @@ class Committer:
             self._snapshots.publish(staged.snapshot, staged.content)  # somebody has built on it just now
         return Landed()
 
-    def _finish(self, attempts: Attempts, staged: Staged) -> Published:
-        """Called when the snapshot is part of the table: remembers it, and writes the hint for readers."""
+    def _point_latest(self, attempts: Attempts, staged: Staged) -> None:
+        """Writes the hint for readers at the time at which the snapshot is confirmed."""
+        attempts.hinted = staged.snapshot.id
+        self._hint(lambda: self._snapshots.point_latest(staged.snapshot.id))
+
+    def _retract_latest(self, attempts: Attempts) -> None:
+        """Before a snapshot that was pointed to may go, because Java believes a hint without looking."""
+        if attempts.hinted:
+            self._hint(self._snapshots.forget_latest)
+
+    def _correct_latest(self, attempts: Attempts) -> None:
+        """After a snapshot that is not the newest, or not part of the table, was pointed to."""
+        if attempts.hinted:
+            self._hint(partial(self._snapshots.correct_latest, attempts.hinted, self._same_table))
+            attempts.hinted = 0
+
+    def _hint(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except PaimonStreamError as why:
+            _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
+
+    def _finish(self, attempts: Attempts, staged: Staged, landed: Landed) -> Published:
+        """Called when the snapshot is part of the table: remembers it, and sees to the hint for readers. A
+        hint that was written with the look at the neighbours stands, unless that took long."""
         snapshot = staged.snapshot
-        self._snapshots.note(snapshot)
+        self._snapshots.note(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
         self._cache.advance(staged.base, published, staged.changes.entries)
         self._checker.published(staged.changes)
         self._observer.reached(Phase.CONFIRMED, attempts.request.identifier)
         with attempts.timed("hint"):
             discard(self._storage, [name for name in attempts.names.drawn if name not in staged.names])
-            try:
-                self._snapshots.write_latest_hint(snapshot.id)
-            except PaimonStreamError as why:
-                _LOG.warning("%s: could not write the LATEST hint: %s", self._location, why)
+            if not attempts.hinted:
+                self._hint(partial(self._snapshots.write_latest_hint, snapshot.id))
+            elif not (landed.newest and self._is_swift(attempts.begun_millis)):
+                self._correct_latest(attempts)
+            self._storage.together(attempts.after)
         self._observer.reached(Phase.HINTED, attempts.request.identifier)
         return attempts.published(staged)
 
@@ -369,6 +455,7 @@ class Committer:
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
         """Removes the files that only a lost attempt refers to. If a doubt remains, they stay for good."""
         attempts.outstanding = False
+        self._snapshots.doubt()
         if lost.proven:
             self._discard_attempt(attempts)
         else:

@@ -25,23 +25,6 @@ from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
-__all__ = [
-    "CommitContext",
-    "check_bucket_counts",
-    "check_deletion_vectors",
-    "check_each_file_once",
-    "check_files_exist",
-    "check_key_ranges",
-    "check_listed_once",
-    "check_never_removed",
-    "check_not_in_table",
-    "check_removed_files_are_there",
-    "check_schemas",
-    "check_strict_mode",
-    "check_strict_overwrite",
-    "without_duplicates",
-]
-
 _SHOWN = 5
 
 
@@ -295,14 +278,12 @@ def check_deletion_vectors(
     wrong = {name for name in made if name not in present}
     wrong |= {name for name in (*dropped, *made, *removed) if dropped.get(name) != vectors.get(name)}
     if wrong:
-        raise DeletedFiles(
-            f"{context}: the deletion vectors of {len(wrong)} data files are not those that the commit was "
-            f"based on: {_some(wrong)}. {context.left_out}. Meanwhile another job deleted rows of these "
-            "files or compacted them; run the job again on the current state.",
-            **context.facts(),
-            count=len(wrong),
-            files=tuple(sorted(wrong))[:_SHOWN],
+        what = f"the deletion vectors of {len(wrong)} data files are not those that the commit was based on"
+        cure = (
+            "Meanwhile another job deleted rows of these files or compacted them; run the job again on the "
+            "current state"
         )
+        raise _deleted(context, sorted(wrong), what, cure)
 
 
 def _vectors(index: Iterable[IndexChange], kind: FileKind) -> dict[str, str]:
@@ -319,14 +300,12 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
     """Every added file exists. `missing` are the paths of those that do not (semantics.md §1.2, R9.1). Raises
     `DeletedFiles`."""
     if missing:
-        raise DeletedFiles(
-            f"{context}: cannot commit because {len(missing)} of its files have been deleted: "
-            f"{_some(missing)}. {context.left_out}. An orphan cleaner or a drop of the partition deleted "
-            "them. Run the batch again so that it writes new files.",
-            **context.facts(),
-            count=len(missing),
-            files=tuple(missing)[:_SHOWN],
+        what = f"cannot commit because {len(missing)} of its files have been deleted"
+        cure = (
+            "An orphan cleaner or a drop of the partition deleted them. Run the batch again so that it "
+            "writes new files"
         )
+        raise _deleted(context, missing, what, cure)
 
 
 def check_strict_mode(context: CommitContext, since: Iterable[Snapshot], last_safe: int) -> None:
@@ -335,15 +314,7 @@ def check_strict_mode(context: CommitContext, since: Iterable[Snapshot], last_sa
     for snapshot in since:
         rewrites = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
         if rewrites and snapshot.commit_user != context.user:
-            raise StrictModeViolated(
-                f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} is of kind "
-                f"{snapshot.commit_kind.value}, and option 'commit.strict-mode.last-safe-snapshot' allows "
-                f"none after snapshot {last_safe}. {context.left_out}. Look at what that snapshot did, "
-                f"then set the option to {snapshot.id} or later.",
-                **context.facts(),
-                snapshot=snapshot.id,
-                kind=snapshot.commit_kind.value,
-            )
+            raise _unsafe(context, snapshot, last_safe, f"is of kind {snapshot.commit_kind.value}")
 
 
 def check_strict_overwrite(
@@ -355,30 +326,35 @@ def check_strict_overwrite(
     for snapshot in since:
         appends = snapshot.commit_kind is CommitKind.APPEND and snapshot.commit_user != context.user
         if appends and adds_files(snapshot):
-            raise StrictModeViolated(
-                f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has appended files, "
-                "which this overwrite may delete, and option 'commit.strict-mode.last-safe-snapshot' "
-                f"allows none after snapshot {last_safe}. {context.left_out}. Look at what that snapshot "
-                f"did, then set the option to {snapshot.id} or later.",
-                **context.facts(),
-                snapshot=snapshot.id,
-                kind=snapshot.commit_kind.value,
-            )
+            what = "has appended files, which this overwrite may delete"
+            raise _unsafe(context, snapshot, last_safe, what)
+
+
+def _unsafe(context: CommitContext, snapshot: Snapshot, last_safe: int, what: str) -> StrictModeViolated:
+    return StrictModeViolated(
+        f"{context}: snapshot {snapshot.id} of user {snapshot.commit_user!r} {what}, and option "
+        f"'commit.strict-mode.last-safe-snapshot' allows none after snapshot {last_safe}. "
+        f"{context.left_out}. Look at what that snapshot did, then set the option to {snapshot.id} or later.",
+        **context.facts(),
+        snapshot=snapshot.id,
+        kind=snapshot.commit_kind.value,
+    )
 
 
 def _refuse(
     context: CommitContext, files: Collection[FileIdentity], what: str, cure: str, whose: str = "of its files"
 ) -> None:
     if files:
-        raise DeletedFiles(
-            f"{context}: {len(files)} {whose} {what}: {_some([f.file_name for f in files])}. "
-            f"{context.left_out}. {cure}.",
-            **context.facts(),
-            count=len(files),
-            files=tuple(f.file_name for f in files)[:_SHOWN],
-        )
+        names = [one.file_name for one in files]
+        raise _deleted(context, names, f"{len(files)} {whose} {what}", cure)
 
 
-def _some(names: Collection[str]) -> str:
-    shown = ", ".join(sorted(names)[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def _deleted(context: CommitContext, names: Collection[str], what: str, cure: str) -> DeletedFiles:
+    some = ", ".join(sorted(names)[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return DeletedFiles(
+        f"{context}: {what}: {some}{more}. {context.left_out}. {cure}.",
+        **context.facts(),
+        count=len(names),
+        files=tuple(names)[:_SHOWN],
+    )

@@ -14,8 +14,6 @@ from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.entries import FileKind, IndexManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS, HASH
 
-__all__ = ["apply_index_changes"]
-
 
 def apply_index_changes(
     present: Iterable[IndexManifestEntry], changes: Sequence[IndexChange], *, bucketed: bool, location: str
@@ -49,12 +47,9 @@ def _check_deletion_vectors(
     """Java's rule for tables without buckets, in the order of the changes."""
     if bucketed or not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
         return
-    files: set[str] = set()
-    covered: set[str] = set()
-    for entry in present:
-        if entry.file.index_type == DELETION_VECTORS:
-            files.add(entry.file.file_name)
-            covered.update(_covered(entry))
+    vectors = [entry for entry in present if entry.file.index_type == DELETION_VECTORS]
+    files = {entry.file.file_name for entry in vectors}
+    covered = {name for entry in vectors for name in _covered(entry)}
     for change in changes:
         if change.entry.file.index_type != DELETION_VECTORS:
             continue

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from paimon_stream.commit.lost import lost_facts
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.table.lineage import is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
-
-__all__ = ["is_held", "published_since", "require_last", "require_lineage"]
 
 
 def published_since(
@@ -75,14 +74,14 @@ def require_lineage(
     request: CommitRequest,
     seen: SnapshotRef | None,
     latest: Snapshot | None,
-    last: SnapshotRef | None = None,
+    last: Snapshot | None = None,
 ) -> None:
     """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
     `TableRolledBack`, and `CommitLost` if `seen` is `last` and its id exists with another nonce; or
     `HistoryUnknown` if the lists are gone that would show it."""
     if seen is None or _is_surely_held(location, snapshots, request.user, seen, latest):
         return
-    if seen == last:
+    if last is not None and seen == SnapshotRef.of(last):
         require_last(location, snapshots, request.user, last, latest)
     raise TableRolledBack(
         f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "
@@ -99,16 +98,18 @@ def require_last(
     location: str,
     snapshots: SnapshotStore,
     user: str,
-    last: SnapshotRef | None,
+    last: Snapshot | None,
     latest: Snapshot | None,
 ) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
     `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
     if the lists are gone that would show it."""
-    if last is None or _is_surely_held(location, snapshots, user, last, latest):
+    if last is None or _is_surely_held(location, snapshots, user, SnapshotRef.of(last), latest):
         return
     there = snapshots.find(last.id)
-    go_on = "Nothing was published now. new_commit() makes a writer that continues with the current table."
+    go_on = (
+        "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
+    )
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
@@ -119,14 +120,19 @@ def require_last(
             user=user,
             snapshot=last.id,
         )
+    lost = lost_facts(snapshots.storage, user, last.commit_identifier, SnapshotRef.of(last))
     raise CommitLost(
         f"{location}: snapshot {last.id}, the last one that user {user!r} has published, now holds commit "
         f"{there.commit_identifier} of user {there.commit_user!r}: a writer that does not publish atomically "
         "replaced it, or the table was rolled back and written again. The rows of that commit are not in the "
-        "table: write them again, and let other engines write only through a catalog with a lock. " + go_on,
+        f"table: {lost.sentence} If it was no rollback, commit the files again: {lost.cure}. Otherwise write "
+        f"the rows again. Let other engines only read this table. {go_on}",
         table=location,
         user=user,
+        batch=last.commit_identifier,
         snapshot=last.id,
+        by=there.commit_user,
+        **lost.context,
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-__all__ = ["NO_OBSERVER", "BatchObserver", "Phase"]
-
 
 class Phase(Enum):
     """The points, in the order in which a batch reaches them. DISCARDED comes after a lost race, before the
@@ -15,9 +13,9 @@ class Phase(Enum):
     BATCH_STARTED = "batch-started"
     JUDGED = "judged"
     WRITTEN = "written"
-    JOURNALED = "journaled"
     BASE_READ = "base-read"
     CHECKED = "checked"
+    JOURNALED = "journaled"
     STAGED = "staged"
     PUBLISHED = "published"
     DISCARDED = "discarded"

@@ -34,22 +34,12 @@ from paimon_stream.options import (
     PARTITION_DEFAULT_NAME,
     PK_CLUSTERING_OVERRIDE,
     Arguments,
+    Options,
 )
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.table import Table
-
-__all__ = [
-    "PARTITION_EXAMPLE",
-    "Overwrite",
-    "OverwriteSource",
-    "is_dynamic",
-    "plan_drop",
-    "plan_overwrite",
-    "static_spec",
-    "upgraded",
-]
 
 _LOG = logging.getLogger(__name__)
 PARTITION_EXAMPLE: Final = "{'dt': '2024-02-29'}"
@@ -266,7 +256,7 @@ def upgraded(table: Table, written: Changes) -> Changes:
         return written
     if any(e.file.level > 0 or e.bucket < 0 or e.kind is not FileKind.ADD for e in written.entries):
         return written
-    top = _top_level(table)
+    top = top_level(table.options)
     if top < 1:
         return written
     buckets: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
@@ -277,10 +267,9 @@ def upgraded(table: Table, written: Changes) -> Changes:
     return replace(written, entries=tuple(entries))
 
 
-def _top_level(table: Table) -> int:
-    if table.options.is_set(NUM_LEVELS):
-        return table.options.value(NUM_LEVELS) - 1
-    return table.options.value(COMPACTION_TRIGGER)
+def top_level(options: Options) -> int:
+    """The highest level of a bucket (compaction.md §4.1). Raises `InvalidOption`."""
+    return options.value(NUM_LEVELS) - 1 if options.is_set(NUM_LEVELS) else options.value(COMPACTION_TRIGGER)
 
 
 def _bucket(entries: Sequence[ManifestEntry], order: RowOrder, top: int) -> Sequence[ManifestEntry]:

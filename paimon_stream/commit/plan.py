@@ -24,8 +24,6 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.snapshot_json import Snapshot
 
-__all__ = ["Base", "Changes", "CollectedChanges", "IndexChange", "NO_CHANGES", "collect", "renumber"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:

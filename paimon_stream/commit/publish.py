@@ -26,9 +26,9 @@ else is `CommitUnknown`, and then nothing was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
 
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.retry import Patience
@@ -37,11 +37,10 @@ from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, Stora
 from paimon_stream.format.entries import FileIdentity, FileKind
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.together import Request
 from paimon_stream.table.lineage import has_file
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
-
-__all__ = ["Landed", "Live", "Lost", "Placed", "Publisher", "Traces"]
 
 _ROUNDS = 20
 """How often `confirm` looks again when snapshots vanish meanwhile."""
@@ -57,7 +56,9 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """The snapshot is part of the table."""
+    """The snapshot is part of the table. `newest`: nothing followed it when `confirm` looked."""
+
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +67,6 @@ class Lost:
     publish a snapshot that was built on it."""
 
     proven: bool
-
-
-Confirmed: TypeAlias = Landed | Lost
 
 
 class Publisher:
@@ -126,18 +124,28 @@ class Publisher:
     # -- the check after it -----------------------------------------------------------------------
 
     def confirm(
-        self, staged: Staged, patience: Patience, *, doubted: bool = False, swift: bool = False
-    ) -> Confirmed:
+        self,
+        staged: Staged,
+        patience: Patience,
+        *,
+        doubted: bool = False,
+        swift: bool = False,
+        beside: Sequence[Request] = (),
+        undo: Callable[[], object] = lambda: None,
+    ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is void.
 
-        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now. Raises
-        `CommitUnknown` if the answer is not known.
+        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the
+        first look is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that
+        look is not enough, before anything is removed; they must not raise. Raises `CommitUnknown` if the
+        answer is not known.
         """
         why: Exception | None = None
         for look in range(_ROUNDS):
             try:
-                if swift and look == 0 and not doubted and self._is_next(staged):
-                    return Landed()
+                if swift and look == 0 and not doubted and self._is_next(staged, beside):
+                    return Landed(newest=True)
+                undo()
                 found = self._look(staged, doubted=doubted)
             except (NotFound, CorruptMetadata) as vanished:
                 why = vanished  # a snapshot or list expired while it was read: look again
@@ -154,15 +162,27 @@ class Publisher:
                 return found
         raise self._unknown(staged, why) from why
 
-    def _is_next(self, staged: Staged) -> bool:
-        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist."""
+    def _is_next(self, staged: Staged, beside: Sequence[Request]) -> bool:
+        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not exist. Where
+        requests run in turn, what is done beside comes first, and the look at K+1 last."""
         K, base = staged.snapshot.id, staged.base.snapshot
-        if base is None or not self._same_table() or self._snapshots.raw(K) != staged.content:
-            return False
-        below = self._snapshots.find(K - 1)
-        return below is not None and below.nonce == base.nonce and not self._snapshots.exists(K + 1)
+        looks: list[Request] = [
+            self._same_table,
+            partial(self._snapshots.raw, K),
+            partial(self._snapshots.find, K - 1),
+            partial(self._snapshots.exists, K + 1),
+        ]
+        same_table, content, below, follows = self._snapshots.storage.together([*beside, *looks])[-4:]
+        return (
+            base is not None
+            and below is not None
+            and below.nonce == base.nonce
+            and same_table
+            and content == staged.content
+            and not follows
+        )
 
-    def _look(self, staged: Staged, *, doubted: bool) -> Confirmed | None:
+    def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """One look at the snapshots around K. None if they changed meanwhile."""
         K, base = staged.snapshot.id, staged.base.snapshot
         if not self._same_table():
@@ -182,7 +202,7 @@ class Publisher:
             return Landed()
         return self._look_below(staged)
 
-    def _look_below(self, staged: Staged) -> Confirmed | None:
+    def _look_below(self, staged: Staged) -> Landed | Lost | None:
         """Whether the base, which is gone or was replaced, expired or was rolled back. None if the snapshots
         changed meanwhile. Raises `CommitUnknown` if neither is proven."""
         K = staged.snapshot.id
@@ -200,7 +220,7 @@ class Publisher:
             f"table was rolled back to snapshot {left[-1]}",
         )
 
-    def _look_above(self, staged: Staged, *, doubted: bool) -> Confirmed | None:
+    def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 from paimon_stream.errors import HistoryUnknown, PaimonStreamError, SharedCheckpoint
 from paimon_stream.options import ON_UNKNOWN_HISTORY, Option, Options
-
-__all__ = ["Refusals"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,8 +51,10 @@ class Refusals:
             snapshot=snapshot_id,
         )
 
-    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str) -> None:
-        """Raises that kind of error, unless the option says to continue."""
+    def decide(
+        self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any
+    ) -> None:
+        """Raises that kind of error with the facts, unless the option says to continue."""
         what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
         if self.options.value(option) == "continue":
             self.accepted.add(option.key)
@@ -65,4 +66,5 @@ class Refusals:
             user=self.user,
             batch=self.batch_id,
             option=option.key,
+            **facts,
         )

@@ -12,8 +12,7 @@ from paimon_stream.commit.request import Nothing, Published
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
-
-__all__ = ["CommitReport", "Counts", "NO_COUNTS"]
+from paimon_stream.storage.together import Meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +81,10 @@ class CommitReport:
     the attempts to publish. `rows`, `files` and `bytes` count what was published, and `counts` all changes.
     `phases` are milliseconds by the name of the step. `reused` says that an earlier run, which was killed,
     had prepared the files. `removed_files` counts the files of dead attempts that were removed.
+
+    In an object store, `requests` counts what the driver sent for this batch, by kind (GET, PUT, HEAD, LIST,
+    DELETE), and `trips` the round trips: requests that were in flight together are one. What tasks sent is
+    not among them. Both are empty for other storages.
     """
 
     location: str
@@ -100,6 +103,8 @@ class CommitReport:
     compact_failed: str | None = None
     manifests_merged: int = 0
     removed_files: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict, hash=False)
+    trips: int = 0
 
     @classmethod
     def of(
@@ -158,6 +163,10 @@ class CommitReport:
             removed_files=removed_files,
         )
 
+    def measured(self, meter: Meter) -> CommitReport:
+        """The report with the requests and trips since the meter was made."""
+        return replace(self, requests=meter.requests(), trips=meter.trips())
+
     @property
     def millis(self) -> float:
         """The milliseconds of all phases together."""
@@ -200,11 +209,18 @@ class CommitReport:
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", "yes" if self.reused else "no"),
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
+            *self._sent(),
         ]
         cells = (
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows
         )
         return f"<table>{''.join(cells)}</table>"
+
+    def _sent(self) -> list[tuple[str, object]]:
+        if not self.requests:
+            return []
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
+        return [("requests", kinds), ("round trips", self.trips)]
 
     def _compaction(self) -> list[tuple[str, object]]:
         if self.compact_failed is not None:

@@ -11,17 +11,8 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.storage.together import Request
 from paimon_stream.table.manifest_merge import MergeLimits
-
-__all__ = [
-    "ChangeSource",
-    "CommitRequest",
-    "Fixed",
-    "Nothing",
-    "Outcome",
-    "Published",
-    "Superseded",
-]
 
 
 class ChangeSource(Protocol):
@@ -47,6 +38,16 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a caller has just seen of the table: the latest snapshot and the id of the newest schema. It began
+    to look at that time (epoch milliseconds)."""
+
+    latest: Snapshot | None
+    schema_id: int
+    since_millis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """One commit: the changes of some messages, under a user and an identifier.
 
@@ -55,7 +56,10 @@ class CommitRequest:
     APPEND into an OVERWRITE, and a request of kind COMPACT has only a compaction.
 
     `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots
-    published since are searched for this same commit. `fence` is called if that window has a gap; True says
+    published since are searched for this same commit. With `judged`, the first attempt builds on what the
+    caller saw, if that was a moment ago. `beside` is done once, at the time at which the first staging is
+    written, and before any snapshot is put; its errors end the commit. `after` is done while the snapshot is
+    confirmed, and must not raise. `fence` is called if that window has a gap; True says
     that nobody else can have committed this identifier. `is_newest` is called after a slow put; False says
     that a later run of this writer has begun, which may have removed what this one had staged. `checked` asks
     for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a
@@ -81,6 +85,9 @@ class CommitRequest:
     numbering: Numbering | None = None
     checked: bool = False
     seen: SnapshotRef | None
+    judged: Judged | None = None
+    beside: tuple[Request, ...] = ()
+    after: tuple[Request, ...] = ()
     stage_uuid: str
     fence: Callable[[], bool] | None = None
     is_newest: Callable[[], bool] | None = None

@@ -13,8 +13,6 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime
 
-__all__ = ["Patience", "RetryPolicy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:

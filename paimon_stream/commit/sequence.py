@@ -27,8 +27,6 @@ from paimon_stream.table.lineage import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["MOST_REWRITES", "Numbering", "Sequences", "rewrites"]
-
 MOST_REWRITES: Final = 5
 """How often a batch is written again because others have used its numbers."""
 
@@ -65,10 +63,11 @@ class Sequences:
 
     # -- numbers ------------------------------------------------------------------------------------
 
-    def next(self) -> Numbering:
-        """Numbers for a batch that is about to be written. Raises `CorruptMetadata`, `StorageError`."""
+    def next(self, known: Snapshot | None = None) -> Numbering:
+        """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the
+        latest, or of the one that is the latest now. Raises `CorruptMetadata`, `StorageError`."""
         while True:
-            latest = self._snapshots.latest()
+            latest, known = known or self._snapshots.latest(), None
             try:
                 highest = self._cache.highest_at(latest)
             except (NotFound, CorruptMetadata):

@@ -9,7 +9,7 @@ resulting snapshot refers only to durable files, and takes over from its base wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -26,14 +26,12 @@ from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import Bundle
+from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import NameSource, manifest_path, statistics_path
 from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
-from paimon_stream.table.schema import SchemaStore, no_such_table
 from paimon_stream.table.table import Table
-
-__all__ = ["Names", "Staged", "Stager", "discard"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,26 +77,18 @@ class Staged:
     @property
     def names(self) -> frozenset[str]:
         """The metadata files that the snapshot refers to, including its lists."""
-        snapshot = self.snapshot
-        named = (
-            snapshot.base_manifest_list,
-            snapshot.delta_manifest_list,
-            snapshot.changelog_manifest_list,
-            snapshot.index_manifest,
-        )
+        lists = (name for name, _ in self.snapshot.manifest_lists)
         metas = (meta.file_name for meta in (*self.metas, *self.changelog_metas))
-        return frozenset((*metas, *(name for name in named if name is not None)))
+        index = self.snapshot.index_manifest
+        return frozenset((*metas, *lists, *(() if index is None else (index,))))
 
 
 class Stager:
     """Stages commits to one table."""
 
-    def __init__(
-        self, table: Table, storage: Storage, manifests: ManifestStore, schemas: SchemaStore, clock: Clock
-    ) -> None:
+    def __init__(self, table: Table, storage: Storage, manifests: ManifestStore, clock: Clock) -> None:
         self._storage = storage
         self._manifests = manifests
-        self._schemas = schemas
         self._clock = clock
         self._options = table.options
         self._partition_types = table.partition_types
@@ -108,16 +98,25 @@ class Stager:
         self._joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests)
 
     def stage(
-        self, base: Base, changes: Changes, request: CommitRequest, names: Names, earlier: Merged | None
+        self,
+        base: Base,
+        changes: Changes,
+        request: CommitRequest,
+        names: Names,
+        earlier: Merged | None,
+        *,
+        schema_id: int,
+        beside: Sequence[Request] = (),
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`. None if the request is only
         to merge manifests and no merge was due.
 
-        `earlier` is the merge of an earlier attempt, which is used again if it still fits. Raises
-        `StorageError`, `FormatError`, `DeletedFiles`; the files written so far are among `names.drawn`.
+        `earlier` is the merge of an earlier attempt, which is used again if it still fits. The schema is the
+        newest one, whatever the schema of the files (semantics.md §2.3 step 10). `beside` is done at the time
+        at which the files are written. Raises what that raises, and `StorageError`, `FormatError`,
+        `DeletedFiles`; the files written so far are among `names.drawn`.
         """
         since = self._clock.now_millis()
-        schema_id = self._latest_schema()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         merged = earlier or self._merge(base.metas, writer, names, request.merge or self._limits)
@@ -134,6 +133,7 @@ class Stager:
             None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
         )
         before = base.snapshot
+        marks = [one.watermark for one in (request, before) if one is not None and one.watermark is not None]
         snapshot = Snapshot(
             id=SnapshotId(base.id + 1),
             schema_id=schema_id,
@@ -151,12 +151,12 @@ class Stager:
             total_record_count=(0 if before is None else before.total_record_count) + changes.record_count,
             delta_record_count=changes.record_count,
             changelog_record_count=changes.changelog_record_count if changes.changelog else None,
-            watermark=_highest(request.watermark, None if before is None else before.watermark),
+            watermark=max(marks, default=None),  # they never go back (semantics.md §1.5)
             statistics=request.statistics or self._statistics(before, schema_id),
             properties=MappingProxyType(dict(request.properties)),
             next_row_id=(before.next_row_id if before is not None else None) or 0,
         )
-        files.flush()  # from here on the snapshot may be published
+        self._storage.together([*beside, files.flush])  # from here on the snapshot may be published
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),
@@ -199,13 +199,6 @@ class Stager:
         )
         return merge_manifests(metas, limits, access)
 
-    def _latest_schema(self) -> int:
-        """The id of the newest schema now, whatever the schema of the files (semantics.md §2.3 step 10)."""
-        newest = self._schemas.latest_id()
-        if newest is None:
-            raise no_such_table(self._storage)
-        return newest
-
     def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
         """The base's table statistics, if they belong to the new snapshot's schema."""
         if before is None or before.statistics is None:
@@ -227,9 +220,3 @@ def discard(storage: Storage, names: Iterable[str]) -> None:
             storage.delete(manifest_path(name))
         except PaimonStreamError as why:
             _LOG.warning("%s: could not remove %s. It stays as an orphan: %s", storage.location, name, why)
-
-
-def _highest(one: int | None, other: int | None) -> int | None:
-    """The higher watermark, because watermarks never go back (semantics.md §1.5)."""
-    known = [mark for mark in (one, other) if mark is not None]
-    return max(known, default=None)

@@ -21,15 +21,13 @@ from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.plan import Base
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.live import BucketIndex, live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["MAX_SEQUENCE", "TableCache", "highest_of", "recorded_number"]
 
 MAX_SEQUENCE: Final = "paimon-stream.max-sequence"
 """The snapshot property that stores the largest sequence number of the table."""
@@ -41,7 +39,7 @@ _Bucket = tuple[bytes, int]
 
 
 class TableCache:
-    """The state of one table that one committer has cached."""
+    """The state of one table that one committer has cached. `buckets` are those at the position."""
 
     MAX_FILES: Final = 200_000
     """The maximum number of files that are kept from one commit to the next."""
@@ -53,7 +51,7 @@ class TableCache:
         self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
         self._own: Base | None = None
         self._at: Snapshot | None = None
-        self._buckets = BucketIndex()
+        self.buckets = BucketIndex()
         self._files: dict[bytes, KnownFiles] = {}
         self._files_of: object = None
         self._highest: int | None = None
@@ -73,9 +71,9 @@ class TableCache:
         if self._at != base.snapshot or snapshot is None:
             return
         if snapshot.commit_kind is CommitKind.OVERWRITE:
-            self._buckets.forget()
+            self.buckets.forget()
         else:
-            self._buckets.take(entries)
+            self.buckets.take(entries)
         for entry in entries:
             if entry.partition in self._files:
                 self._files[entry.partition].replay(entry)
@@ -90,14 +88,14 @@ class TableCache:
         self._added.clear()
 
     def _drop(self) -> None:
-        self._buckets.forget()
+        self.buckets.forget()
         self._files, self._files_of, self._highest = {}, None, None
 
     def _move(self, latest: Snapshot | None) -> None:
         """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
         if latest == self._at:
             return
-        if self._buckets.partitions or self._files or self._highest is not None:
+        if self.buckets.partitions or self._files or self._highest is not None:
             try:
                 known = self._follow(latest)
             except (NotFound, CorruptMetadata):
@@ -114,21 +112,21 @@ class TableCache:
         recorded = recorded_number(latest)
         replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
         if replaced:
-            self._buckets.forget()
+            self.buckets.forget()
             self._files = {}
         highest = self._highest
         if highest is not None:
             adds = () if recorded is not None else since
             highest = max([highest, *(number for one in adds for number in self.added(one).values())])
         files = {partition: known.copy() for partition, known in self._files.items()}
-        entries = self._entries(since, {*files, *self._buckets.partitions})
+        entries = self._entries(since, {*files, *self.buckets.partitions})
         for entry in entries:
             if entry.partition in files:
                 files[entry.partition].replay(entry)
         try:
-            self._buckets.take(entries)
+            self.buckets.take(entries)
         except BucketCountChanged:
-            self._buckets.forget()  # the next query for that partition reads it anew and reports this
+            self.buckets.forget()  # the next query for that partition reads it anew and reports this
         self._files = files
         self._highest = highest if recorded is None or highest is None else recorded
         return True
@@ -162,10 +160,9 @@ class TableCache:
     # -- our own last commit, manifests --------------------------------------------------------------
 
     @property
-    def last(self) -> SnapshotRef | None:
+    def last(self) -> Snapshot | None:
         """Our own last snapshot; None if it was forgotten."""
-        own = None if self._own is None else self._own.snapshot
-        return None if own is None else SnapshotRef.of(own)
+        return None if self._own is None else self._own.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
         """The snapshot with its manifests. Those of our own last snapshot are known and are not read. Raises
@@ -178,11 +175,6 @@ class TableCache:
 
     # -- buckets and files --------------------------------------------------------------------------
 
-    @property
-    def buckets(self) -> BucketIndex:
-        """The buckets at the position."""
-        return self._buckets
-
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
         """The buckets of these partitions, and of others in the cache, at the base.
 
@@ -190,10 +182,10 @@ class TableCache:
         `StorageError`.
         """
         self._move(base.snapshot)
-        missing = self._buckets.missing(partitions)
+        missing = self.buckets.missing(partitions)
         if missing:
-            self._buckets.add(missing, live_files(self._manifests, base.metas, self._types, missing))
-        return self._buckets
+            self.buckets.add(missing, live_files(self._manifests, base.metas, self._types, missing))
+        return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
         """The files of these partitions at the base. Callers must neither change nor keep the result.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from paimon_stream._version import __version__
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
 from paimon_stream.commit.commit_arguments import (
@@ -18,18 +19,20 @@ from paimon_stream.commit.commit_arguments import (
     taken_marks,
     taken_messages,
 )
-from paimon_stream.commit.committer import CommitRequest, Committer, Outcome, Published, Superseded
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.request import CommitRequest, Nothing, Outcome, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import DeletedFiles
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import Marks
+from paimon_stream.format.snapshot_marks import VERSION_MARK, Marks
 from paimon_stream.options import BUCKET, COMMIT_USER_PREFIX, Options
 from paimon_stream.runtime import IdSource, Runtime, system
 from paimon_stream.storage.base import Storage
@@ -39,8 +42,6 @@ from paimon_stream.table.message_files import check_messages, data_files, remove
 from paimon_stream.table.references import names_in_use
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_committable
-
-__all__ = ["TableCommit", "batch_user"]
 
 _SHOWN = 5
 
@@ -74,7 +75,8 @@ class TableCommit:
         self._snapshots = SnapshotStore(self._storage, self._runtime)
         self._committer = Committer(table, self._storage, self._runtime, observer, self._snapshots)
         self._after_commit = after_commit
-        self._last: SnapshotRef | None = None
+        self._last: Snapshot | None = None
+        self._guarded = False
 
     @property
     def user(self) -> str:
@@ -104,16 +106,11 @@ class TableCommit:
         identifier = taken_identifier(location, identifier)
         watermark, properties = taken_marks(location, watermark, properties)
         given = taken_messages(location, messages)
-        outcome = self._publish(identifier, given, self._latest(), watermark, properties, False)
+        latest = self._latest()
+        outcome = self._publish(identifier, given, latest, properties, watermark=watermark, renumber=True)
         if isinstance(outcome, Superseded):
             raise self._shared(identifier, outcome.snapshot)
-        return CommitReport.of(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            messages=given,
-            outcome=outcome,
-        )
+        return self._report(self._user, identifier, given, outcome)
 
     def numbers(self) -> Numbering | None:
         """The first sequence number for rows that are about to be written. None for a table without primary
@@ -129,15 +126,11 @@ class TableCommit:
         """Publishes rows that were just written with this numbering, as a batch commit under this user.
         Raises the errors of `commit`, and `SequenceConflict` if others have used these numbers meanwhile."""
         seen = self._latest()
-        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, None, properties, False, numbering)
-        assert not isinstance(outcome, Superseded)  # batch commits are not looked for
-        return CommitReport.of(
-            location=self._storage.location,
-            user=self._user,
-            identifier=BATCH_IDENTIFIER,
-            messages=messages,
-            outcome=outcome,
+        outcome = self._publish(
+            BATCH_IDENTIFIER, messages, seen, properties, renumber=True, numbering=numbering
         )
+        assert not isinstance(outcome, Superseded)  # batch commits are not looked for
+        return self._report(self._user, BATCH_IDENTIFIER, messages, outcome)
 
     def filter_and_commit(
         self,
@@ -166,7 +159,9 @@ class TableCommit:
             self._check_files_exist(identifier, given, latest)
         published = 0
         for identifier, given in wanted.items():
-            outcome = self._publish(identifier, given, latest, watermark, properties, True)
+            outcome = self._publish(
+                identifier, given, latest, properties, watermark=watermark, checked=True, renumber=True
+            )
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
                     raise self._shared(identifier, outcome.snapshot)
@@ -235,30 +230,32 @@ class TableCommit:
             newest = self._newest_of_user(latest, identifier)
             if newest is not None and newest >= identifier:
                 return self._already(identifier)
-        outcome = self._commit(
-            CommitRequest(
-                user=user,
-                identifier=identifier,
-                messages=planned.messages,
-                source=planned.source,
-                kind=CommitKind.OVERWRITE,
-                watermark=watermark,
-                properties=dict(properties or {}),
-                checked=identifier != BATCH_IDENTIFIER,
-                seen=None if latest is None else SnapshotRef.of(latest),
-                stage_uuid=self._runtime.ids.uuid(),
-                force_snapshot=planned.always,
-            )
+        outcome = self._publish(
+            identifier,
+            planned.messages,
+            latest,
+            properties,
+            user,
+            watermark=watermark,
+            checked=identifier != BATCH_IDENTIFIER,
+            source=planned.source,
+            kind=CommitKind.OVERWRITE,
+            force_snapshot=planned.always,
         )
         if isinstance(outcome, Superseded):
             if outcome.snapshot.commit_identifier == identifier:
                 return self._already(identifier, outcome.snapshot.id)
             raise self._shared(identifier, outcome.snapshot)
+        return self._report(user, identifier, planned.messages, outcome)
+
+    def _report(
+        self, user: str, identifier: int, messages: tuple[CommitMessage, ...], outcome: Published | Nothing
+    ) -> CommitReport:
         return CommitReport.of(
             location=self._storage.location,
             user=user,
             identifier=identifier,
-            messages=planned.messages,
+            messages=messages,
             outcome=outcome,
         )
 
@@ -314,30 +311,24 @@ class TableCommit:
         identifier: int,
         messages: tuple[CommitMessage, ...],
         seen: Snapshot | None,
-        watermark: int | None,
         properties: Mapping[str, str] | None,
-        checked: bool,
-        numbering: Numbering | None = None,
+        user: str | None = None,
+        **more: Any,
     ) -> Outcome:
+        """Publishes, then runs the table's maintenance, which cannot fail the commit. `more` are further
+        fields of the request."""
         request = CommitRequest(
-            user=self._user,
+            user=user or self._user,
             identifier=identifier,
             messages=messages,
-            watermark=watermark,
-            properties=dict(properties or {}),
-            renumber=True,
-            numbering=numbering,
-            checked=checked,
+            properties={VERSION_MARK: __version__, **(properties or {})},
             seen=None if seen is None else SnapshotRef.of(seen),
             stage_uuid=self._runtime.ids.uuid(),
+            **more,
         )
-        return self._commit(request)
-
-    def _commit(self, request: CommitRequest) -> Outcome:
-        """Publishes, then runs the table's maintenance, which cannot fail the commit."""
         outcome = self._committer.commit(request)
         if isinstance(outcome, Published):
-            self._last = SnapshotRef.of(outcome.newest)
+            self._last = outcome.newest
             if self._after_commit is not None:
                 self._after_commit(self._table, outcome.newest)
         return outcome
@@ -346,6 +337,9 @@ class TableCommit:
         """The newest snapshot. Raises `CommitLost` or `TableRolledBack` if the last snapshot that this object
         has published was lost."""
         latest = self._snapshots.latest()
+        if not self._guarded:
+            guard_commit(self._table, latest, self._runtime.clock)
+            self._guarded = True
         require_last(self._storage.location, self._snapshots, self._user, self._last, latest)
         return latest
 

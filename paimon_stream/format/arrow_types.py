@@ -11,11 +11,6 @@ import pyarrow as pa
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
 
-__all__ = [
-    "INT96_LAYOUT", "JULIAN_EPOCH", "TWELVE_BYTES", "arrow_schema", "from_arrow", "with_elements",
-    "with_entries",
-]  # fmt: skip
-
 TWELVE_BYTES: Final = pa.binary(12)
 """The Arrow type of an INT96 column while its values are bytes."""
 

@@ -18,24 +18,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnsupportedFeature
+from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 from paimon_stream.format.decompress import CODECS, decompressed
-
-__all__ = [
-    "MOST_PLAIN",
-    "AvroBlock",
-    "AvroFile",
-    "Compressor",
-    "blocks_of",
-    "compressor",
-    "encode_block",
-    "encode_file",
-    "encode_header",
-    "decompress",
-    "open_file",
-    "packed_blocks_of",
-    "read_file",
-    "zigzag",
-]
 
 MOST_PLAIN: Final = 16 << 20
 """The most plain bytes in a block of a metadata file. Java ends a block after 64 KB, and this package after
@@ -249,7 +233,7 @@ def _data_blocks(cursor: _Cursor, codec: str, sync: bytes) -> Iterator[AvroBlock
 
 
 def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
-    while not cursor.at_end:
+    while cursor.position < cursor.size:
         count, packed = cursor.long(), cursor.take(cursor.long())
         if cursor.take(_SYNC_SIZE) != sync:
             raise cursor.corrupt(f"the block that ends at byte {cursor.position} is damaged")
@@ -258,47 +242,31 @@ def _packed(cursor: _Cursor, sync: bytes) -> Iterator[AvroBlock]:
         yield AvroBlock(count, packed)
 
 
-class _Cursor:
+class _Cursor(ByteCursor):
     """A position in a file's bytes. It never reads beyond their end."""
 
+    cut_off = "it is cut off or damaged"
+    damaged = "a number in it is too long"
+
     def __init__(self, data: bytes, path: str) -> None:
-        self.position = 0
+        super().__init__(data)
         self.path = path
         self.size = len(data)
-        self._data = data
 
     @property
-    def at_end(self) -> bool:
-        return self.position == self.size
+    def position(self) -> int:
+        return self._at
 
     def take(self, size: int) -> bytes:
-        end = self.position + size
-        if size < 0 or end > self.size:
-            raise self.corrupt("it is cut off or damaged")
-        taken = self._part(self.position, end)
-        self.position = end
-        return taken
-
-    def _part(self, start: int, end: int) -> bytes:
-        return self._data[start:end]
+        return self._take(size)
 
     def long(self) -> int:
-        made = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            made |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return (made >> 1) ^ -(made & 1)
-            if shift > 63:
-                raise self.corrupt(f"the number that ends at byte {self.position} is too long")
+        return unzigzag(self._varint())
 
     def corrupt(self, why: str) -> CorruptMetadata:
-        return CorruptMetadata(
-            f"{self.path} cannot be read: {why} ({self.size} bytes). Restore the file from a backup, "
-            "or roll the table back to a snapshot that does not use it.",
-            path=self.path,
-        )
+        return corrupt(self.path, self.size, why)
+
+    _error = corrupt
 
 
 class _SourceCursor(_Cursor):
@@ -309,10 +277,11 @@ class _SourceCursor(_Cursor):
         self.size = int(source.size())
         self._source = source
 
-    def _part(self, start: int, end: int) -> bytes:
-        taken: bytes = self._source.read(end - start)
-        if len(taken) < end - start:
-            raise self.corrupt("it is cut off")
+    def _take(self, size: int) -> bytes:
+        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self._at else b""
+        if len(taken) != size:
+            raise self.corrupt(self.cut_off)
+        self._at += size
         return taken
 
 
@@ -345,3 +314,12 @@ def _plain(codec: str, packed: bytes, cursor: _Cursor, limit: int) -> bytes:
     if zlib.crc32(plain).to_bytes(4, "big") != packed[-4:]:
         raise cursor.corrupt("the checksum of a block is wrong")
     return plain
+
+
+def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
+    """The error for a metadata file of `size` bytes that cannot be read."""
+    return CorruptMetadata(
+        f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
+        "back to a snapshot that does not use it.",
+        path=path,
+    )

@@ -16,11 +16,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.avro_file import AvroBlock, blocks_of, zigzag
+from paimon_stream.format.avro_file import AvroBlock, blocks_of, corrupt, zigzag
 from paimon_stream.format.avro_schema import SCHEMA_ERRORS, parsed_array, without_logical_types
 from paimon_stream.format.unreadable import in_words
-
-__all__ = ["BlockReader", "corrupt", "read_records", "read_rows"]
 
 BlockReader: TypeAlias = Callable[
     [bytes, int, int, Callable[[bytes], bool] | None, Callable[[int], None]], list[tuple[Any, ...]]
@@ -257,12 +255,3 @@ def _family(type_: Any) -> Any:
             return "array", tuple(sorted({str(_family(one)) for one in branches if one != "null"}))
         return _family(type_["type"])
     return "long" if type_ == "int" else type_
-
-
-def corrupt(path: str, size: int, why: str) -> CorruptMetadata:
-    """The error for a metadata file of `size` bytes that cannot be read."""
-    return CorruptMetadata(
-        f"{path} cannot be read: {why} ({size} bytes). Restore the file from a backup, or roll the table "
-        "back to a snapshot that does not use it.",
-        path=path,
-    )

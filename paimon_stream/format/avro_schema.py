@@ -12,8 +12,6 @@ import fastavro
 
 from paimon_stream.format.json_text import parse_json
 
-__all__ = ["SCHEMA_ERRORS", "parsed_array", "without_logical_types"]
-
 SCHEMA_ERRORS: Final = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 """What fastavro raises on a schema that is not valid, besides Python's own errors."""
 

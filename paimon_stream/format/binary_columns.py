@@ -18,11 +18,6 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
-__all__ = [
-    "COMPACT_DECIMAL", "COMPACT_TIMESTAMP", "EncodedRows", "column_values", "encode_columns", "header_size",
-    "is_reserved", "value_scalar",
-]  # fmt: skip
-
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

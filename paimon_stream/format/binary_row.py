@@ -21,8 +21,6 @@ from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_columns import COMPACT_DECIMAL, COMPACT_TIMESTAMP, header_size, is_reserved
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["FIXED", "decode_row", "deserialize", "deserialize_partition", "encode_row", "serialize"]
-
 _NANOS_PER_MILLI: Final = 1_000_000
 _INLINE: Final = 7
 _MARK: Final = 0x80
@@ -131,7 +129,10 @@ def _put_fixed(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 
 def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    unscaled = _unscaled(value, type_)
+    scaled = value.scaleb(type_.scale, _EXACT)
+    unscaled = int(scaled)
+    if unscaled != scaled or abs(unscaled) >= 10**type_.precision:
+        raise ValueError("too many digits")
     if type_.precision <= COMPACT_DECIMAL:
         _LONG.pack_into(out, slot, unscaled)
         return
@@ -139,14 +140,6 @@ def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None
     digits = unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
     _SLOT.pack_into(out, slot, len(digits), len(out))
     out.extend(digits.ljust(_DECIMAL_BYTES, b"\0"))
-
-
-def _unscaled(value: Decimal, type_: DataType) -> int:
-    scaled = value.scaleb(type_.scale, _EXACT)
-    unscaled = int(scaled)
-    if unscaled != scaled or abs(unscaled) >= 10**type_.precision:
-        raise ValueError("too many digits")
-    return unscaled
 
 
 def _put_timestamp(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
@@ -311,19 +304,16 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
     head, width = _array_head(count), _element_width(element)
     if count < 0 or head + width * count > len(data):
         raise FormatError(f"An array of {count} elements is cut off after {len(data)} bytes.")
-    if element.root in _PIECES and _pieces_size(data[head : head + width * count]) > len(data):
-        raise FormatError(f"An array of {count} elements holds more than its {len(data)} bytes.")
+    if element.root in _PIECES:
+        # Without this check, overlapping pieces would let a few bytes claim any amount of memory.
+        pieces = _SLOT.iter_unpack(data[head : head + width * count])
+        if sum(max(size, 0) for size, offset in pieces if offset >= 0) > len(data):
+            raise FormatError(f"An array of {count} elements holds more than its {len(data)} bytes.")
     get = _GET[element.root]
     return [
         None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
         for i in range(count)
     ]
-
-
-def _pieces_size(slots: memoryview) -> int:
-    """The total size of the pieces that an array's slots point to. Without this check, overlapping pieces
-    would let a few bytes claim any amount of memory."""
-    return sum(max(size, 0) for size, offset in _SLOT.iter_unpack(slots) if offset >= 0)
 
 
 _Put = Callable[[bytearray, int, DataType, Any], None]

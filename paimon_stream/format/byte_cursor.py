@@ -1,12 +1,10 @@
-"""A position in bytes that advances as they are read; shared by the readers of Thrift and of ORC's runs."""
+"""A position in bytes that advances as they are read; shared by the readers of Avro, Thrift and ORC."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from paimon_stream.errors import FormatError
-
-__all__ = ["ByteCursor", "unzigzag"]
 
 
 class ByteCursor:
@@ -23,8 +21,8 @@ class ByteCursor:
     def _take(self, size: int) -> bytes:
         """The next `size` bytes. Raises `FormatError`."""
         end = self._at + size
-        if end > len(self._data):
-            raise FormatError(self.cut_off)
+        if size < 0 or end > len(self._data):
+            raise self._error(self.cut_off)
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -39,7 +37,10 @@ class ByteCursor:
             if byte < 0x80:
                 return made
             if shift > 63:
-                raise FormatError(self.damaged)
+                raise self._error(self.damaged)
+
+    def _error(self, why: str) -> FormatError:
+        return FormatError(why)
 
 
 def unzigzag(number: int) -> int:

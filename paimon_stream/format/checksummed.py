@@ -15,8 +15,6 @@ from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.json_text import parse_json
 from paimon_stream.format.unreadable import in_words
 
-__all__ = ["encode_checksummed", "decode_checksummed"]
-
 _VERSION: Final = 1
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -23,8 +24,6 @@ from paimon_stream.format.file_rows import (
     encode_index_file,
 )
 from paimon_stream.format.message_input import INT, MessageInput
-
-__all__ = ["CommitMessage"]
 
 _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
@@ -138,19 +137,13 @@ def _write(message: CommitMessage, out: list[bytes]) -> None:
         raise InvalidData(f"Bucket {message.bucket} does not fit into a commit message: {why}.") from None
     files = _FILES_OF(message)
     for increment in (files[: len(_ENCODERS)], files[len(_ENCODERS) :]):
-        if any(increment):
-            _write_increment(increment, out)
-        else:
+        if not any(increment):
             out.append(_EMPTY_INCREMENT)
-
-
-def _write_increment(increment: _Increment, out: list[bytes]) -> None:
-    for files, encode in zip(increment, _ENCODERS, strict=True):
-        out.append(INT.pack(len(files)))
-        for file in files:
-            row = encode(file)
-            out.append(INT.pack(len(row)))
-            out.append(row)
+            continue
+        for some, encode in zip(increment, _ENCODERS, strict=True):
+            out.append(INT.pack(len(some)))
+            for row in map(encode, some):
+                out += (INT.pack(len(row)), row)
 
 
 def _read(source: MessageInput) -> CommitMessage:
@@ -172,9 +165,7 @@ def _increment(source: MessageInput) -> _Increment:
     """The five lists of files of a write or of a compaction."""
     if source.take_if(_EMPTY_INCREMENT):
         return _NO_INCREMENT
-    lists: list[tuple[Any, ...]] = []
-    for _ in range(3):
-        lists.append(tuple([decode_data_file(row) for row in source.rows(_SMALLEST_FILE)]))
-    for _ in range(2):
-        lists.append(tuple([decode_index_file(row, source.version) for row in source.rows(_SMALLEST_INDEX)]))
-    return tuple(lists)
+    data = [tuple(map(decode_data_file, source.rows(_SMALLEST_FILE))) for _ in range(3)]
+    decode = partial(decode_index_file, version=source.version)
+    index = [tuple(map(decode, source.rows(_SMALLEST_INDEX))) for _ in range(2)]
+    return (*data, *index)

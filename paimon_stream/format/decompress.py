@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["CODECS", "decompressed", "varint"]
-
 CODECS: Final = ("null", "deflate", "zstandard", "snappy", "bzip2", "xz")
 """The codecs by their names in Avro files."""
 

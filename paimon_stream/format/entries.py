@@ -10,22 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-__all__ = [
-    "EMPTY_ROW",
-    "EMPTY_STATS",
-    "DataFileMeta",
-    "DeletionRange",
-    "FileIdentity",
-    "FileKind",
-    "FileSource",
-    "GlobalIndexMeta",
-    "IndexFileMeta",
-    "IndexManifestEntry",
-    "ManifestEntry",
-    "ManifestFileMeta",
-    "SimpleStats",
-]
-
 EMPTY_ROW: Final = bytes(12)
 """The serialized row without fields: the partition of an unpartitioned table, the key of append files."""
 

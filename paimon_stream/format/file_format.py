@@ -16,8 +16,6 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import FILE_COMPRESSION, FILE_FORMAT, ORC_LTZ_LEGACY, ZSTD_LEVEL, Options
 
-__all__ = ["FileFormat", "check_columns", "compression", "file_format", "warn_of_ignored"]
-
 
 class FileFormat(Enum):
     """A format of data files; the value is the word in the option and the extension of file names."""
@@ -59,6 +57,10 @@ _HONOURED: Final = {
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AVRO_TIME_DIGITS: Final = 3
 _AVRO_TIMESTAMP_DIGITS: Final = 6
+_ORC_LTZ_PROBLEM: Final = (
+    "in ORC files Java moves timestamps with local time zone by the time zone of each JVM, unless "
+    f"{ORC_LTZ_LEGACY.key} = false. Set that in the table, or set file.format to parquet"
+)
 
 
 def file_format(options: Options) -> FileFormat:
@@ -111,7 +113,7 @@ def check_columns(
             if format_ is FileFormat.AVRO:
                 problem = _avro_problem(name, type_)
             elif format_ is FileFormat.ORC and type_.root is TypeRoot.TIMESTAMP_LTZ:
-                problem = _orc_ltz_problem(options)
+                problem = _ORC_LTZ_PROBLEM if options.value(ORC_LTZ_LEGACY) else None
             if problem:
                 raise UnsupportedFeature(
                     f"Column {one.name!r} of {table or 'the table'} is {one.type}: {problem}.",
@@ -142,15 +144,6 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
     if type_.root is TypeRoot.MULTISET and type_.element is not None and not type_.element.is_string:
         return f"Java can neither write nor read a MULTISET of anything but strings in Avro. {other}"
     return None
-
-
-def _orc_ltz_problem(options: Options) -> str | None:
-    if not options.value(ORC_LTZ_LEGACY):
-        return None
-    return (
-        "in ORC files Java moves timestamps with local time zone by the time zone of each JVM, unless "
-        f"{ORC_LTZ_LEGACY.key} = false. Set that in the table, or set file.format to parquet"
-    )
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:

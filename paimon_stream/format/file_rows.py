@@ -22,8 +22,6 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.types import parse_type
 
-__all__ = ["decode_data_file", "decode_index_file", "encode_data_file", "encode_index_file"]
-
 _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
 _STATS_SLOTS: Final = struct.Struct("<4q")
@@ -85,7 +83,7 @@ class _Row:
         if values is None:
             self.null()
         else:
-            self.piece(_name_array(values))
+            self.piece(encode_row((_NAMES,), (values,))[16:] if values else bytes(8))
 
     def done(self, slots: struct.Struct) -> bytes:
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
@@ -141,20 +139,10 @@ def _built_stats_row(stats: SimpleStats) -> bytes:
     counts = stats.null_counts
     known = [0 if count is None else count for count in counts]
     bits = sum(1 << i for i, count in enumerate(counts) if count is None)
-    head = _array_head(len(counts), bits)
+    head = _COUNT.pack(len(counts)) + bits.to_bytes((len(counts) + 31) // 32 * 4, "little")
     # The numbers may begin at any multiple of 4 bytes; the array is padded, and the padding counts.
     row.piece(head + struct.pack(f"<{len(counts)}q", *known) + bytes(-len(head) & 7))
     return row.done(_STATS_SLOTS)
-
-
-def _array_head(count: int, null_bits: int) -> bytes:
-    return _COUNT.pack(count) + null_bits.to_bytes((count + 31) // 32 * 4, "little")
-
-
-def _name_array(names: tuple[str, ...]) -> bytes:
-    if not names:
-        return bytes(8)
-    return encode_row((_NAMES,), (names,))[16:]
 
 
 _NO_STATS: Final = _built_stats_row(EMPTY_STATS)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import fastavro
 
-from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
-from paimon_stream.format.avro_records import corrupt, read_records
+from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file
+from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import (
     DeletionRange,
     FileKind,
@@ -20,8 +20,6 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 from paimon_stream.format.unreadable import in_words
-
-__all__ = ["DELETION_VECTORS", "HASH", "decode_index_manifest", "encode_index_manifest"]
 
 HASH: Final = "HASH"
 """The type of index files that hold the hashes of a dynamic bucket's keys."""

@@ -18,8 +18,6 @@ from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.unreadable import understanding
 
-__all__ = ["JournalEntry", "PreviousBatch", "decode_journal_entry", "encode_journal_entry"]
-
 _KIND: Final = "journal"
 _CURE: Final = (
     "Move it away, and the file 'writer' beside it, which vouches for the journal; the batch is then judged "
@@ -31,11 +29,13 @@ _CURE: Final = (
 class JournalEntry:
     """What one attempt at one batch has prepared.
 
-    `base` is the latest snapshot at the time the batch was judged, None for an empty table. `previous` is the
-    last batch that this stream had published before. Each of `stage_uuids` is part of the name of every
-    manifest and manifest list that this attempt (the first uuid) or an earlier attempt at the same batch may
-    have written. `abandoned` has the paths of the data files that earlier attempts prepared and this one does
-    not use. `overwrites` means that the batch replaces the whole table. Times are epoch milliseconds.
+    `base` is the snapshot up to which it was known who had published what when the batch was judged, None for
+    the empty table. `newest` is the latest snapshot at that time; None if it is `base`, or if the release
+    that wrote the entry did not know this field. `previous` is the last batch that this stream had published
+    before. Each of `stage_uuids` is part of the name of every manifest and manifest list that this attempt
+    (the first uuid) or an earlier attempt at the same batch may have written. `abandoned` has the paths of
+    the data files that earlier attempts prepared and this one does not use. `overwrites` means that the batch
+    replaces the whole table. Times are epoch milliseconds.
     """
 
     batch_id: int
@@ -51,6 +51,7 @@ class JournalEntry:
     schema_id: int
     total_buckets: int
     base: SnapshotRef | None
+    newest: SnapshotRef | None = None
     previous: PreviousBatch | None
     prepared_millis: int
     overwrites: bool = False
@@ -102,6 +103,7 @@ def _to_json(entry: JournalEntry) -> dict[str, Any]:
         "previous": entry.previous
         and {"batchId": entry.previous.batch_id, "snapshot": _ref_to_json(entry.previous.snapshot)},
         "overwrites": entry.overwrites,
+        **({} if entry.newest is None else {"newest": _ref_to_json(entry.newest)}),
     }
 
 
@@ -122,6 +124,7 @@ def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
         stage_uuids=tuple(map(str, body["stageUuids"])),
         abandoned=tuple(map(str, body["abandoned"])),
         base=_ref_from_json(body["base"]),
+        newest=_ref_from_json(body.get("newest")),
         previous=previous
         and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
         overwrites=bool(body.get("overwrites", False)),

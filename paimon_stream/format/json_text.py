@@ -11,8 +11,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-__all__ = ["MOST_JSON", "integer", "optional_text", "parse_json"]
-
 MOST_JSON: Final = 16 << 20
 """The most bytes of a metadata file that is JSON. A schema of 50,000 columns has 5 MB."""
 

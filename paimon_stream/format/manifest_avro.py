@@ -16,14 +16,8 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.format.avro_file import (
-    MOST_PLAIN,
-    AvroBlock,
-    Compressor,
-    compressor,
-    encode_file,
-)
-from paimon_stream.format.avro_records import corrupt, read_records, read_rows
+from paimon_stream.format.avro_file import MOST_PLAIN, AvroBlock, Compressor, compressor, corrupt, encode_file
+from paimon_stream.format.avro_records import read_records, read_rows
 from paimon_stream.format.entries import (
     EMPTY_ROW,
     EMPTY_STATS,
@@ -38,19 +32,6 @@ from paimon_stream.format.manifest_rows import PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.unreadable import in_words
-
-__all__ = [
-    "ENTRIES_PER_BLOCK",
-    "FULL_BLOCK",
-    "chunks",
-    "decode_entries_of",
-    "decode_manifest",
-    "decode_manifest_list",
-    "encode_entries",
-    "encode_manifest_list",
-    "manifest_of_blocks",
-    "read_manifest",
-]
 
 T = TypeVar("T")
 
@@ -197,15 +178,6 @@ def _text(value: Any, shared: _Shared) -> Any:
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
-def _stats_of(record: Mapping[str, Any]) -> SimpleStats:
-    counts = record.get("_NULL_COUNTS")
-    return SimpleStats(
-        min_values=record["_MIN_VALUES"],
-        max_values=record["_MAX_VALUES"],
-        null_counts=() if counts is None else tuple(counts),
-    )
-
-
 def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared: _Shared) -> SimpleStats:
     if not counts and low == high == EMPTY_ROW:
         return EMPTY_STATS
@@ -254,13 +226,17 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
 
 
 def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
-    get = record.get
+    get, stats = record.get, record["_PARTITION_STATS"]
     return ManifestFileMeta(
         file_name=record["_FILE_NAME"],
         file_size=record["_FILE_SIZE"],
         num_added_files=record["_NUM_ADDED_FILES"],
         num_deleted_files=record["_NUM_DELETED_FILES"],
-        partition_stats=_stats_of(record["_PARTITION_STATS"]),
+        partition_stats=SimpleStats(
+            min_values=stats["_MIN_VALUES"],
+            max_values=stats["_MAX_VALUES"],
+            null_counts=tuple(stats.get("_NULL_COUNTS") or ()),
+        ),
         schema_id=record["_SCHEMA_ID"],
         min_bucket=get("_MIN_BUCKET"),
         max_bucket=get("_MAX_BUCKET"),

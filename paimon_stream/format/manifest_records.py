@@ -15,8 +15,6 @@ from typing import Any, Final
 from paimon_stream.format.avro_file import zigzag
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
 
-__all__ = ["RECORD_VERSION", "entries_bytes", "meta_bytes"]
-
 RECORD_VERSION: Final = 2
 """The `_VERSION` of every record."""
 

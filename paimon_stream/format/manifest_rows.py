@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["ODD", "PATHS", "read_entries"]
-
 ODD: Final = (ValueError, IndexError)
 
 PATHS: Final = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["INDEX_MANIFEST_SCHEMA", "MANIFEST_LIST_SCHEMA", "MANIFEST_SCHEMA"]
-
 
 def _nullable(type_: Any) -> list[Any]:
     return ["null", type_]

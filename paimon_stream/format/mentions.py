@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MAX_PREFIXES", "PREFIX_BYTES", "Mentions"]
-
 PREFIX_BYTES: Final = 5
 """How many bytes at the beginning of a name are compared."""
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from paimon_stream.errors import FormatError, UnknownVersion
 
-__all__ = ["INT", "MessageInput"]
-
 INT: Final = struct.Struct(">i")
 _READABLE: Final = (11, 12)
 

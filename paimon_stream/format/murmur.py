@@ -14,8 +14,6 @@ import numpy.typing as npt
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.binary_columns import FEW_ROWS, EncodedRows
 
-__all__ = ["hash_bytes", "hash_rows"]
-
 _SEED: Final = 42
 _C1: Final = 0xCC9E2D51
 _C2: Final = 0x1B873593

@@ -16,17 +16,6 @@ from typing import Final
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.partition_path import escape
 
-__all__ = [
-    "LONGEST_NAME",
-    "POSTPONE_BUCKET",
-    "checked_name",
-    "is_bucket",
-    "is_bucket_folder",
-    "is_partition_folder",
-    "shown_name",
-    "wrong_with",
-]
-
 LONGEST_NAME: Final = 255
 """The longest name of a file or folder, in bytes of UTF-8, that common file systems allow."""
 POSTPONE_BUCKET: Final = -2

@@ -13,8 +13,6 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError
 from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 
-__all__ = ["MOST_FOOTER", "TAIL", "declare_int96", "declare_twelve_bytes", "footer_start"]
-
 TAIL: Final = 8
 """Bytes at the end of a Parquet file: the length of the footer, and the magic number."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["escape", "is_blank", "partition_path", "unescape"]
-
 _ESCAPED: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{}[]^"))}
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
 _JAVA_WHITESPACE: Final = frozenset(
@@ -69,19 +67,15 @@ def is_blank(text: str) -> bool:
 
 def _check(key: str, type_: DataType, legacy: bool) -> None:
     if type_.is_nested or type_.is_binary:
-        raise UnsupportedFeature(
-            f"Partition key {key!r} is {type_}, and other engines would not find its folder name. "
-            "Partition by a column of another type.",
-            column=key,
-            type=str(type_),
+        why = ", and other engines would not find its folder name. Partition by a column of another type."
+    elif type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+        why = (
+            " and partition.legacy-name is false: the folder name would depend on the time zone of each "
+            "machine. Partition by a DATE or STRING column instead."
         )
-    if type_.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
-        raise UnsupportedFeature(
-            f"Partition key {key!r} is {type_} and partition.legacy-name is false: the folder name would "
-            "depend on the time zone of each machine. Partition by a DATE or STRING column instead.",
-            column=key,
-            type=str(type_),
-        )
+    else:
+        return
+    raise UnsupportedFeature(f"Partition key {key!r} is {type_}{why}", column=key, type=str(type_))
 
 
 def _text(type_: DataType, value: Any, legacy: bool) -> str:
@@ -91,7 +85,8 @@ def _text(type_: DataType, value: Any, legacy: bool) -> str:
         case TypeRoot.FLOAT | TypeRoot.DOUBLE:
             return _java_float(value, single=type_.root is TypeRoot.FLOAT)
         case TypeRoot.DECIMAL:
-            return _plain_decimal(value, type_.scale)
+            unscaled = int(value.scaleb(type_.scale, _WIDE))
+            return f"{Decimal(unscaled).scaleb(-type_.scale, _WIDE):f}"
         case TypeRoot.DATE if not legacy:
             return _date(value)
         case TypeRoot.TIME if not legacy:
@@ -104,11 +99,6 @@ def _text(type_: DataType, value: Any, legacy: bool) -> str:
             return _local_date_time(value) if legacy else _sql_timestamp(value, type_.precision)
         case _:
             return str(value)
-
-
-def _plain_decimal(value: Decimal, scale: int) -> str:
-    unscaled = int(value.scaleb(scale, _WIDE))
-    return f"{Decimal(unscaled).scaleb(-scale, _WIDE):f}"
 
 
 def _java_float(value: float, single: bool) -> str:

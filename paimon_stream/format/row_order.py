@@ -14,8 +14,6 @@ from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.binary_row import FIXED, deserialize
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["RowOrder", "row_order", "value_order"]
-
 RowOrder = Callable[[bytes], Any]
 """Maps a serialized row to a value that sorts as the row does."""
 

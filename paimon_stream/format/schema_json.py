@@ -13,8 +13,6 @@ from paimon_stream.format.json_text import integer, optional_text, parse_json
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
 from paimon_stream.format.unreadable import understanding
 
-__all__ = ["TableSchema", "decode_schema", "encode_schema", "reassign_ids"]
-
 VERSION: Final = 3
 
 

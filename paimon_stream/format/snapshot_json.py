@@ -14,16 +14,6 @@ from paimon_stream.format.json_text import parse_json
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.unreadable import understanding
 
-__all__ = [
-    "BATCH_IDENTIFIER",
-    "CommitKind",
-    "Snapshot",
-    "SnapshotId",
-    "SnapshotRef",
-    "decode_snapshot",
-    "encode_snapshot",
-]
-
 SnapshotId = NewType("SnapshotId", int)
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
@@ -78,6 +68,16 @@ class Snapshot:
         """What distinguishes this snapshot from any other that had or will have the same id: the name of its
         delta manifest list, which is unique in the snapshots of every engine (exactly-once.md)."""
         return self.delta_manifest_list
+
+    @property
+    def manifest_lists(self) -> tuple[tuple[str, int | None], ...]:
+        """The names of its manifest lists and their sizes: base, delta and, if there is one, changelog."""
+        lists = (
+            (self.base_manifest_list, self.base_manifest_list_size),
+            (self.delta_manifest_list, self.delta_manifest_list_size),
+        )
+        changelog = self.changelog_manifest_list
+        return lists if changelog is None else (*lists, (changelog, self.changelog_manifest_list_size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

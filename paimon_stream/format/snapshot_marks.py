@@ -10,10 +10,11 @@ from typing import Final
 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
-__all__ = ["MARK_PREFIX", "Marks", "own_properties"]
-
 MARK_PREFIX: Final = "paimon-stream."
 """The prefix of the key of every property that this package writes into snapshots."""
+
+VERSION_MARK: Final = MARK_PREFIX + "version"
+"""The release that made the snapshot. It marks commits that are not of a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +44,10 @@ def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
     properties of the snapshot before, and those describe another commit (semantics.md R1.5)."""
     merged = snapshot.commit_kind is CommitKind.COMPACT and snapshot.commit_identifier == BATCH_IDENTIFIER
     return {} if merged else snapshot.properties
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Whether a property shows that this package made the snapshot, not another engine. Java copies
+    properties only when it merges manifests. This package does not copy the marks of a stream then."""
+    copied = not own_properties(snapshot) and Marks.of(snapshot.properties).query_id is not None
+    return not copied and any(key.startswith(MARK_PREFIX) for key in snapshot.properties)

@@ -22,21 +22,6 @@ from paimon_stream.format.row_order import value_order
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.format.unreadable import understanding
 
-__all__ = [
-    "NO_STATS",
-    "ColumnStats",
-    "StatsKind",
-    "StatsMode",
-    "decode_stats",
-    "encode_stats",
-    "may_contain",
-    "may_hold",
-    "parse_mode",
-    "partition_bounds",
-    "partition_stats",
-    "schema_of_statistics",
-]
-
 _MAX_CODE_POINT: Final = 0x10FFFF
 _FIRST_SURROGATE: Final = 0xD800
 _AFTER_SURROGATES: Final = 0xE000

@@ -7,8 +7,6 @@ from typing import Final
 
 from paimon_stream.errors import CorruptMetadata
 
-__all__ = ["END", "TypeTokens"]
-
 END: Final = ""
 """What follows the last token."""
 

@@ -17,8 +17,6 @@ from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.json_text import integer, optional_text
 from paimon_stream.format.type_tokens import END, TypeTokens
 
-__all__ = ["MAX_LENGTH", "DataField", "DataType", "TypeRoot", "arrow_type", "parse_field", "parse_type"]
-
 MAX_LENGTH: Final = 2**31 - 1
 """The length of a STRING, which is VARCHAR(2147483647), and of BYTES."""
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, FormatError, UnknownVersion
 
-__all__ = ["BROKEN", "in_words", "understanding"]
-
 BROKEN: Final = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError,
     struct.error,

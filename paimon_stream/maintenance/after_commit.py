@@ -1,21 +1,29 @@
 """What a committer does for its table after it has published: expiry of snapshots and tags.
 
 It never fails a commit, and it never delays the next one without a bound. It first checks whether anything is
-due, which costs a few small reads. It works in a thread of its own, at most one at a time, and a batch waits
-at most ten seconds for it. Unfinished work then continues beside the next batch, as expiry by any other
-process would.
+due. That costs nothing while the oldest snapshot that it knows would not expire, because the oldest one only
+gets younger. It works in a thread of its own, at most one at a time, and a batch waits at most ten seconds
+for it. Unfinished work then continues beside the next batch, as expiry by any other process would.
+
+In an object store, where each request takes long, a batch does not wait, unless the table's options ask for
+that. Of 16 commits after which something may be due, one begins an expiry.
+
+A process that ends waits at most ten seconds for the expiries that it has begun. Otherwise a job that commits
+once and ends would never expire anything. A later run continues what was not done by then.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance.consumers import consumer_of, write_consumer
+from paimon_stream.maintenance.consumers import write_consumer
 from paimon_stream.maintenance.expire import (
     ExpireReport,
     changelog_outlives,
@@ -27,15 +35,18 @@ from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.together import tally_of
+from paimon_stream.table.layout import escape_user
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["AfterCommit"]
 
 _LOG = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
+
+_OF_COMMITS: Final = 16
+_WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,17 +67,21 @@ class AfterCommit:
     _worker: threading.Thread | None = None
     _store: tuple[Storage, SnapshotStore] | None = None
     _last: Snapshot | None = None
-    _oldest: int | None = None
+    _oldest: Snapshot | None = None
+    _due: int = 0
     _warned: bool = False
     _waiting_for: str | None = None
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
         """Does what is due. Never raises an `Exception`."""
-        self._run(table, lambda: snapshot)
-
-    def after(self, table: Table, snapshot_id: int) -> None:
-        """Like a call, for callers that know only the id. Does nothing if that snapshot is already gone."""
-        self._run(table, lambda: self._snapshots(table).find(snapshot_id))
+        try:
+            self._last = snapshot
+            if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
+                write_consumer(table.storage, escape_user(snapshot.commit_user), snapshot.id)
+            if not table.options.value(WRITE_ONLY):
+                self._maintain(table, snapshot, latest=snapshot.id)
+        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
+            self._failed(table, why)
 
     def after_nothing(self, table: Table) -> None:
         """Like a call, after a batch that made no snapshot: others may have made some, and time has
@@ -75,19 +90,6 @@ class AfterCommit:
             if not table.options.value(WRITE_ONLY):
                 self._maintain(table, self._last, latest=None)
         except Exception as why:  # noqa: BLE001  a batch without rows is done all the same
-            self._failed(table, why)
-
-    def _run(self, table: Table, find: Callable[[], Snapshot | None]) -> None:
-        try:
-            snapshot = find()
-            if snapshot is None:
-                return
-            self._last = snapshot
-            if table.options.value(PROTECT_LAST_SNAPSHOT) == "consumer":
-                write_consumer(table.storage, consumer_of(snapshot.commit_user), snapshot.id)
-            if not table.options.value(WRITE_ONLY):
-                self._maintain(table, snapshot, latest=snapshot.id)
-        except Exception as why:  # noqa: BLE001  whatever fails here, the commit stands
             self._failed(table, why)
 
     def _maintain(self, table: Table, last: Snapshot | None, *, latest: int | None) -> None:
@@ -101,16 +103,42 @@ class AfterCommit:
             return
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
-        earliest = self._earliest(table)
-        if not expiry_is_due(table, self._snapshots(table), self.runtime, earliest=earliest, latest=latest):
+        oldest, options = self._oldest, table.options
+        if (
+            oldest is not None
+            and latest is not None
+            and oldest.id <= latest
+            and not self._is_due(table, latest)
+        ):
             return
-        if self._waits_for_rollback(table):
-            return
-        worker = threading.Thread(target=self._work, args=(table, last), daemon=True)
-        self._worker = worker
-        worker.start()
-        if table.options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
-            worker.join(self.wait_seconds)
+        if tally_of(table.storage) is not None and not options.is_set(SNAPSHOT_EXPIRE_MODE):
+            self._due += 1
+            if self._due % _OF_COMMITS == 1:
+                self._begin(table, last, latest)
+        elif self._may_begin(table, latest):
+            worker = self._begin(table, last)
+            if options.value(SNAPSHOT_EXPIRE_MODE) == "sync":
+                worker.join(self.wait_seconds)
+
+    def _begin(self, table: Table, last: Snapshot | None, *latest: int | None) -> threading.Thread:
+        self._worker = threading.Thread(target=self._work, args=(table, last, *latest), daemon=True)
+        _WORKERS.add(self._worker)
+        self._worker.start()
+        return self._worker
+
+    def _may_begin(self, table: Table, latest: int | None) -> bool:
+        """Whether something is due and nothing forbids it. Raises `StorageError`, `FormatError`."""
+        snapshots = self._snapshots(table)
+        if self._oldest is None or not snapshots.exists(self._oldest.id):
+            earliest = snapshots.earliest_id()
+            self._oldest = None if earliest is None else snapshots.find(earliest)
+        return self._is_due(table, latest) and not self._waits_for_rollback(table)
+
+    def _is_due(self, table: Table, latest: int | None) -> bool:
+        snapshots, oldest = self._snapshots(table), self._oldest
+        return oldest is not None and expiry_is_due(
+            table, snapshots, self.runtime, oldest=oldest, latest=latest
+        )
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""
@@ -129,17 +157,11 @@ class AfterCommit:
             self._store = (table.storage, SnapshotStore(table.storage, self.runtime))
         return self._store[1]
 
-    def _earliest(self, table: Table) -> int | None:
-        """The oldest snapshot. A snapshot that was the oldest remains so while it exists. Checking that
-        avoids a listing after each commit in a table where nothing has expired yet and which therefore has no
-        hint."""
-        snapshots = self._snapshots(table)
-        if self._oldest is None or not snapshots.exists(self._oldest):
-            self._oldest = snapshots.earliest_id()
-        return self._oldest
-
-    def _work(self, table: Table, last: Snapshot | None) -> None:
+    def _work(self, table: Table, last: Snapshot | None, *latest: int | None) -> None:
+        """Expires tags and snapshots; with `latest`, only after a look whether that may begin."""
         try:
+            if latest and not self._may_begin(table, *latest):
+                return
             expire_tags(table, runtime=self.runtime)
         except Exception as why:  # noqa: BLE001  the snapshots expire all the same
             self._failed(table, why)
@@ -179,3 +201,12 @@ class AfterCommit:
             type(why).__name__,
             why,
         )
+
+
+@atexit.register
+def _wait() -> None:
+    """A child of a fork has none of its parent's threads, and they are not alive there."""
+    clock = system().clock
+    until = clock.monotonic() + WAIT_SECONDS
+    for worker in list(_WORKERS):
+        worker.join(max(0, until - clock.monotonic()))

@@ -10,8 +10,6 @@ from paimon_stream.errors import InvalidOption
 from paimon_stream.options import LONG, integer_of
 from paimon_stream.options.option import duration
 
-__all__ = ["Age", "Moment", "age_of", "age_or_time", "moment_millis"]
-
 Age: TypeAlias = dt.timedelta | str
 """A `timedelta`, or a text such as `"7 d"` with the units of the options (`ms`, `s`, `min`, `h`, `d`)."""
 
@@ -38,7 +36,7 @@ def age_of(given: Age, name: str, table: str) -> dt.timedelta:
     except (ValueError, OverflowError):
         pass
     else:
-        if isinstance(given, dt.timedelta):
+        if isinstance(given, dt.timedelta) and given >= dt.timedelta(0):
             return given
     raise _refused(given, name, table, "an age", "Give an age such as '7 d' or '36 h', or a timedelta.")
 

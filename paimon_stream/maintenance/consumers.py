@@ -15,15 +15,6 @@ from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.json_text import MOST_JSON, integer, parse_json
 from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import escape_user
-
-__all__ = [
-    "consumer_of",
-    "consumers",
-    "least_next_snapshot",
-    "next_snapshot",
-    "write_consumer",
-]
 
 _LOG = logging.getLogger(__name__)
 FOLDER: Final = "consumer"
@@ -59,18 +50,7 @@ def next_snapshot(storage: Storage, path: str) -> int:
         return integer(parse_json(data)["nextSnapshot"])
 
 
-def least_next_snapshot(storage: Storage) -> int | None:
-    """The first snapshot that consumers protect from expiry, None without consumers. Raises
-    `StorageError`."""
-    return min(consumers(storage).values(), default=None)
-
-
 def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
     """Records what the consumer reads next. Raises `StorageError`."""
     content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
     storage.write(f"{FOLDER}/{_PREFIX}{name}", content.encode())
-
-
-def consumer_of(user: str) -> str:
-    """The name of the consumer that protects a commit user's last snapshot."""
-    return escape_user(user)

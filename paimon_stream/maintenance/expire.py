@@ -13,23 +13,21 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, InvalidOption, UnknownVersion, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.ages import Moment, moment_millis
-from paimon_stream.maintenance.consumers import least_next_snapshot
-from paimon_stream.maintenance.expire_run import Begun, Cleaner
+from paimon_stream.maintenance.consumers import consumers
+from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.maintenance.report import Report
 from paimon_stream.options import (
     CHANGELOG_NUM_RETAINED_MAX,
     CHANGELOG_NUM_RETAINED_MIN,
     CHANGELOG_TIME_RETAINED,
-    CLEAN_EMPTY_DIRECTORIES,
     CONSUMER_CHANGELOG_ONLY,
     FILE_OPERATION_THREADS,
     SNAPSHOT_EXPIRE_LIMIT,
@@ -40,18 +38,20 @@ from paimon_stream.options import (
     Option,
     Options,
 )
+from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.read_ahead import in_groups
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import EARLIEST_HINT, OWN_FOLDER, user_folder
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["ExpireReport", "Retention", "changelog_outlives", "expire_snapshots", "expiry_is_due"]
-
 _LOG = logging.getLogger(__name__)
 _LOOKS: Final = 5
+_GROUP: Final = 250
+"""How many snapshots expire together: that takes seconds, and leaves a note for each if it is killed."""
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
 """How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are
@@ -143,22 +143,13 @@ def expire_snapshots(
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
-    """Expires old snapshots, and deletes every file that only they need.
+    """Expires old snapshots, and deletes every file that only they need, as `PaimonTable.expire_snapshots`
+    says. `user` is a stream whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds
+    no further snapshot is started. `progress` is called with the number of snapshots done.
 
-    Missing arguments are taken from the table's options (`snapshot.num-retained.max`, `.min`,
-    `snapshot.time-retained`, `snapshot.expire.limit`). `older_than` is an age such as `"7 d"` or a
-    `timedelta`, or a time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). With
-    `protect_streams`, the last snapshots of this package's streams that were active within a day are kept.
-    `user` is a stream whose last snapshot, `last_of_user`, the caller knows. After `time_limit` seconds no
-    further snapshot is started. `progress` is called with the number of snapshots done.
-
-    Without `dry_run` it deletes, because the table's own metadata decide what may be deleted. It is safe
-    beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run that was
-    killed. A run stops where a rollback begins.
-
-    Raises `InvalidOption`, `CommitContended` while a rollback is under way, `UnsupportedFeature` for a table
-    whose changelog outlives its snapshots, `CorruptMetadata` for a snapshot or tag that cannot be read,
-    `StorageError`.
+    It is safe beside writers, other expirers, rollbacks and creators of tags. The next run finishes a run
+    that was killed. A run stops where a rollback begins. Raises the same errors, `CorruptMetadata` for a
+    snapshot or tag that cannot be read, and `CommitContended` while a rollback is under way.
     """
     used, clock = storage or table.storage, (runtime or system()).clock
     started = clock.monotonic()
@@ -175,10 +166,8 @@ def expire_snapshots(
     if not dry_run:
         refuse_while_pinned(used, "nothing was expired")
     snapshots = SnapshotStore(used, runtime)
-    newest, ids = (
-        snapshots.latest(),
-        snapshots.ids(),
-    )  # listed: a snapshot below a wrong hint would lose files
+    newest = snapshots.latest()
+    ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
     if newest is None or not ids:
         return ExpireReport(location=used.location, dry_run=dry_run)
     earliest = ids[0]
@@ -186,38 +175,36 @@ def expire_snapshots(
     if end > earliest and protect_streams:
         end = min(end, _least_of_streams(used, clock.now_millis(), user, last_of_user))
     remover = Remover(used, dry_run, table.options.value(FILE_OPERATION_THREADS))
-    cleaner = Cleaner(
-        table=table,
-        storage=used,
-        snapshots=snapshots,
-        manifests=ManifestStore(used),
-        remover=remover,
-        clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
-    )
+    cleaner = Cleaner(table=table, storage=used, snapshots=snapshots, remover=remover, clock=clock)
     if end > earliest:
         cleaner.refresh_tags()  # one that cannot be read is named before anything expires
     gone: list[int] = []
     complete = True
+
+    def late() -> bool:
+        return time_limit is not None and clock.monotonic() - started > time_limit
+
     left_over: int | None = earliest
     try:
         if not dry_run:
-            for oldest, following in cleaner.notes.unfinished(snapshots):
-                cleaner.finish(oldest, following)
-        for oldest, following in _pairs(snapshots, ids, end):
-            if time_limit is not None and clock.monotonic() - started > time_limit:
+            for run, following in cleaner.notes.unfinished(snapshots):
+                cleaner.finish(run, following, resumed=True)
+        for group in _groups(used, snapshots, ids, end):
+            if late():
                 complete = False
                 break
-            begun = cleaner.begin(oldest, following, newest)
-            if begun is Begun.STOPPED:
-                complete = False
+            begun = cleaner.begin(group, newest, late)
+            gone += [one.id for one in begun.mine]
+            if begun.gone:
+                left_over = group[begun.gone].id
+            if begun.mine:
+                cleaner.finish(group[: begun.gone], group[begun.gone])
+                progress("snapshots", len(gone), sum(one < end for one in ids))
+            if begun.stopped:
                 _LOG.warning("%s: the expiry stopped, because a rollback began.", used.location)
+            if begun.stopped or (begun.gone < len(group) - 1 and late()):
+                complete = False
                 break
-            left_over = following.id
-            if begun is Begun.TAKEN:
-                continue
-            gone.append(oldest.id)
-            cleaner.finish(oldest, following)
-            progress("snapshots", len(gone), sum(one < end for one in ids))
     finally:
         if not dry_run:
             left_over = _write_earliest(used, snapshots, bool(gone))
@@ -240,23 +227,23 @@ def expiry_is_due(
     snapshots: SnapshotStore,
     runtime: Runtime,
     *,
-    earliest: int | None = None,
+    oldest: Snapshot | None = None,
     latest: int | None = None,
 ) -> bool:
     """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent
     it.
 
-    `earliest` and `latest` are the ids of the oldest and the newest snapshot, if the caller knows them. With
-    both, one snapshot is read, whatever the table's size. Raises `InvalidOption`, `StorageError`.
+    `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows them. With both,
+    nothing is read. Raises `InvalidOption`, `StorageError`.
     """
     retention = Retention.of(table.options, runtime.clock.now_millis(), table=table.location)
     latest = snapshots.latest_id() if latest is None else latest
-    earliest = snapshots.earliest_id() if earliest is None else earliest
+    earliest = snapshots.earliest_id() if oldest is None else oldest.id
     if latest is None or earliest is None or latest - retention.least + 1 <= earliest:
         return False
     if earliest < latest - retention.most + 1:
         return True
-    oldest = snapshots.find(earliest)
+    oldest = oldest or snapshots.find(earliest)
     return oldest is not None and oldest.time_millis < retention.cutoff_millis
 
 
@@ -305,12 +292,13 @@ def _end(
     if end <= earliest:
         return earliest
     if not options.value(CONSUMER_CHANGELOG_ONLY):
-        held = least_next_snapshot(storage)
-        end = end if held is None else min(end, held)
-    for snapshot_id in ids:
-        found = snapshots.find(snapshot_id) if lowest <= snapshot_id < end else None
-        if found is not None and retention.cutoff_millis <= found.time_millis:
-            return snapshot_id
+        end = min((end, *consumers(storage).values()))
+    judged = [one for one in ids if lowest <= one < end]
+    for some in in_groups(judged, AT_ONCE):
+        found = storage.together([partial(snapshots.find, one) for one in some])
+        for snapshot_id, one in zip(some, found, strict=True):
+            if one is not None and retention.cutoff_millis <= one.time_millis:
+                return snapshot_id
     return max(end, earliest)
 
 
@@ -341,18 +329,22 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
     return min(least)
 
 
-def _pairs(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[tuple[Snapshot, Snapshot]]:
-    """The snapshots below `end`, each with the next one that exists."""
-    before: Snapshot | None = None
-    for snapshot_id in ids if ids[0] < end else ():
-        if before is not None and before.id >= end:
-            return
-        found = snapshots.find(snapshot_id)
-        if found is None:
-            continue  # another expirer removed it
-        if before is not None:
-            yield before, found
-        before = found
+def _groups(
+    storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end: int
+) -> Iterator[list[Snapshot]]:
+    """The snapshots below `end` in groups, oldest first. The last of each group is the one that follows what
+    is to expire, and the first of the next group."""
+    below = [one for one in ids if one < end]
+    found: list[Snapshot] = []
+    for some in in_groups(below, _GROUP):
+        read = storage.together([partial(snapshots.find, one) for one in some])
+        found += [one for one in read if one is not None]  # others were removed by another expirer
+        if len(found) > 1:
+            yield found
+            found = found[-1:]
+    following = next(filter(None, map(snapshots.find, ids[len(below) :])), None) if found else None
+    if following is not None:
+        yield [*found, following]
 
 
 def _write_earliest(storage: Storage, snapshots: SnapshotStore, moved: bool) -> int | None:

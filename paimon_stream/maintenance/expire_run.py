@@ -1,19 +1,38 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots are expired one at a time, oldest first. For snapshot K, a note is written and K's own file is
-deleted; only then are the tags read. After that, these are deleted in this order: the data files that the
-next snapshot deleted; K's changelog files; the manifests, lists, index files and statistics that the next
-snapshot does not use; the note. No file is deleted that a tag, a branch or a journal refers to. At the end
-EARLIEST is set.
+Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are
+deleted, one after the other; only then are the tags read. After that, these are deleted in this order: the
+data files that the snapshots after the first, and the one that follows the group, deleted; the changelog
+files; the manifests, index files and statistics that the following snapshot does not use; the lists that
+named them; the notes. No file is deleted that a tag, a branch or a journal refers to. At the end EARLIEST is
+set.
 
 Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
 is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
-has gone. Files are deleted only while K is gone and the next snapshot exists. If K's own file was deleted
-after a rollback to K, K is restored.
+has gone. Files are deleted only while the group is gone and the next snapshot exists. If the last one's own
+file was deleted after a rollback to it, it is restored.
 
 So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing
-refers to, and a note: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
+refers to, and notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
 twice is harmless.
+
+What lies below a gap in the ids is beside the lineage. It goes, but not the data files that it replaced.
+
+Why a group is as safe as its snapshots one by one:
+
+- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later
+  ones exist. So these are never deleted together. The look before each happens while the one before it is
+  being deleted. It must have begun within a minute, else it is repeated. A rollback to a snapshot of the
+  group waits for notes of up to five minutes, and all notes were written before the first look. So a rollback
+  either sees them or is seen.
+- The tags are read when all of the group is gone. From then on nobody can tag any of it. A tag that exists
+  then protects its files from each step, as with a single snapshot.
+- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there
+  do not use it. The files of one step refer to nothing in the same step: a list goes after its manifests, and
+  manifests after the data files. So within a step the order does not matter, and a run that was killed finds
+  what is left.
+- The look before a step holds for up to 1,000 files of it. What would make them needed again is a rollback
+  to the group, and their deletion takes seconds, not the five minutes for which it waits.
 """
 
 from __future__ import annotations
@@ -21,8 +40,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
@@ -36,25 +58,41 @@ from paimon_stream.maintenance.needed import (
 )
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
+from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES
+from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import FileStat, Storage, parents
+from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet, branches, journalled_names, read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
-__all__ = ["Begun", "Cleaner"]
-
 _LOG = logging.getLogger(__name__)
-_CHUNK = 1000
+_CHUNK: Final = 1000
+_SMALL: Final = 1 << 16
+_READERS: Final = 4
+"""How many threads read the lists of a group while its own files are deleted."""
+_FRESH_SECONDS: Final = 60
+"""How long ago a look may have begun. Far less than the minutes for which a rollback waits."""
 
 
-class Begun(Enum):
-    """What became of the beginning of a snapshot's expiry."""
+class Begun(NamedTuple):
+    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run
+    removed. Others were removed by another expirer. `stopped`: the history changed, or a rollback is under
+    way."""
 
-    YES = "its file is deleted"
-    TAKEN = "another expirer took it"
-    STOPPED = "the history changed, or a rollback is under way: nothing further may expire"
+    gone: int
+    mine: list[Snapshot]
+    stopped: bool = False
+
+
+class _Looked(NamedTuple):
+    """What a look before a deletion found, and when it began."""
+
+    is_history: bool
+    is_there: bool
+    at: float
 
 
 class _HistoryChanged(Exception):
@@ -68,10 +106,10 @@ class Cleaner:
     table: Table
     storage: Storage
     snapshots: SnapshotStore
-    manifests: ManifestStore
     remover: Remover
-    clean_folders: bool = False
+    clock: Clock = field(default_factory=lambda: system().clock)
     notes: ExpiringNotes = field(init=False)
+    manifests: ManifestStore = field(init=False)
     _tags: dict[FileStat, Snapshot] = field(default_factory=dict)
     _tag_names: dict[str, frozenset[str]] = field(default_factory=dict)
     _tag_files: tuple[int, str, NameSet] | None = None
@@ -82,77 +120,143 @@ class Cleaner:
     _branch_files: NameSet | None = None
     _journalled: NameSet | None = None
     _folders: set[str] = field(default_factory=set)
-    _at: tuple[Snapshot, Snapshot] | None = None  # what expires, and what follows
+    _at: tuple[Sequence[Snapshot], Snapshot] | None = None  # what expires, and what follows
+    _ahead: ReadAhead = field(init=False)
 
     def __post_init__(self) -> None:
         self.notes = ExpiringNotes(self.storage)
+        self.manifests = ManifestStore(self.storage)
+        self._ahead = ReadAhead(self.storage)
 
-    def begin(self, oldest: Snapshot, following: Snapshot, newest: Snapshot) -> Begun:
-        """Removes the file of the snapshot `oldest`; `following` is the next snapshot that exists. From then
-        on nobody can tag `oldest`, so the set of its tags can be read. `newest` is the newest snapshot of the
-        history that the range was computed from.
+    def begin(self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool]) -> Begun:
+        """Removes the files of the snapshots in the group other than the last one, which follows them. From
+        then on nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of
+        the history that the range was computed from. If it was stopped, or it is `late`, nothing further may
+        expire.
 
-        Raises `StorageError`; then the snapshot exists, or its note does.
+        Raises `StorageError`; then each snapshot exists, or its note does.
         """
-        path = snapshot_path(oldest.id)
         if self.remover.dry_run:
-            self.remover.remove_first("snapshot", path)
-            return Begun.YES
-        if not self.snapshots.exists(oldest.id):
-            return Begun.TAKEN
-        self.notes.write(oldest, following)
-        if read_pins(self.storage) or not self._is_history(oldest, newest):
-            self.notes.drop(oldest.id)
-            return Begun.STOPPED
-        self.remover.remove_first("snapshot", path)
-        if self.snapshots.stands(following) or self.snapshots.stands(newest):
-            return Begun.YES
-        if not self.snapshots.ids():  # a rollback to `oldest` ended in the meantime
-            self.storage.put_if_absent(path, encode_snapshot(oldest))
-        self.notes.drop(oldest.id)
-        return Begun.STOPPED
+            for one in group[:-1]:
+                self.remover.remove_first("snapshot", snapshot_path(one.id))
+            return Begun(len(group) - 1, list(group[:-1]))
+        self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
+        lists = [path for one in group[-2::-1] for path in self._small_lists(one)]
+        removal = partial(self._remove_own, group, newest, late, lists)
+        gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[0]
+        last = mine[-1] if mine else None
+        if last is group[gone - 1] and not (
+            self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
+        ):
+            gone -= 1
+            mine.pop()
+            if not self.snapshots.ids():  # a rollback to it ended in the meantime
+                self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
+        self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
+        return Begun(gone, mine, gone < len(group) - 1 and not late() and not self._overtaken(newest))
 
-    def finish(self, oldest: Snapshot, following: Snapshot) -> bool:
-        """Removes what only `oldest` needed. Its own file is already gone. Returns whether all of it was
-        removed; otherwise the history changed, and the next run judges the note.
+    def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> bool:
+        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone.
+        Returns whether all of it was removed; otherwise the history changed, and the next run judges the
+        notes. `resumed`: an interrupted run may have removed a part.
 
         Raises `StorageError`; the next run then deletes what was not deleted.
         """
-        self._at = (oldest, following)
+        self._at = (gone, following)
         try:
             self.refresh_tags()
-            self._delete_replaced_files(following)
-            if oldest.changelog_manifest_list is not None:
-                self._delete_changelog(oldest.changelog_manifest_list)
-            if self.clean_folders:
-                self._clean_folders()
-            kept = self._names_kept(oldest, following)
+            for paths in in_groups(self._replaced_files(_linked([*gone, following]), resumed), _CHUNK):
+                self._remove("data", paths)
+            for paths in in_groups(self._changelog_files(gone), _CHUNK):
+                self._remove("changelog", paths)
+            self._clean_folders()
+            kept = self._names_kept(gone, following)
             if kept is not None:
-                self._delete_metadata(oldest, kept)
+                self._delete_metadata(gone, kept)
         except _HistoryChanged:
             return False
         finally:
             self._at = None
-        for name in (oldest.base_manifest_list, oldest.delta_manifest_list):
-            self._lists.pop(name, None)
+            self._ahead.forget()
+        for one in gone:
+            for name in (one.base_manifest_list, one.delta_manifest_list):
+                self._lists.pop(name, None)
         if not self.remover.dry_run:
-            self.notes.drop(oldest.id)
+            self.notes.drop(*(one.id for one in gone))
         return True
 
-    def _is_history(self, oldest: Snapshot, newest: Snapshot) -> bool:
-        """Whether no rollback has changed the history since it was read. Rollbacks remove the newest snapshot
-        first. `oldest` may be gone: another expirer took it."""
-        there = self.snapshots.find(oldest.id)
-        return (there is None or there.nonce == oldest.nonce) and self.snapshots.stands(newest)
+    def _remove_own(
+        self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool], lists: list[str]
+    ) -> tuple[int, list[Snapshot]]:
+        """Removes the snapshots' own files, one after the other. Returns how many of them are gone, and those
+        that this run removed. At the end it takes what is left in `lists` from their readers."""
+        gone, mine = 0, []
+        try:
+            looked = self._look(group[0], newest)
+            for one, following in pairwise(group):
+                if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
+                    looked = self._look(one, newest)
+                if late() or not looked.is_history:
+                    break
+                steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
+                if looked.is_there:
+                    mine.append(one)
+                    steps.append(partial(self.remover.remove_first, "snapshot", snapshot_path(one.id)))
+                looked = self.storage.together(steps[::-1])[-1]
+                gone += 1
+        finally:
+            lists.clear()
+        return gone, mine
+
+    def _hold_all(self, lists: list[str]) -> None:
+        """Reads lists from the end, until none is left."""
+        with suppress(IndexError):
+            while True:
+                self._ahead.hold(lists.pop())
+
+    def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
+        """The lists of a snapshot that are read while the group's own files are deleted: `finish` needs them,
+        and their content never changes. A group's large ones would not fit into memory together."""
+        for name, size in snapshot.manifest_lists[:2]:
+            if self._ahead.helps and name not in self._lists and (size or _SMALL + 1) <= _SMALL:
+                yield manifest_path(name)
+
+    def _overtaken(self, newest: Snapshot) -> bool:
+        """Whether other expirers have expired the whole range with `newest`."""
+        left = self.snapshots.ids()
+        return bool(left) and left[0] > newest.id and not read_pins(self.storage)
+
+    def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
+        """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the
+        newest snapshot first. `oldest` may be gone: another expirer took it."""
+        began = self.clock.monotonic()
+        pins, there, stands = self.storage.together(
+            [
+                partial(read_pins, self.storage),
+                partial(self.snapshots.find, oldest.id),
+                partial(self.snapshots.stands, newest),
+            ]
+        )
+        is_same = there is None or there.nonce == oldest.nonce
+        return _Looked(not pins and is_same and stands, there is not None, began)
 
     def _remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes files, if the history is still the one in which they were found unused."""
         wanted = list(paths)
         if wanted and self._at is not None and not self.remover.dry_run:
-            oldest, following = self._at
-            if self.snapshots.exists(oldest.id) or not self.snapshots.stands(following):
+            gone, following = self._at
+            there, stands = self.storage.together(
+                [partial(self._any_of, gone), partial(self.snapshots.stands, following)]
+            )
+            if there or not stands:
                 raise _HistoryChanged
         self.remover.remove(kind, wanted)
+
+    def _any_of(self, gone: Sequence[Snapshot]) -> bool:
+        """Whether the file of one of these snapshots exists, or one with its id."""
+        if len(gone) == 1:
+            return self.snapshots.exists(gone[0].id)
+        return not {one.id for one in gone}.isdisjoint(self.snapshots.ids())
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
@@ -172,11 +276,10 @@ class Cleaner:
             if not any(entry.file.file_name in names for names in sets)
             for path in self._paths(entry)
         )
-        for paths in _chunked(gone):
+        for paths in in_groups(gone, _CHUNK):
             self._remove("data", paths)
-        if self.clean_folders:
-            self._clean_folders()
-        self._delete_metadata(dataclasses.replace(tag, changelog_manifest_list=None), kept)
+        self._clean_folders()
+        self._delete_metadata([dataclasses.replace(tag, changelog_manifest_list=None)], kept)
 
     # -- what others refer to ---------------------------------------------------------------------
 
@@ -206,15 +309,23 @@ class Cleaner:
         above = [one for one in self._tags.values() if one.id > snapshot_id]
         return min(above, key=lambda one: one.id, default=None)
 
-    def _names_kept(self, oldest: Snapshot, following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from `oldest` up to `following` is removed; None if that cannot
-        be determined. The tags next to `oldest` count as well, for it may lie beside the lineage."""
-        tags = self._tag_at(oldest.id), self._tag_above(oldest.id), self._tag_at(following.id - 1)
+    def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
+        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if
+        that cannot be determined. The tags in between count, and those next to them, for snapshots may lie
+        beside the lineage."""
+        first = gone[0].id
+        tags = [one for one in self._tags.values() if first <= one.id < following.id]
+        beside = (
+            self._tag_at(first),
+            *(self._tag_above(one.id) for one in gone),
+            self._tag_at(following.id - 1),
+        )
+        tags += [one for one in beside if one is not None]
         try:
             kept = metadata_names(self.storage, self.manifests, following, self._lists) | self._branch_names
             before, self._tag_names = self._tag_names, {}
-            for tag in tags:
-                if tag is not None and tag.nonce not in self._tag_names:
+            for tag in {one.nonce: one for one in tags}.values():
+                if tag.nonce not in self._tag_names:
                     names = before.get(tag.nonce) or metadata_names(self.storage, self.manifests, tag)
                     self._tag_names[tag.nonce] = names
                     kept |= names
@@ -259,40 +370,57 @@ class Cleaner:
 
     # -- what goes --------------------------------------------------------------------------------
 
-    def _delete_replaced_files(self, following: Snapshot) -> None:
-        """Deletes the data files that `following` deleted. A file that it added again, on another level, is
-        live."""
-        try:
-            metas = self.manifests.delta(following)
-            self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
-            if not any(meta.num_deleted_files for meta in metas):
-                return
-            protected = self._protected(following.id - 1)
-            added = NameSet()
-            for meta in metas:
-                if meta.num_added_files:
-                    entries = self.manifests.read(meta)
-                    added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
-            for paths in _chunked(self._deleted_paths(metas, added, protected)):
-                self._remove("data", paths)
-        except CorruptMetadata as why:
-            _LOG.warning(
-                "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
-                self.storage.location,
-                following.id,
-                why,
-            )
+    def _replaced_files(self, followings: Sequence[Snapshot], resumed: bool) -> Iterator[str]:
+        """The data files that these snapshots deleted. A file that one of them added again, on another level,
+        is live."""
+        self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
+        deltas = [(one, self._delta(one, resumed and one is not followings[-1])) for one in followings]
+        changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
+        self._ahead.expect(
+            (manifest_path(one.file_name), one.file_size) for metas in changed for one in metas
+        )
+        for one, metas in deltas:
+            if any(meta.num_deleted_files for meta in metas):
+                try:
+                    yield from self._replaced_by(one, metas)
+                except CorruptMetadata as why:
+                    self._left(one, why)
 
-    def _deleted_paths(
-        self, metas: Sequence[ManifestFileMeta], added: NameSet, protected: Callable[[str], bool]
-    ) -> Iterator[str]:
+    def _delta(self, following: Snapshot, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
+        try:
+            metas = ManifestStore(self._ahead).delta(following)
+        except CorruptMetadata as why:
+            if not (may_be_gone and not self.storage.exists(manifest_path(following.delta_manifest_list))):
+                self._left(following, why)  # else the interrupted run was done with the data files
+            return ()
+        self._lists[following.delta_manifest_list] = tuple(one.file_name for one in metas)
+        return metas
+
+    def _left(self, following: Snapshot, why: CorruptMetadata) -> None:
+        _LOG.warning(
+            "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
+            self.storage.location,
+            following.id,
+            why,
+        )
+
+    def _replaced_by(self, following: Snapshot, metas: Sequence[ManifestFileMeta]) -> Iterator[str]:
+        manifests = ManifestStore(self._ahead)
+        protected = self._protected(following.id - 1)
+        added = NameSet()
+        entries: list[ManifestEntry] = []
         for meta in metas:
-            if not meta.num_deleted_files:
-                continue
-            for entry in self.manifests.read(meta):
-                name = entry.file.file_name
-                if entry.kind is FileKind.DELETE and name not in added and not protected(name):
-                    yield from self._paths(entry)
+            if meta.num_added_files:
+                entries = manifests.read(meta)
+                added.add(one.file.file_name for one in entries if one.kind is FileKind.ADD)
+        for meta in metas:
+            if meta.num_deleted_files:
+                if len(metas) > 1 or not meta.num_added_files:
+                    entries = manifests.read(meta)
+                for entry in entries:
+                    name = entry.file.file_name
+                    if entry.kind is FileKind.DELETE and name not in added and not protected(name):
+                        yield from self._paths(entry)
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
         """The file and the files beside it. None for a file outside the table, which is kept, and for one
@@ -312,22 +440,27 @@ class Cleaner:
             except CorruptMetadata as why:
                 self.remover.pass_over(why)
 
-    def _delete_changelog(self, list_name: str) -> None:
-        """Deletes the changelog files of a snapshot."""
-        try:
-            metas = self.manifests.read_list(list_name)
-        except CorruptMetadata:
-            metas = ()
-        for meta in metas:
+    def _changelog_files(self, gone: Sequence[Snapshot]) -> Iterator[str]:
+        for name in filter(None, (one.changelog_manifest_list for one in gone)):
             try:
-                entries = self.manifests.read(meta)
+                metas = self.manifests.read_list(name)
             except CorruptMetadata:
                 continue
-            added = (path for one in entries if one.kind is FileKind.ADD for path in self._paths(one))
-            self._remove("changelog", added)
+            for meta in metas:
+                try:
+                    entries = self.manifests.read(meta)
+                except CorruptMetadata:
+                    continue
+                for one in entries:
+                    if one.kind is FileKind.ADD:
+                        yield from self._paths(one)
 
     def _clean_folders(self) -> None:
-        """Deletes empty bucket folders, then the empty partition folders above them, deepest first."""
+        """Deletes empty bucket folders, then the empty partition folders above them, deepest first, if the
+        table's options say so."""
+        if not (self.table.options.value(CLEAN_EMPTY_DIRECTORIES) and self.storage.has_folders):
+            self._folders.clear()
+            return
         above: set[str] = set()
         keep = {self.table.layout.directory, *parents(self.table.layout.directory)}
         for folder in sorted(self._folders):
@@ -337,52 +470,48 @@ class Cleaner:
             self.remover.remove_uncounted(folder)
         self._folders.clear()
 
-    def _delete_metadata(self, oldest: Snapshot, kept: frozenset[str]) -> None:
-        lists = [oldest.base_manifest_list, oldest.delta_manifest_list]
-        if oldest.changelog_manifest_list is not None:
-            lists.append(oldest.changelog_manifest_list)
-        gone: set[str] = set()
+    def _delete_metadata(self, gone: Sequence[Snapshot], kept: frozenset[str]) -> None:
+        lists = [name for one in gone for name, _ in one.manifest_lists]
+        self._ahead.expect([(manifest_path(one), 0) for one in lists if one not in self._lists])
+        for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
+            self._remove("manifest", paths)
+        wanted = (one.index_manifest for one in gone)
+        indexes = [name for name in dict.fromkeys(wanted) if name is not None and name not in kept]
+        self._remove("index", [path for name in indexes for path in self._index_files(name, kept)])
+        self._remove("manifest list", [manifest_path(one) for one in lists if one not in kept])
+        self._remove("index manifest", map(manifest_path, indexes))
+        statistics = dict.fromkeys(one.statistics for one in gone)
+        unused = (one for one in statistics if one is not None and one not in kept)
+        self._remove("statistics", map(statistics_path, unused))
+
+    def _manifests_of(self, lists: Sequence[str], kept: frozenset[str]) -> Iterator[str]:
+        """The manifests in these lists that are not kept, each once."""
+        found: set[str] = set()
         for name in lists:
             try:
-                named = self._lists.get(name) or manifest_names(self.storage, name)
-                found = [one for one in named if one not in kept]
+                named = self._lists.get(name) or manifest_names(self._ahead, name)
             except CorruptMetadata:
-                found = []
-            wanted = [one for one in found if one not in gone]
-            gone.update(wanted)
-            self._remove("manifest", map(manifest_path, wanted))
-            if name not in kept:
-                self._remove("manifest list", [manifest_path(name)])
-        self._delete_index(oldest, kept)
-        if oldest.statistics is not None and oldest.statistics not in kept:
-            self._remove("statistics", [statistics_path(oldest.statistics)])
+                continue
+            fresh = [one for one in named if one not in kept and one not in found]
+            found.update(fresh)
+            yield from fresh
 
-    def _delete_index(self, oldest: Snapshot, kept: frozenset[str]) -> None:
-        if oldest.index_manifest is None or oldest.index_manifest in kept:
-            return
+    def _index_files(self, name: str, kept: frozenset[str]) -> Iterator[str]:
         try:
-            entries = self.manifests.index_entries(oldest.index_manifest)
+            entries = self.manifests.index_entries(name)
         except CorruptMetadata:
-            entries = ()
-        paths = []
+            return
         for entry in entries:
-            name = entry.file.file_name
-            if name in kept or entry.file.external_path is not None:
+            if entry.file.file_name in kept or entry.file.external_path is not None:
                 continue
             try:
-                paths.append(self.table.layout.index_file(entry.partition, entry.bucket, entry.file))
+                yield self.table.layout.index_file(entry.partition, entry.bucket, entry.file)
             except FormatError as why:
                 self.remover.pass_over(why)
-        self._remove("index", paths)
-        self._remove("index manifest", [manifest_path(oldest.index_manifest)])
 
 
-def _chunked(paths: Iterator[str]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    for path in paths:
-        chunk.append(path)
-        if len(chunk) >= _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """The snapshots that were built on the one before them. Ids have no gap, so what lies below a gap is
+    beside the lineage, such as a put that came after its id had expired. What that deleted may be live."""
+    gaps = [place for place, (one, two) in enumerate(pairwise(run), 1) if two.id != one.id + 1]
+    return run[max(gaps, default=0) + 1 :]

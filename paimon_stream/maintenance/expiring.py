@@ -12,8 +12,9 @@ snapshot's files are deleted. The next run finds the note of a run that was kill
 Invariants:
 
 - A note is acted upon only if the history is still the one in which it was written: the following snapshot
-  exists with the same nonce, and no snapshot is below it. Otherwise (after a rollback, or if another engine
-  has expired further) the files stay as orphans.
+  exists with the same nonce, and no snapshot is below it. Or it has a note itself that is acted upon, because
+  snapshots expire in groups. Otherwise (after a rollback, or if another engine has expired further) the files
+  stay as orphans.
 - While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end. A
   note with a time that is as far in the future is not young: its clock was set back, or it is a copy.
 - A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as
@@ -34,8 +35,6 @@ from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import OWN_FOLDER, id_in_name
 from paimon_stream.table.snapshots import SnapshotStore
-
-__all__ = ["ExpiringNotes", "is_young", "note_path"]
 
 _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
@@ -93,12 +92,10 @@ class ExpiringNotes:
         young = (one for one, millis in self.written() if is_young(millis, now_millis))
         return next((one for one in young if one >= snapshot_id), None)
 
-    def drop(self, snapshot_id: int) -> None:
-        """Removes a note that nobody needs. A failure is logged: the next expiry removes it."""
-        try:
-            self._storage.delete(note_path(snapshot_id))
-        except StorageError as why:
-            _LOG.warning("%s: the note of snapshot %d stays: %s", self._storage.location, snapshot_id, why)
+    def drop(self, *snapshot_ids: int) -> None:
+        """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
+        for path, why in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
+            _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, why)
 
     def abandon(self, why: str) -> None:
         """Removes the notes of interrupted expiries that may not be finished here. Those of newer releases
@@ -112,31 +109,40 @@ class ExpiringNotes:
                 pass
             self._give_up(snapshot_id, why)
 
-    def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[Snapshot, Snapshot]]:
-        """Each noted snapshot whose own file is gone and whose expiry can be finished, with the one that
-        follows, ascending. Notes that can no longer be acted upon are removed.
+    def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
+        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run
+        of them with the one that follows. Notes that can no longer be acted upon are removed.
 
         Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
+        found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
         for snapshot_id in sorted(one for one, _ in self.written()):
             try:
-                found = self._read(snapshot_id)
+                note = self._read(snapshot_id)
             except UnknownVersion:
                 continue  # a newer release wrote it and will finish it
             except CorruptMetadata as why:
                 self._give_up(snapshot_id, str(why))
                 continue
-            if found is None:
-                continue  # another run has finished it
-            oldest, reference = found
-            if snapshots.stands(oldest):
-                continue  # its expiry has not begun, or it was rolled back to: it is expired like any other
+            # None: another run has finished it. If its snapshot stands, its expiry has not begun, or it was
+            # rolled back to: it is expired like any other.
+            if note is not None and not snapshots.stands(note[0]):
+                found[snapshot_id] = note
+        while found:
+            oldest, reference = found.pop(min(found))
+            run = [oldest]
+            while reference.id in found and found[reference.id][0].nonce == reference.nonce:
+                oldest, reference = found.pop(reference.id)
+                run.append(oldest)
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
-                self._give_up(snapshot_id, f"snapshot {reference.id}, which followed, is gone")
+                wrong = f"snapshot {reference.id}, which followed, is gone"
             elif snapshots.ids()[0] < reference.id:
-                self._give_up(snapshot_id, f"there are snapshots below {reference.id} again")
+                wrong = f"there are snapshots below {reference.id} again"
             else:
-                yield oldest, following
+                yield run, following
+                continue
+            for one in run:
+                self._give_up(one.id, wrong)
 
     def written(self) -> Iterator[tuple[int, int]]:
         """The ids of all noted snapshots, with the epoch milliseconds at which each note was written. Raises

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from paimon_stream.maintenance.report import Report
+from paimon_stream.reports import Report
 from paimon_stream.table.layout import PIN_PREFIX
-
-__all__ = ["RESTORE", "Finding", "Findings", "Severity", "VerifyReport"]
 
 RESTORE: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paimon_stream.maintenance.report import Report
+from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, read_hint
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["HintReport", "repair_hints"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,15 @@ def repair_hints(
         and (path == LATEST_HINT or before[path] is not None)  # without EARLIEST, readers list the snapshots
     ]
     for path in () if dry_run else repaired:
-        _set(used, snapshots, path, right[path])
+        snapshot_id = right[path]
+        if snapshot_id is None:
+            used.delete(path)
+        elif path == EARLIEST_HINT:
+            used.write(path, str(snapshot_id).encode())
+        elif not snapshots.write_latest_hint(snapshot_id):
+            newest = snapshots.ids()[-1:]
+            if newest:
+                snapshots.write_latest_hint(newest[0])
     return HintReport(
         location=used.location,
         latest_before=before[LATEST_HINT],
@@ -67,14 +73,3 @@ def repair_hints(
         repaired=tuple(repaired),
         dry_run=dry_run,
     )
-
-
-def _set(storage: Storage, snapshots: SnapshotStore, path: str, snapshot_id: int | None) -> None:
-    if snapshot_id is None:
-        storage.delete(path)
-    elif path == EARLIEST_HINT:
-        storage.write(path, str(snapshot_id).encode())
-    elif not snapshots.write_latest_hint(snapshot_id):
-        newest = snapshots.ids()[-1:]
-        if newest:
-            snapshots.write_latest_hint(newest[0])

@@ -15,8 +15,6 @@ from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import tag_path
 
-__all__ = ["leftovers"]
-
 _MINUTE: Final = 60_000
 _UNITS: Final = ((24 * 60 * _MINUTE, "days"), (60 * _MINUTE, "hours"), (_MINUTE, "minutes"))
 

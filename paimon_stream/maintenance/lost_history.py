@@ -20,8 +20,6 @@ from paimon_stream.table.layout import (
 )
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["lost_history"]
-
 _LOOKS: Final = 3
 
 

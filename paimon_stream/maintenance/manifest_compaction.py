@@ -17,17 +17,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import MARK_PREFIX
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, VERSION_MARK
 from paimon_stream.format.stats import may_contain
-from paimon_stream.maintenance.progress import Progress, silent
-from paimon_stream.maintenance.report import Report
 from paimon_stream.options import MANIFEST_TARGET_SIZE
+from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource
@@ -36,8 +36,6 @@ from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimi
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["ManifestCompactionReport", "compact_manifests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +62,9 @@ def compact_manifests(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
-    """Merges the manifests of the newest snapshot, and publishes the result as a snapshot of its own. A dry
-    run only computes the result and writes nothing.
-
-    Raises, with nothing published: `CommitContended`, `DeletedFiles` for a table in which a file was
-    committed twice, `CorruptMetadata`, `StorageError`. Raises `CommitUnknown` if the snapshot may have been
-    published, which does no harm.
-    """
+    """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises the same
+    errors, with nothing published: `DeletedFiles` is for a table in which a file was committed twice. Only
+    `CommitUnknown` says that the snapshot may have been published, which does no harm."""
     used, running = storage or table.storage, runtime or system()
     reporter = progress or silent
     snapshots = SnapshotStore(used, running)
@@ -142,6 +136,7 @@ class _CarriedOver:
         if base.snapshot is not None:
             carried = base.snapshot.properties.items()
             self.properties.update((key, value) for key, value in carried if not key.startswith(MARK_PREFIX))
+        self.properties[VERSION_MARK] = __version__
         self.manifests = base.metas
         return NO_CHANGES
 

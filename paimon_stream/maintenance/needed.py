@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from paimon_stream.errors import NotFound
+from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.maintenance.pins import Pin
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import CHANGELOG_FOLDER, list_roots
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = [
-    "branch_snapshots",
-    "live_entries",
-    "manifest_names",
-    "metadata_names",
-    "refuse_missing",
-    "tag_names",
-]
 
 _TAG: Final = "tag-"
 _NAME_ONLY: Final = {
@@ -35,7 +30,7 @@ _NAME_ONLY: Final = {
 _LIST_VERSION: Final = 2
 
 
-def manifest_names(storage: Storage, list_name: str) -> tuple[str, ...]:
+def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, ...]:
     """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded.
 
     Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
@@ -93,11 +88,40 @@ def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[Manif
                     yield entry
 
 
-def refuse_missing(table: Table, storage: Storage, manifests: ManifestStore, snapshot: Snapshot) -> None:
-    """Checks that all files of a snapshot exist. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
+def refuse_missing(
+    table: Table, storage: Storage, manifests: ManifestStore, snapshot: Snapshot, *, data: bool = True
+) -> None:
+    """Checks that the lists and manifests of a snapshot can be read, and that its data files exist. With
+    `data=False` no data file is looked for. Raises `CorruptMetadata`, `NotFound`, `StorageError`."""
     for entry in live_entries(manifests, snapshot):
-        if entry.file.external_path is None:
+        if data and entry.file.external_path is None:
             storage.stat(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+
+
+def refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
+    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take
+    it back. Where the next snapshot cannot be read, nothing shows it. A pin shows that an interrupted
+    rollback has restored the snapshot below others that it had not removed yet. Raises `NotFound`,
+    `StorageError`."""
+    if any(one.snapshot is not None and one.snapshot.nonce == wanted.nonce for one in pins):
+        return
+    try:
+        following = snapshots.find(wanted.id + 1)
+    except (CorruptMetadata, UnknownVersion):
+        return
+    if following is None:  # expiry deletes upwards, so below an expired id none is left
+        ids = snapshots.ids()
+        stray = bool(ids) and ids[0] == wanted.id < ids[-1]
+    else:
+        stray = in_lineage(snapshots, wanted, following) is False
+    if stray:
+        later = "" if following is None else f" Take snapshot {following.id} or a later one."
+        raise NotFound(
+            f"{storage.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
+            f"on it: a paused writer created it again after its id had expired. Nothing was changed.{later}",
+            table=storage.location,
+            snapshot=wanted.id,
+        )
 
 
 def tag_names(storage: Storage) -> list[str]:

@@ -18,17 +18,26 @@ A file that may still become part of the table is never removed:
 4. Nothing is removed if snapshots seem to be lost (`lost_history.py`), because their files would look unused.
 
 Memory: eight bytes for each file older than the cutoff and for each name in use, plus the listing of one
-folder. A folder is listed a second time only if it has an orphan.
+folder, or in an object store one page of each listing that is under way. A folder is listed a second time
+only if it has an orphan.
+
+Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them. All files
+of a group are looked at before the first of them is deleted. That is no weaker than a look before each: what
+makes a candidate safe to delete is its age, which the seconds between cannot take away. Only a file that is
+written again is young, and names are used once.
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from functools import partial
+from itertools import compress, groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +47,14 @@ from paimon_stream.format.mentions import PREFIX_BYTES, Mentions
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.pins import refuse_while_pinned
-from paimon_stream.maintenance.progress import Progress, silent
-from paimon_stream.maintenance.report import Report
 from paimon_stream.maintenance.searched_folders import SearchedFolders
+from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.base import FileStat, Storage, files_of
+from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.table.layout import OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.references import CHANGELOG_FOLDER, References, branches, name_hash
 from paimon_stream.table.table import Table
-
-__all__ = ["DEFAULT_AGE", "LEAST_AGE", "OrphanReport", "remove_orphan_files"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +64,8 @@ LEAST_AGE: Final = timedelta(hours=1)
 """No file younger than this is ever removed."""
 
 _HINTS: Final = ("LATEST", "EARLIEST")
+_GROUP: Final = 1000
+"""How many orphans are deleted at once: as many as S3 deletes with one request."""
 _CLOCK: Final = "clock-"
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
@@ -111,20 +120,9 @@ def remove_orphan_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
-    """Finds the files that nothing refers to, and removes them unless `dry_run`.
-
-    It is a dry run by default. `expire_snapshots` and `rollback_to` are not, because the table's own metadata
-    decide what they delete. Here the candidates are guesses by age: a file that nothing refers to is either
-    an orphan, or part of a batch that takes longer than `older_than`.
-
-    `older_than` is an age: a `timedelta` or a text such as `"36 h"`. The default is a day, the minimum an
-    hour. Batches that take longer than that to write would lose files.
-
-    Raises `InvalidOption` for a smaller age. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`, with
-    nothing deleted, if any snapshot, tag, changelog, branch, list, manifest or journal cannot be read or
-    snapshots are lost; and `CommitContended`, also while a rollback is under way. A file that cannot be
-    deleted is counted and logged.
-    """
+    """Finds the files that nothing refers to, and removes them unless `dry_run`, as
+    `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is counted
+    and logged."""
     used = storage or table.storage
     running = runtime or system()
     age = _age(older_than, used.location)
@@ -146,7 +144,6 @@ def remove_orphan_files(
 
 
 def _age(older_than: Age | None, location: str) -> int:
-    """The age in milliseconds."""
     age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
         raise InvalidOption(
@@ -175,22 +172,16 @@ def _storage_clock(storage: Storage, runtime: Runtime) -> int | None:
         )
         return None
     finally:
-        _remove_clock(storage, path)
+        try:
+            storage.delete(path)
+        except StorageError as why:
+            _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
 
 
-def _remove_clock(storage: Storage, path: str) -> None:
-    try:
-        storage.delete(path)
-    except StorageError as why:
-        _LOG.warning("%s: could not remove %s, it stays as an orphan: %s", storage.location, path, why)
+class _Page(NamedTuple):
+    """A page of a listing: the listing's number, and where the hashes of its old files end."""
 
-
-@dataclass(slots=True)
-class _Folder:
-    """A folder that was listed. The hashes of its old files are the ones up to `end`."""
-
-    path: str
-    kind: str
+    listing: int
     end: int
 
 
@@ -211,13 +202,14 @@ class _Cleaner:
     files: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+    folders: list[tuple[str, str]] = field(default_factory=list)
     searched: SearchedFolders = field(init=False)
 
     def __post_init__(self) -> None:
         self.searched = SearchedFolders(self.storage, self.table.layout, self.max_paths)
 
     def run(self) -> OrphanReport:
-        folders, hashes, prefixes = self._candidates()
+        pages, hashes, prefixes = self._candidates()
         references = References(
             storage=self.storage,
             runtime=self.runtime,
@@ -228,9 +220,9 @@ class _Cleaner:
         self._refuse_lost_history()
         strays = list(self._strays())  # judged only by their names, and only after everything could be read
         if orphans.size:
-            self._remove_orphans(folders, hashes, orphans, references.protected)
-        for kind, stat in strays:
-            self._remove(kind, stat)
+            self._remove_orphans(pages, hashes, orphans, references.protected)
+        for kind, group in groupby(strays, key=itemgetter(0)):
+            self._remove(kind, [stat for _, stat in group])
         return self._report(references.roots)
 
     def _refuse_lost_history(self) -> None:
@@ -246,44 +238,46 @@ class _Cleaner:
 
     # -- 1: candidates ----------------------------------------------------------------------------
 
-    def _candidates(self) -> tuple[list[_Folder], npt.NDArray[np.int64], set[bytes]]:
-        """The folders, the hashes of the old files in them, and the prefixes of the names of data files."""
+    def _candidates(self) -> tuple[list[_Page], npt.NDArray[np.int64], set[bytes]]:
+        """The pages, the hashes of the old files in them, and the prefixes of the names of data files."""
         hashes = array("q")
-        folders: list[_Folder] = []
+        pages: list[_Page] = []
         prefixes: set[bytes] = set()
-        for kind, path in self.searched.all():
-            for stat in self._list(path):
+        self.folders.extend(self.searched.all())
+        for listing, page in self._pages(range(len(self.folders))):
+            kind = self.folders[listing][0]
+            for stat in page:
                 self.listed += 1
                 if stat.modified_millis < self.cutoff:
                     hashes.append(name_hash(stat.name))
                     if kind == "data":
                         prefixes.add(stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")[:PREFIX_BYTES])
-            folders.append(_Folder(path, kind, len(hashes)))
+            pages.append(_Page(listing, len(hashes)))
             self.progress("files", self.listed, None)
-        return folders, np.frombuffer(hashes, dtype=np.int64), prefixes
+        return pages, np.frombuffer(hashes, dtype=np.int64), prefixes
 
-    def _list(self, folder: str) -> Iterator[FileStat]:
-        """All files of a folder, including hidden ones."""
-        yield from self.storage.list_files(folder)
-        yield from self.storage.list_files(folder, ".")
+    def _pages(self, listings: Sequence[int]) -> Iterator[tuple[int, list[FileStat]]]:
+        """The pages of these listings, each after its listing's number."""
+        sources = (self.searched.pages(*self.folders[one]) for one in listings)
+        return ((listings[at], page) for at, page in pages_of_all(self.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
         """Old files of any origin that do not belong where they are, including the temporary files of killed
         writers."""
         for branch in branches(self.storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
-                for stat in self._old(self._list(f"{branch}{kind}")):
+                for stat in self._old(files_of(self.storage, f"{branch}{kind}")):
                     if not stat.name.startswith(prefix) and stat.name not in _HINTS:
                         yield kind, stat
-        for stat in self._old(iter(self.storage.list_files(OWN_FOLDER, _CLOCK))):
+        for stat in self._old(self.storage.list_files(OWN_FOLDER, _CLOCK)):
             yield "stream", stat
         for user in ("", *self.storage.list_folders(OWN_FOLDER)):
             folder = f"{OWN_FOLDER}/{user}".rstrip("/")
-            for stat in self._old(iter(self.storage.list_files(folder, "."))):
+            for stat in self._old(self.storage.list_files(folder, ".")):
                 if stat.name.endswith(".tmp"):
                     yield "stream", stat
 
-    def _old(self, stats: Iterator[FileStat]) -> Iterator[FileStat]:
+    def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
         for stat in stats:
             self.listed += 1
             if stat.modified_millis < self.cutoff:
@@ -293,46 +287,53 @@ class _Cleaner:
 
     def _remove_orphans(
         self,
-        folders: list[_Folder],
+        pages: list[_Page],
         hashes: npt.NDArray[np.int64],
         orphans: npt.NDArray[np.int64],
         protected: set[str],
     ) -> None:
         start = 0
-        for folder in folders:
-            mine = hashes[start : folder.end]
-            start = folder.end
-            left = {int(one) for one in mine[np.isin(mine, orphans)]}
-            if not left:
-                continue
-            for stat in self._list(folder.path):
-                young = stat.modified_millis >= self.cutoff
-                if not young and name_hash(stat.name) in left and not _is_of(stat.name, protected):
-                    self._remove(folder.kind, stat)
-            if folder.kind == "data" and not self.dry_run:
-                self._remove_empty(folder.path)
+        again: dict[int, None] = {}
+        for page in pages:
+            if page.listing not in again and np.isin(hashes[start : page.end], orphans).any():
+                again[page.listing] = None
+            start = page.end
+        for listing, found in self._pages(list(again)):
+            kind, folder = self.folders[listing]
+            old = [one for one in found if one.modified_millis < self.cutoff]
+            unused = np.isin(np.fromiter((name_hash(one.name) for one in old), np.int64, len(old)), orphans)
+            wanted = [one for one in compress(old, unused) if not any(uuid in one.name for uuid in protected)]
+            self._remove(kind, wanted)
+            if kind == "data" and not self.dry_run and self.storage.has_folders:
+                self._remove_empty(folder)
 
-    def _remove(self, kind: str, stat: FileStat) -> None:
-        if self.searched.skips_link(stat.path):
-            return
-        if not self.dry_run and not self._deleted(stat):
-            return
-        self.files[kind] = self.files.get(kind, 0) + 1
-        self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
-        if len(self.paths) < self.max_paths:
-            self.paths.append(stat.path)
-        self.progress("orphans", sum(self.files.values()), None)
+    def _remove(self, kind: str, stats: Iterable[FileStat]) -> None:
+        for group in in_groups((one for one in stats if not self.searched.skips_link(one.path)), _GROUP):
+            for stat in group if self.dry_run else self._deleted(group):
+                self.files[kind] = self.files.get(kind, 0) + 1
+                self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
+                if len(self.paths) < self.max_paths:
+                    self.paths.append(stat.path)
+            self.progress("orphans", sum(self.files.values()), None)
 
-    def _deleted(self, stat: FileStat) -> bool:
+    def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:
+        """Deletes the files that are as they were listed. Returns those that are gone."""
+        looked = self.storage.together([partial(self._failure, stat) for stat in group])
+        wrong = {stat.path: why for stat, why in zip(group, looked, strict=True) if why is not None}
+        same = [one for one in group if one.path not in wrong]
+        wrong.update(self.storage.delete_all([one.path for one in same]))
+        for path, why in wrong.items():
+            if isinstance(why, PaimonStreamError):  # else the file was written again
+                self.failed += 1
+                _LOG.warning("%s: could not remove the orphan %s: %s", self.storage.location, path, why)
+        return [one for one in same if one.path not in wrong]
+
+    def _failure(self, stat: FileStat) -> PaimonStreamError | bool | None:
+        """None if the file is as it was listed, True if not, or why that is not known."""
         try:
-            if self.storage.stat(stat.path) != stat:
-                return False  # the file was written again
-            self.storage.delete(stat.path)
+            return None if self.storage.stat(stat.path) == stat else True
         except PaimonStreamError as why:
-            self.failed += 1
-            _LOG.warning("%s: could not remove the orphan %s: %s", self.storage.location, stat.path, why)
-            return False
-        return True
+            return why
 
     def _remove_empty(self, bucket: str) -> None:
         """Removes the folder of a bucket that orphans were removed from, and those of its partition, if they
@@ -340,7 +341,7 @@ class _Cleaner:
         path = bucket
         for _ in range(1 + len(self.table.layout.partition_keys)):
             try:
-                if self.storage.list_folders(path) or any(True for _ in self._list(path)):
+                if self.storage.list_folders(path) or files_of(self.storage, path):
                     return
                 self.storage.delete(path)
                 above, _, name = path.rpartition("/")
@@ -366,8 +367,3 @@ class _Cleaner:
             folders=self.removed_folders,
             skipped=tuple(self.searched.skipped),
         )
-
-
-def _is_of(name: str, uuids: set[str]) -> bool:
-    """Whether the name is metadata of one of these stagings (`manifest-<uuid>-<n>`)."""
-    return any(uuid in name for uuid in uuids)

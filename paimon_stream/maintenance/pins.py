@@ -35,17 +35,6 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import PIN_PREFIX, TAG_FOLDER, tag_path
 from paimon_stream.table.references import read_tag
 
-__all__ = [
-    "PIN_PREFIX",
-    "Pin",
-    "is_pin",
-    "pin_path",
-    "put_pin",
-    "read_pins",
-    "refuse_while_pinned",
-    "under_way",
-]
-
 _LETTERS: Final = 8
 
 
@@ -91,8 +80,11 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
     return storage.stat(path).modified_millis
 
 
-def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitContended:
-    """The error of a command that finds pins of rollbacks. `doing` says what is not done."""
+def under_way(
+    storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
+) -> CommitContended:
+    """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted` is the id
+    of a rollback's target. If a pin has that id, too, it is of another snapshot that has had the id."""
     found = list(pins)
     pin = found[-1]
     target = None if pin.snapshot is None else pin.snapshot.id
@@ -101,14 +93,13 @@ def under_way(storage: Storage, pins: Iterable[Pin], doing: str) -> CommitConten
     targets = sorted({one.snapshot.id for one in found if one.snapshot is not None})
     if any(one.snapshot is None for one in found):
         cure = "roll back to the snapshot that is to be the newest, with take_over"
-    elif len(targets) == 1:
+    elif targets != [wanted] and len(targets) == 1:
         cure = (
             f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
         )
-    else:  # one was killed while it took over from another
-        cure = (
-            f"roll back to one of the snapshots {', '.join(map(str, targets))}, or to another, with take_over"
-        )
+    else:  # one was killed while it took over from another, or a writer took the id of its target
+        which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
+        cure = f"roll back to {which}, or to another, with take_over"
     return CommitContended(
         f"{storage.location}: a rollback {named} is under way or was interrupted, so {doing}. "
         f"It began at {since:%Y-%m-%dT%H:%M:%SZ}. If it still runs, wait for its end. Otherwise {cure} "

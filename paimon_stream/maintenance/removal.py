@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from paimon_stream.errors import InvalidOption, PaimonStreamError, StorageError, Unavailable
+from paimon_stream.errors import PaimonStreamError, Unavailable
 from paimon_stream.storage.base import Storage
-
-__all__ = ["Remover"]
+from paimon_stream.storage.read_ahead import in_groups
 
 _LOG = logging.getLogger(__name__)
 _TOGETHER: Final = 64
@@ -36,15 +35,15 @@ class Remover:
     impossible: int = 0
 
     def remove(self, kind: str, paths: Iterable[str]) -> None:
-        """Deletes the files. Missing files are no error. Raises `Unavailable`."""
+        """Deletes the files, in any order. Missing files are no error. Raises `Unavailable`."""
         wanted = list(paths)
         if self.dry_run:
             self.removed[kind] += len(wanted)
-        elif len(wanted) < _TOGETHER or self.threads < 2:
-            self.removed[kind] += sum(map(self._delete, wanted))
+        elif len(wanted) < _TOGETHER or self.threads < 2 or not self.storage.has_folders:
+            self.removed[kind] += self._delete(wanted)
         else:
             with ThreadPoolExecutor(self.threads) as pool:
-                self.removed[kind] += sum(pool.map(self._delete, wanted))
+                self.removed[kind] += sum(pool.map(self._delete, in_groups(wanted, _TOGETHER)))
 
     def pass_over(self, why: PaimonStreamError) -> None:
         """Counts a file that a name, bucket or partition of its entry proves not to exist in the table."""
@@ -60,18 +59,16 @@ class Remover:
     def remove_uncounted(self, path: str) -> None:
         """Deletes a folder if it is empty, or a file that reports do not count."""
         if not self.dry_run:
-            self._delete(path)
+            self._delete([path])
 
-    def _delete(self, path: str) -> bool:
-        """Whether the file is gone."""
-        try:
-            self.storage.delete(path)
-        except Unavailable:
-            raise
-        except (StorageError, InvalidOption) as why:
+    def _delete(self, paths: Sequence[str]) -> int:
+        """Deletes the files, and returns how many are gone."""
+        failed = self.storage.delete_all(paths)
+        for path, why in failed.items():
+            if isinstance(why, Unavailable):
+                raise why
             self.left += 1
             _LOG.warning(
                 "%s: could not delete %s, it stays as an orphan: %s", self.storage.location, path, why
             )
-            return False
-        return True
+        return len(paths) - len(failed)

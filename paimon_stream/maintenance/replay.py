@@ -14,8 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Replayed", "follow", "replay"]
-
 Longs = npt.NDArray[np.int64]
 Signs = npt.NDArray[np.int8]
 _NONE: Final = np.empty(0, np.int64)

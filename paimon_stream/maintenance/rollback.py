@@ -24,9 +24,10 @@ from typing import Final
 from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, StorageError, UnknownVersion
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.report import Report
+from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback_target import Target, find_target, pin_target, refuse_broken
 from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import (
@@ -38,10 +39,9 @@ from paimon_stream.table.layout import (
     snapshot_path,
     tag_path,
 )
+from paimon_stream.table.rolled_back import note_rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["RollbackReport", "rollback_to"]
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS: Final = 10
@@ -72,29 +72,15 @@ def rollback_to(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
-    """Rolls the table back to a snapshot (an id) or a tag (a name). If a tag's snapshot has expired, it is
-    restored from the tag. Without `dry_run` it deletes, because the target alone decides what is removed.
-
-    Stop the writers first. Streams that wrote removed snapshots stop with `TableRolledBack`, and a writer
-    that commits in the meantime may make the rollback fail with `CommitContended`. Expiry, orphan removal and
-    the deletion of tags may run beside it.
-
-    A rollback that was interrupted is completed by another one to the same target. One to another target is
-    refused with `CommitContended`, unless `take_over` says that the interrupted one runs no more.
-
-    Raises `NotFound` for a snapshot or tag that does not exist, is expiring, was deleted meanwhile or, if it
-    has expired, has lost files, and `CommitContended` while another rollback is under way or an expiry does
-    not end; then nothing was changed.
-    Raises `StorageError` if the folder `snapshot`, `tag` or `changelog` is a symbolic link, before anything
-    was changed, because nothing is deleted through links. Raises `CorruptMetadata`, `StorageError`.
-    """
+    """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to` says, and
+    raises the same errors. Nothing was changed if it refuses the target or another rollback is under way."""
     used, running = storage or table.storage, runtime or system()
     snapshots = SnapshotStore(used, running)
     _refuse_links(used)
     found = find_target(used, snapshots, target)
     run = _Rollback(used, snapshots, found)
     if dry_run:
-        refuse_broken(table, used, snapshots, found)
+        refuse_broken(table, used, snapshots, found, read_pins(used))
         run.preview()
     else:
         run.pin = pin_target(table, used, snapshots, found, take_over, running)
@@ -131,6 +117,7 @@ class _Rollback:
     tags: set[str] = field(default_factory=set)
     changelogs: tuple[int, ...] = ()
     streams: dict[str, int] = field(default_factory=dict)
+    nonces: list[str] = field(default_factory=list)
 
     @property
     def kept(self) -> Snapshot:
@@ -153,7 +140,10 @@ class _Rollback:
                 self.storage.delete(self.pin)
             raise
         self.storage.delete(LATEST_HINT)
-        self._remove_snapshots()
+        try:
+            self._remove_snapshots()
+        finally:  # the run that completes this one does not find them
+            note_rolled_back(self.storage, self.nonces)
         self.changelogs = self._later_changelogs()
         self._remove_changelogs()
         while later := self._later_tags():  # a tag may be created until its snapshot is gone
@@ -183,7 +173,13 @@ class _Rollback:
         if there is not None and there.nonce == self.kept.nonce:
             return
         self._write_hint(EARLIEST_HINT, self.kept.id)
-        content = encode_snapshot(_without_changelog(self.kept))
+        restored = dataclasses.replace(  # no tag keeps the changelog of an expired one (semantics.md §8)
+            self.kept,
+            changelog_manifest_list=None,
+            changelog_manifest_list_size=None,
+            changelog_record_count=None,
+        )
+        content = encode_snapshot(restored)
         if there is None:
             self.storage.put_if_absent(snapshot_path(self.kept.id), content)
         else:  # a paused writer created it again; it is not part of the table's lineage
@@ -242,6 +238,8 @@ class _Rollback:
     def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
         """Records a removed snapshot, and its user with the smallest identifier. Batch commits have none."""
         self.gone.add(snapshot_id)
+        if snapshot is not None:
+            self.nonces.append(snapshot.nonce)
         if snapshot is not None and snapshot.commit_identifier != BATCH_IDENTIFIER:
             user, batch = snapshot.commit_user, snapshot.commit_identifier
             self.streams[user] = min(batch, self.streams.get(user, batch))
@@ -281,13 +279,3 @@ def _changelogs(storage: Storage) -> list[int]:
     prefix = f"{_CHANGELOG}-"
     found = (id_in_name(stat.name, prefix) for stat in storage.list_files(_CHANGELOG, prefix))
     return sorted(one for one in found if one is not None)
-
-
-def _without_changelog(snapshot: Snapshot) -> Snapshot:
-    """An expired snapshot as it is restored: no tag keeps its changelog (semantics.md §8)."""
-    return dataclasses.replace(
-        snapshot,
-        changelog_manifest_list=None,
-        changelog_manifest_list_size=None,
-        changelog_record_count=None,
-    )

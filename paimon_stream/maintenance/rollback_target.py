@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +14,19 @@ from paimon_stream.errors import (
     NotFound,
     PaimonStreamError,
     StorageError,
-    UnknownVersion,
 )
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import live_entries, refuse_missing
+from paimon_stream.maintenance.needed import refuse_beside, refuse_missing
 from paimon_stream.maintenance.pins import Pin, pin_path, put_pin, read_pins, under_way
 from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import tag_path
-from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["Target", "find_target", "pin_target", "refuse_broken"]
 
 _LOG = logging.getLogger(__name__)
 _WAITS: Final = 20
@@ -88,15 +83,17 @@ def pin_target(
     Returns the pin's file.
 
     Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
-    of the target or a later snapshot does not end, `CorruptMetadata`, `StorageError`. Then nothing was
-    changed, except that interrupted rollbacks may have been given up (`NoSpace`).
+    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted
+    rollbacks may have been given up (`NoSpace`).
     """
     wanted = target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
-        raise under_way(storage, pins, doing)
+        raise under_way(storage, pins, doing, wanted.id)
+    if target.kept_by is None:
+        refuse_beside(storage, snapshots, wanted, pins)  # before there is a pin, which proves that it is none
     path = pin_path(wanted, runtime)
     try:
         made = _put(storage, path, target, pins)
@@ -105,8 +102,10 @@ def pin_target(
         if beside:
             raise under_way(storage, beside, doing)
         _wait_for_expiry(storage, wanted.id, made, runtime)
+        if not pins:  # else an expiry could not end what it has begun
+            _refuse_half_expired(storage, snapshots, target, made)
         _refuse_gone(storage, snapshots, target)
-        refuse_broken(table, storage, snapshots, target)
+        refuse_broken(table, storage, snapshots, target, pins)
     except PaimonStreamError:
         _withdraw(storage, path)
         raise
@@ -155,6 +154,21 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
     )
 
 
+def _refuse_half_expired(storage: Storage, snapshots: SnapshotStore, target: Target, now_millis: int) -> None:
+    """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however long ago.
+    It may have read the tags before this one was made, and then the tag's creator is about to remove it."""
+    if target.kept_by is None or snapshots.stands(target.snapshot):
+        return
+    if ExpiringNotes(storage).any_begun(snapshots, now_millis):
+        raise CommitContended(
+            f"{storage.location}: an expiry is in progress or was interrupted, and only a tag keeps snapshot "
+            f"{target.snapshot.id}, so the rollback to it was not begun. Nothing was changed. Run "
+            "expire_snapshots, then roll back again.",
+            table=storage.location,
+            snapshot=target.snapshot.id,
+        )
+
+
 def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> None:
     wanted = target.snapshot
     if target.kept_by is None:
@@ -178,46 +192,32 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
     )
 
 
-def refuse_broken(table: Table, storage: Storage, snapshots: SnapshotStore, target: Target) -> None:
+def refuse_broken(
+    table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
+) -> None:
     """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read.
     Of an expired one the data files must exist as well: whoever made its tag or pin may have been killed
-    before he had looked again whether the snapshot stands. Raises `NotFound`, `StorageError`."""
-    wanted, manifests = target.snapshot, ManifestStore(storage)
+    before he had looked again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of
+    them may have restored the target below snapshots that it had not removed yet. Raises `NotFound`,
+    `StorageError`."""
+    wanted = target.snapshot
     if target.kept_by is None:
-        _refuse_beside(storage, snapshots, wanted)
+        refuse_beside(storage, snapshots, wanted, pins)
     stands = target.kept_by is None or snapshots.stands(wanted)
     keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
     why_not = "cannot be read" if stands else f"has expired and {keeper} has lost files"
     try:
-        if stands:
-            collections.deque(live_entries(manifests, wanted), maxlen=0)
-        else:
-            refuse_missing(table, storage, manifests, wanted)
+        refuse_missing(table, storage, ManifestStore(storage), wanted, data=not stands)
     except (CorruptMetadata, NotFound) as why:
+        cure = f"Roll back to another target{' with take_over (--take-over)' if target.by_pin else ''}."
+        if target.by_pin and not snapshots.ids():
+            cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
         raise NotFound(
             f"{storage.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "
-            f"{why} Nothing was changed. Roll back to another target"
-            f"{' with take_over (--take-over)' if target.by_pin else ''}.",
+            f"{why} Nothing was changed. {cure}",
             table=storage.location,
             snapshot=wanted.id,
         ) from None
-
-
-def _refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot) -> None:
-    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take
-    it back. Where the next snapshot is missing or cannot be read, nothing shows it."""
-    try:
-        following = snapshots.find(wanted.id + 1)
-    except (CorruptMetadata, UnknownVersion):
-        return
-    if following is not None and in_lineage(snapshots, wanted, following) is False:
-        raise NotFound(
-            f"{storage.location}: snapshot {wanted.id} is no part of the table. The next one was not built "
-            "on it: a paused writer created it again after its id had expired. Nothing was changed. Take "
-            "another target.",
-            table=storage.location,
-            snapshot=wanted.id,
-        )
 
 
 def _withdraw(storage: Storage, path: str) -> None:

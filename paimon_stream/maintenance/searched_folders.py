@@ -3,6 +3,10 @@
 Only folders with exactly the names that Paimon gives to buckets and partitions are searched
 (`format/names.py`). Java also searches folders that are named only almost so. Symbolic links are not
 followed, because what is behind them may belong to others.
+
+Where folders exist by themselves, each is listed by itself. Elsewhere, all that is below the first level of
+partitions or buckets is listed at once, and the folders of its files are checked by their names
+(stores.md §8).
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
-__all__ = ["SearchedFolders"]
+_MOST_KNOWN: Final = 10_000
 
 _OF_METADATA: Final = (
     ("manifest", MANIFEST_FOLDER),
@@ -33,9 +37,10 @@ class SearchedFolders:
     layout: Layout
     most: int = 0
     skipped: dict[str, None] = field(default_factory=dict, init=False)
+    _known: dict[str, bool] = field(default_factory=dict, init=False)
 
     def all(self) -> Iterator[tuple[str, str]]:
-        """Each folder after the kind of its files. Raises `StorageError`."""
+        """What `pages` lists at once: each folder after the kind of its files. Raises `StorageError`."""
         for kind, folder in _OF_METADATA:
             if not self.skips_link(folder):
                 yield kind, folder
@@ -47,6 +52,36 @@ class SearchedFolders:
         start = self.layout.directory
         if not (start and self.skips_link(start)):
             yield from self._below(start, self.layout.partition_keys)
+
+    def pages(self, kind: str, folder: str) -> Iterator[list[FileStat]]:
+        """The files, also hidden ones, of a folder that `all` found, and of the searched folders below it.
+        Raises `StorageError`."""
+        if self.storage.has_folders:
+            yield files_of(self.storage, folder)
+            return
+        for page in self.storage.list_below(folder):
+            yield [one for one in page if self._is_searched(kind, folder, one.path.rpartition("/")[0])]
+
+    def _is_searched(self, kind: str, listed: str, folder: str) -> bool:
+        """Whether the files of a folder without folders of its own are searched."""
+        found = self._known.get(folder)
+        if found is None:
+            parts = folder[len(self.layout.directory) :].lstrip("/").split("/")
+            found = self._judged(parts, folder) if kind == "data" else folder == listed
+            if len(self._known) < _MOST_KNOWN:
+                self._known[folder] = found
+        return found
+
+    def _judged(self, parts: Sequence[str], folder: str) -> bool:
+        *partitions, bucket = parts
+        keys = self.layout.partition_keys
+        named = [is_partition_folder(*one) for one in zip(partitions, keys, strict=False)]
+        if len(partitions) == len(keys) and all(named) and is_bucket_folder(bucket):
+            return True
+        is_partition = len(parts) <= len(keys) and is_partition_folder(bucket, keys[len(partitions)])
+        if not is_partition and ("=" in bucket or bucket.startswith("bucket-")):
+            self._skip(folder)
+        return False
 
     def skips_link(self, path: str) -> bool:
         """Whether the path is a symbolic link or lies behind one; it is then among the skipped."""
@@ -64,7 +99,7 @@ class SearchedFolders:
                 self._skip(path)
             elif self.skips_link(path):
                 continue
-            elif keys:
+            elif keys and self.storage.has_folders:
                 yield from self._below(path, keys[1:])
             else:
                 yield path

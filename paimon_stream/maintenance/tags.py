@@ -27,11 +27,11 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode
 from paimon_stream.maintenance.ages import Age, age_of
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import refuse_missing, tag_names
+from paimon_stream.maintenance.needed import refuse_beside, refuse_missing, tag_names
 from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
 from paimon_stream.maintenance.removal import Remover
-from paimon_stream.maintenance.report import Report
-from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES, FILE_OPERATION_THREADS, TAG_TIME_RETAINED
+from paimon_stream.options import FILE_OPERATION_THREADS, TAG_TIME_RETAINED
+from paimon_stream.reports import Report
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import PIN_PREFIX, tag_path
@@ -39,8 +39,6 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["TagReport", "create_tag", "delete_tag", "expire_tags", "find_tag", "read_tags", "tagged_until"]
 
 _LOG = logging.getLogger(__name__)
 _LOOKS: Final = 10
@@ -71,14 +69,8 @@ def create_tag(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> TagReport:
-    """Tags a snapshot; the newest by default. Any engine may delete the tag after `time_retained`, an age
-    such as `"90 d"` or a `timedelta`. The default is the table's `tag.default-time-retained`; if neither is
-    set, the tag never expires.
-
-    Raises `InvalidOption` for a blank name or one that is a path, `AlreadyExists`, `NotFound` for a snapshot
-    that does not exist or expired in the meantime, or that only tags keep while an expiry is in progress or
-    was interrupted, `StorageError`.
-    """
+    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also for one that
+    expired in the meantime, or that only tags keep while an expiry is in progress or was interrupted."""
     used, clock = storage or table.storage, (runtime or system()).clock
     _check_name(name, used.location, new=True)
     kept: dt.timedelta | None = None
@@ -88,7 +80,12 @@ def create_tag(
         kept = dt.timedelta(milliseconds=table.options.value(TAG_TIME_RETAINED))
     snapshots = SnapshotStore(used, runtime)
     snapshot = _to_tag(used, snapshots, snapshot_id)
-    _refuse_without_lists(used, snapshot)
+    try:  # it may be damaged, or its writer may be about to take it back
+        ManifestStore(used).base_and_delta(snapshot)
+    except CorruptMetadata as why:
+        raise _no_snapshot(used, snapshot.id, f"cannot be read: {why}") from why
+    if snapshots.stands(snapshot):
+        refuse_beside(used, snapshots, snapshot, read_pins(used))
     content = _tag_json(snapshot, kept, clock)
     # Only earlier tags count: another new one may be removed again like this one.
     kept_by = _tags_of(used, snapshot)
@@ -139,15 +136,11 @@ def delete_tag(
     remover = Remover(used, False, table.options.value(FILE_OPERATION_THREADS))
     roots = _roots_beside(used, snapshots, tag)
     if roots is not None and all(one.nonce != tag.nonce for one in roots):
-        cleaner = Cleaner(
-            table=table,
-            storage=used,
-            snapshots=snapshots,
-            manifests=ManifestStore(used),
-            remover=remover,
-            clean_folders=table.options.value(CLEAN_EMPTY_DIRECTORIES),
-        )
-        _clean(cleaner, tag, _nearest(roots, tag))
+        cleaner = Cleaner(table=table, storage=used, snapshots=snapshots, remover=remover)
+        try:
+            cleaner.remove_tagged(tag, _nearest(roots, tag))
+        except CorruptMetadata as why:
+            _LOG.warning("%s: files of a deleted tag stay as orphans: %s", used.location, why)
     return TagReport(
         location=used.location,
         tag=name,
@@ -162,7 +155,7 @@ def expire_tags(
 ) -> tuple[TagReport, ...]:
     """Deletes the tags whose time is over. Raises what `delete_tag` raises."""
     used, runtime = storage or table.storage, runtime or system()
-    now = _local_time(runtime.clock)
+    now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     over = []
     for name in tag_names(used):
         if is_pin(name):
@@ -218,30 +211,22 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 def _check_name(name: str, location: str, *, new: bool) -> None:
     """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too
     long."""
-    if not name.strip():
-        raise InvalidOption(
-            f"{location}: the name of a tag is blank. Nothing was changed. Give a name.",
-            option="name",
-            value=name,
-            table=location,
-        )
-    if is_pin(name):
-        raise InvalidOption(
-            f"{location}: {name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those "
-            "of rollbacks. Nothing was changed. Take another name.",
-            option="name",
-            value=name,
-            table=location,
-        )
     wrong = wrong_with(tag_path(name).partition("/")[2])
-    if wrong is not None and (new or "/" in name or "\0" in name):
-        raise InvalidOption(
-            f"{location}: {shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. "
-            "Nothing was changed. Take another name.",
-            option="name",
-            value=name,
-            table=location,
+    if not name.strip():
+        why = "the name of a tag is blank. Nothing was changed. Give a name."
+    elif is_pin(name):
+        why = (
+            f"{name!r} cannot be the name of a tag: names that begin with {PIN_PREFIX} are those of "
+            "rollbacks. Nothing was changed. Take another name."
         )
+    elif wrong is not None and (new or "/" in name or "\0" in name):
+        why = (
+            f"{shown_name(name)} cannot be the name of a tag. As the name of its file, {wrong}. Nothing was "
+            "changed. Take another name."
+        )
+    else:
+        return
+    raise InvalidOption(f"{location}: {why}", option="name", value=name, table=location)
 
 
 def _to_tag(storage: Storage, snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
@@ -258,14 +243,6 @@ def _to_tag(storage: Storage, snapshots: SnapshotStore, snapshot_id: int | None)
     if found is None:
         raise _no_snapshot(storage, snapshot_id, "does not exist, and no tag keeps it")
     return found
-
-
-def _refuse_without_lists(storage: Storage, snapshot: Snapshot) -> None:
-    """Refuses a snapshot that is damaged, or that its writer is about to take back."""
-    try:
-        ManifestStore(storage).base_and_delta(snapshot)
-    except CorruptMetadata as why:
-        raise _no_snapshot(storage, snapshot.id, f"cannot be read: {why}") from why
 
 
 def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
@@ -322,10 +299,6 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     return plain[: -len(b"\n}")] + written.encode()
 
 
-def _local_time(clock: Clock) -> dt.datetime:
-    return _EPOCH + dt.timedelta(milliseconds=clock.local_millis())
-
-
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
     """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. What the tag
     shares with any root, it shares with one of these. There are two on each side, because one may lie beside
@@ -365,11 +338,3 @@ def _snapshots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot]
     below = [one for one in ids if one < tag.id]
     found = [snapshots.find(one) for one in (*below[-2:], *above[:3])]
     return None if None in found else [one for one in found if one is not None]
-
-
-def _clean(cleaner: Cleaner, tag: Snapshot, neighbours: list[Snapshot]) -> None:
-    """Deletes what only the tag needed. Deletes nothing if the neighbours cannot be read."""
-    try:
-        cleaner.remove_tagged(tag, neighbours)
-    except CorruptMetadata as why:
-        _LOG.warning("%s: files of a deleted tag stay as orphans: %s", cleaner.storage.location, why)

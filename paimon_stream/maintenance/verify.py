@@ -2,11 +2,11 @@
 
 Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
 storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
-once, every folder is listed once, and data files are opened only for the sample. Memory: a few dozen bytes
-per manifest entry, none for their texts.
+once (by `verify_levels` once more), every folder is listed once, and data files are opened only for the
+sample. Memory: a few dozen bytes per manifest entry, none for their texts.
 
-The codes of findings are stable. `verify_beside`, `verify_files`, `verify_manifests`, `verify_history` and
-`verify_sample` have the checks of their parts.
+The codes of findings are stable. `verify_beside`, `verify_files`, `verify_levels`, `verify_manifests`,
+`verify_history` and `verify_sample` have the checks of their parts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.progress import Progress, silent
 from paimon_stream.maintenance.replay import Replayed, follow, replay
-from paimon_stream.maintenance.verify_beside import add_broken, check_index, check_statistics
+from paimon_stream.maintenance.verify_beside import check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
     Root,
@@ -38,15 +37,17 @@ from paimon_stream.maintenance.verify_history import (
     check_schemas,
     read_roots,
 )
+from paimon_stream.maintenance.verify_levels import check_levels
 from paimon_stream.maintenance.verify_manifests import Facts, Shelf
 from paimon_stream.maintenance.verify_sample import check_sample
 from paimon_stream.options import Arguments
+from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.manifests import expect_manifests
 from paimon_stream.table.table import Table
-
-__all__ = ["DEFAULT_SAMPLE", "verify"]
 
 DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
@@ -92,6 +93,7 @@ def verify(
         sample=sample,
     )
     state = _HistoryCheck(storage=used, shelf=shelf, found=found).check(roots, reporter)
+    check_levels(table, used, found)
     if state is not None and sample:
         check_sample(table, used, shelf, state, found, reporter)
     return found.report(used.location)
@@ -129,6 +131,10 @@ class _HistoryCheck:
         newest: Longs | None = None
         before: int | None = None
         for done, root in enumerate(roots):
+            if done % AT_ONCE == 0:
+                self.shelf.ahead.forget()
+                some = [one.snapshot for one in roots[done : done + AT_ONCE]]
+                expect_manifests(self.shelf.ahead, some, self.shelf.facts)
             follows = not root.is_tag and before == root.snapshot.id - 1  # only then can a merge be judged
             known = frozenset(self.shelf.facts)
             outer, own = self.found, Findings()
@@ -152,7 +158,7 @@ class _HistoryCheck:
         if snapshot.schema_id not in self.shelf.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
             text = f"The schema {path} is missing."
-            self._broken("schema-missing", text, path, "Restore the schema file from a backup.", root)
+            root.broken(self.found, "schema-missing", text, path, "Restore the schema file from a backup.")
         check_statistics(root, self.shelf)
         check_index(root, self.shelf)
         lists = self._lists(root)
@@ -176,9 +182,6 @@ class _HistoryCheck:
 
     # -- lists ------------------------------------------------------------------------------------
 
-    def _broken(self, code: str, text: str, path: str, cure: str, root: Root) -> None:
-        add_broken(self.found, code, text, path, cure, root)
-
     def _lists(self, root: Root) -> _Lists:
         snapshot = root.snapshot
         base = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
@@ -191,18 +194,18 @@ class _HistoryCheck:
     def _list(self, root: Root, name: str, size: int | None) -> tuple[ManifestFileMeta, ...] | None:
         path = manifest_path(name)
         try:
-            data = self.storage.read(path)
+            data = self.shelf.ahead.read(path)
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
-            self._broken("list-missing", f"Manifest list {path} does not exist.", path, RESTORE, root)
+            root.broken(self.found, "list-missing", f"Manifest list {path} does not exist.", path, RESTORE)
             return None
         except (FormatError, UnsupportedFeature) as wrong:
-            self._broken("list-broken", f"{path} cannot be read: {wrong}", path, RESTORE, root)
+            root.broken(self.found, "list-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
             return None
         self.found.checked["lists"] += 1
         if size is not None and len(data) != size:
             text = f"Manifest list {path} has {len(data)} bytes; its snapshot says {size}."
-            self._broken("list-size", text, path, RESTORE, root)
+            root.broken(self.found, "list-size", text, path, RESTORE)
         return metas
 
     def _facts(self, metas: Sequence[ManifestFileMeta], root: Root) -> list[Facts] | None:
@@ -257,24 +260,19 @@ class _HistoryCheck:
             self.found.error("merge-changed-files", text, root.path, cure)
 
     def _check_replay(self, root: Root, after: Replayed, metas: Sequence[ManifestFileMeta]) -> None:
-        for code, ids, times in (
-            ("duplicate-add", after.twice, 2),
-            ("delete-without-add", after.dangling, 1),
+        roll_back = "Roll the table back to the snapshot before"
+        twice = f"is added twice as of {root.name}: its rows exist twice."
+        for_twice = f"{roll_back} the second commit. Java fails when it next merges manifests."
+        dangling = f"is deleted as of {root.name}, but was never added."
+        for code, ids, times, what, cure in (
+            ("duplicate-add", after.twice, 2, twice, for_twice),
+            ("delete-without-add", after.dangling, 1, dangling, f"{roll_back} it."),
         ):
             fresh = [int(one) for one in ids if int(one) not in self.reported]
             self.reported.update(fresh)
             names = self.shelf.names(fresh, metas, at_least=times) if fresh else []
             for name in names[:_SHOWN]:
-                if code == "duplicate-add":
-                    text = f"File {name} is added twice as of {root.name}: its rows exist twice."
-                    cure = (
-                        "Roll the table back to the snapshot before the second commit. Java fails when it "
-                        "next merges manifests."
-                    )
-                else:
-                    text = f"File {name} is deleted as of {root.name}, but was never added."
-                    cure = "Roll the table back to the snapshot before it."
-                self.found.error(code, text, root.path, cure)
+                self.found.error(code, f"File {name} {what}", root.path, cure)
 
     def _check_live(self, root: Root, live: Longs) -> None:
         suspects = self.shelf.suspects
@@ -285,10 +283,10 @@ class _HistoryCheck:
             one = suspects[identity]
             if one.found is None:
                 text = f"File {one.path} does not exist."
-                self._broken("file-missing", text, one.path, RESTORE, root)
+                root.broken(self.found, "file-missing", text, one.path, RESTORE)
             else:
                 text = f"File {one.path} has {one.found} bytes; its manifest says {one.expected}."
-                self._broken("file-size", text, one.path, RESTORE, root)
+                root.broken(self.found, "file-size", text, one.path, RESTORE)
 
     def _check_newest(self, roots: Sequence[Root]) -> None:
         """Checks the live files of the newest snapshot as a whole."""

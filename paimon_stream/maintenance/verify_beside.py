@@ -6,18 +6,10 @@ from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, Unsuppo
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.maintenance.findings import RESTORE, Findings
+from paimon_stream.maintenance.findings import RESTORE
 from paimon_stream.maintenance.verify_history import Root
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.table.layout import manifest_path, statistics_path
-
-__all__ = ["add_broken", "check_index", "check_statistics"]
-
-
-def add_broken(found: Findings, code: str, text: str, path: str, cure: str, root: Root) -> None:
-    """Adds an error about a file that a snapshot or tag needs. Others that need it add the same error."""
-    found.error(code, text, path, cure)
-    found.needed(path, root.snapshot.id, root.tag)
 
 
 def check_statistics(root: Root, shelf: Shelf) -> None:
@@ -30,10 +22,10 @@ def check_statistics(root: Root, shelf: Shelf) -> None:
     try:
         of_schema = schema_of_statistics(shelf.storage.read(path, MOST_JSON), path)
     except NotFound:
-        add_broken(found, "statistics-missing", f"The statistics {path} are missing.", path, cure, root)
+        root.broken(found, "statistics-missing", f"The statistics {path} are missing.", path, cure)
         return
     except CorruptMetadata as wrong:
-        add_broken(found, "statistics-broken", wrong.message, path, cure, root)
+        root.broken(found, "statistics-broken", wrong.message, path, cure)
         return
     found.checked["statistics"] += 1
     if of_schema not in shelf.schema_ids:
@@ -51,10 +43,10 @@ def check_index(root: Root, shelf: Shelf) -> None:
     try:
         entries = decode_index_manifest(shelf.storage.read(path), path)
     except NotFound:
-        add_broken(found, "index-manifest-missing", f"{path} does not exist.", path, RESTORE, root)
+        root.broken(found, "index-manifest-missing", f"{path} does not exist.", path, RESTORE)
         return
     except (FormatError, UnsupportedFeature) as wrong:
-        add_broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, RESTORE, root)
+        root.broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
         return
     for entry in entries:
         found.checked["index files"] += 1
@@ -64,12 +56,12 @@ def check_index(root: Root, shelf: Shelf) -> None:
             index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
         except FormatError as wrong:
             text = f"{path} has an entry of a file that the table cannot have: {wrong}"
-            add_broken(found, "entry-unusable", text, path, RESTORE, root)
+            root.broken(found, "entry-unusable", text, path, RESTORE)
             continue
         size = shelf.inventory.size_now(index)
         if size is None:
             text = f"Index file {index} does not exist."
-            add_broken(found, "index-file-missing", text, index, RESTORE, root)
+            root.broken(found, "index-file-missing", text, index, RESTORE)
         elif size != entry.file.file_size:
             text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-            add_broken(found, "index-file-size", text, index, RESTORE, root)
+            root.broken(found, "index-file-size", text, index, RESTORE)

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import NotFound
-from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.searched_folders import SearchedFolders
+from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.read_ahead import pages_of_all
 from paimon_stream.table.layout import INDEX_FOLDER, Layout
-
-__all__ = ["Inventory", "path_hash"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -40,12 +39,15 @@ class Inventory:
     def take(self, layout: Layout, progress: Progress) -> int:
         """Lists all folders and returns the number of files. Raises `StorageError`."""
         paths, sizes = array("q"), array("q")
-        folders = [*SearchedFolders(self.storage, layout).buckets(), INDEX_FOLDER]
-        for done, folder in enumerate(folders):
-            for stat in self.storage.list_files(folder):
-                paths.append(path_hash(stat.path))
-                sizes.append(stat.size)
-            progress("folders", done + 1, len(folders))
+        searched = SearchedFolders(self.storage, layout)
+        folders = [*(("data", one) for one in searched.buckets()), ("index", INDEX_FOLDER)]
+        listings = (searched.pages(kind, folder) for kind, folder in folders)
+        for number, page in pages_of_all(self.storage, listings):
+            for stat in page:
+                if not stat.name.startswith("."):
+                    paths.append(path_hash(stat.path))
+                    sizes.append(stat.size)
+            progress("folders", number + 1, len(folders))
         found = np.frombuffer(paths, dtype=np.int64) if paths else self._paths
         order = np.argsort(found)
         self._paths = found[order]

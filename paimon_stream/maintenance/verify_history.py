@@ -24,6 +24,7 @@ from paimon_stream.maintenance.findings import Findings
 from paimon_stream.maintenance.lost_history import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
     EARLIEST_HINT,
@@ -42,18 +43,6 @@ from paimon_stream.table.references import removal_of_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, check_definition, table_of
-
-__all__ = [
-    "Root",
-    "check_consumers",
-    "check_hints",
-    "check_identifiers",
-    "check_journals",
-    "check_line",
-    "check_pins",
-    "check_schemas",
-    "read_roots",
-]
 
 _STREAM: Final = "paimon-stream_"
 _LOST: Final = "Restore the snapshot files from a backup before anything else writes or cleans here."
@@ -83,6 +72,11 @@ class Root:
         """The name for messages."""
         return f"snapshot {self.snapshot.id}" if self.tag is None else f"tag {self.tag!r}"
 
+    def broken(self, found: Findings, code: str, text: str, path: str, cure: str) -> None:
+        """Adds an error about a file that it needs. Others that need the file add the same error."""
+        found.error(code, text, path, cure)
+        found.needed(path, self.snapshot.id, self.tag)
+
     def may_lack(self, changelog: str, tagged: Collection[str], storage: Storage) -> bool:
         """Whether its changelog list may have expired: it is a tag, or a snapshot that a rollback restored
         from its tag (semantics.md §8). `tagged` are the nonces of all tags."""
@@ -102,15 +96,16 @@ def check_pins(storage: Storage, found: Findings) -> None:
 
 def read_roots(storage: Storage, found: Findings) -> list[Root]:
     """All snapshots, ascending, then all tags. Raises `StorageError`."""
-    snapshots = storage.list_files(SNAPSHOT_FOLDER, "snapshot-")
+    snapshots, ahead = storage.list_files(SNAPSHOT_FOLDER, "snapshot-"), ReadAhead(storage)
     numbered = [(id_in_name(one.name, "snapshot-"), one) for one in snapshots]
     ascending = sorted((number, one.path, one) for number, one in numbered if number is not None)
-    roots = [_root(storage, stat, number, found) for number, _, stat in ascending]
+    ahead.expect([(path, stat.size) for _, path, stat in ascending])
+    roots = [_root(ahead, stat, number, found) for number, _, stat in ascending]
     roots += [_root(storage, stat, None, found) for stat in storage.list_files(TAG_FOLDER, "tag-")]
     return [one for one in roots if one is not None]
 
 
-def _root(storage: Storage, stat: FileStat, number: int | None, found: Findings) -> Root | None:
+def _root(storage: Storage | ReadAhead, stat: FileStat, number: int | None, found: Findings) -> Root | None:
     kind = "tag" if number is None else "snapshot"
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)

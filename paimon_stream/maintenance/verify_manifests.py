@@ -27,10 +27,9 @@ from paimon_stream.maintenance.findings import RESTORE, Findings
 from paimon_stream.maintenance.verify_files import Inventory, path_hash
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
-
-__all__ = ["Facts", "Shelf", "Suspect"]
 
 Longs = npt.NDArray[np.int64]
 _POOL: Final = 64
@@ -94,9 +93,13 @@ class Shelf:
     suspects: dict[int, Suspect] = field(default_factory=dict)
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
+    ahead: ReadAhead = field(init=False)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
     _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ahead = ReadAhead(self.storage)
 
     def get(self, meta: ManifestFileMeta) -> Facts | None:
         """The facts of a manifest. Its problems are reported once."""
@@ -113,7 +116,7 @@ class Shelf:
     def _read(self, meta: ManifestFileMeta) -> Facts | None:
         path = manifest_path(meta.file_name)
         try:
-            data = self.storage.read(path)
+            data = self.ahead.read(path)
         except NotFound:
             self.found.error("manifest-missing", f"Manifest {path} does not exist.", path, RESTORE)
             return None
@@ -137,15 +140,13 @@ class Shelf:
         self.found.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
         self._sample(pass_, path)
-        signs = np.frombuffer(pass_.signs, dtype=np.int8) if pass_.signs else np.empty(0, np.int8)
-        ranges = np.frombuffer(pass_.ranges, dtype=np.int64) if pass_.ranges else np.empty(0, np.int64)
         return Facts(
-            ids=np.frombuffer(pass_.ids, dtype=np.int64) if pass_.ids else np.empty(0, np.int64),
-            signs=signs,
+            ids=np.frombuffer(pass_.ids, dtype=np.int64),
+            signs=np.frombuffer(pass_.signs, dtype=np.int8),
             net_rows=pass_.added_rows - pass_.deleted_rows,
             added_rows=pass_.added_rows,
             totals=pass_.totals,
-            ranges=ranges.reshape(-1, 4),
+            ranges=np.frombuffer(pass_.ranges, dtype=np.int64).reshape(-1, 4),
         )
 
     def _check_meta(self, meta: ManifestFileMeta, seen: _Pass, path: str) -> None:
@@ -318,13 +319,23 @@ class _Pass:
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""
-        known = self.shelf.schema_ids
+        found, known = self.shelf.found, self.shelf.schema_ids
         for row in rows:
-            _, _, bucket, total, _, _, count, low, high, schema_id, _, _, deletes, _, _ = row
-            if schema_id not in known or (total > 0 and not 0 <= bucket < total):
-                self._report_place(row)
+            _, _, bucket, total, name, _, count, low, high, schema_id, _, _, deletes, _, _ = row
+            if schema_id not in known:
+                text = f"File {name} was written with schema {schema_id}, which is missing."
+                path = f"schema/schema-{schema_id}"
+                found.error("schema-missing", text, path, "Restore the schema file from a backup.")
+            if total > 0 and not 0 <= bucket < total:
+                text = f"File {name} in {self.manifest} is of bucket {bucket} of {total}."
+                cure = "Overwrite its partition; a writer routed its rows wrongly."
+                found.error("bucket-out-of-range", text, self.manifest, cure)
             if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
-                self._report_impossible(row)
+                text = (
+                    f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and "
+                    f"sequence numbers {low} to {high}, which cannot be."
+                )
+                found.error("entry-impossible", text, self.manifest, RESTORE)
 
     def _report_unusable(self, identity: int, why: str) -> None:
         """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
@@ -332,22 +343,3 @@ class _Pass:
         text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
         cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
         self.shelf.found.error("entry-unusable", text, self.manifest, cure)
-
-    def _report_place(self, row: _Row) -> None:
-        found, bucket, total, name, schema_id = self.shelf.found, row[2], row[3], row[4], row[9]
-        if schema_id not in self.shelf.schema_ids:
-            text = f"File {name} was written with schema {schema_id}, which is missing."
-            path = f"schema/schema-{schema_id}"
-            found.error("schema-missing", text, path, "Restore the schema file from a backup.")
-        if total > 0 and not 0 <= bucket < total:
-            text = f"File {name} in {self.manifest} is of bucket {bucket} of {total}."
-            cure = "Overwrite its partition; a writer routed its rows wrongly."
-            found.error("bucket-out-of-range", text, self.manifest, cure)
-
-    def _report_impossible(self, row: _Row) -> None:
-        _, _, _, _, name, _, count, low, high, _, _, _, deletes, _, _ = row
-        text = (
-            f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of them deletes, and sequence "
-            f"numbers {low} to {high}, which cannot be."
-        )
-        self.shelf.found.error("entry-impossible", text, self.manifest, RESTORE)

@@ -24,19 +24,17 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.progress import Progress
 from paimon_stream.maintenance.verify_manifests import Shelf
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, convert
 from paimon_stream.read.rows import BROKEN_FILE, file_chunks
+from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.file_stats import column_bounds, merged
-
-__all__ = ["check_sample"]
 
 
 def check_sample(

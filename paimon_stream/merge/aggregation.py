@@ -15,8 +15,6 @@ from paimon_stream.merge.order import flat
 from paimon_stream.merge.row_actions import ADD, RETRACT, SET, RowActions, picked
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
-__all__ = ["aggregated"]
-
 _INSERT, _DELETE = 0, 3
 
 

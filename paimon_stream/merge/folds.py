@@ -11,8 +11,6 @@ from paimon_stream.merge.numbers import multiplied, summed
 from paimon_stream.merge.order import Flags, Ints, ranks
 from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions, picked
 
-__all__ = ["folded"]
-
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
     """One value per key; `table` and `name` are for messages.
@@ -37,11 +35,11 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
         case "key":
             places = actions.runs.last(actions.codes != SKIP)
         case "last_value" | "of_group":
-            places = _last_value(actions)
+            places = _held(actions, (actions.codes != SKIP) & (actions.codes != OUT_OF_ORDER))
         case "last_non_null_value" | "non_null":
             places = _last_non_null_value(actions, column)
-        case "first_value":
-            places = _first_value(actions)
+        case "first_value":  # once there is a first value, an older row replaces it
+            places = _first(actions, actions.runs.first(actions.adds))
         case "first_non_null_value":
             places = _first_non_null_value(actions, column)
         case _:
@@ -55,11 +53,6 @@ def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: R
 # the value is NULL.
 
 
-def _last_value(actions: RowActions) -> Ints:
-    """The place of the value that came last, -1 for NULL."""
-    return _held(actions, (actions.codes != SKIP) & (actions.codes != OUT_OF_ORDER))
-
-
 def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
     """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is held."""
     valid = actions.valid(column)
@@ -70,11 +63,6 @@ def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
         held = (before >= 0) & valid[before] & ~actions.retracts[before]
         changes &= ~(older & held)
     return _held(actions, changes)
-
-
-def _first_value(actions: RowActions) -> Ints:
-    """The place of the first value, -1 for NULL. Once there is a first value, an older row replaces it."""
-    return _first(actions, actions.runs.first(actions.adds))
 
 
 def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:

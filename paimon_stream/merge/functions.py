@@ -8,8 +8,6 @@ from typing import Final
 from paimon_stream.errors import InvalidData
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
-__all__ = ["FUNCTIONS", "RETRACTABLE", "ColumnRule", "cannot_retract", "fits"]
-
 FUNCTIONS: Final = (
     "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
     "first_non_null_value", "bool_and", "bool_or", "listagg", "collect", "merge_map",

@@ -16,8 +16,6 @@ import pyarrow as pa
 from paimon_stream.merge.order import Flags, Ints, Part, flat, run_starts, sort_columns
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
-__all__ = ["KeyRuns", "sorted_runs"]
-
 _UPDATE_BEFORE = 1
 _DELETE = 3
 
@@ -78,6 +76,15 @@ class KeyRuns:
         order, key_of = self.order[wanted], self.key_of[wanted]
         starts = run_starts([key_of]) if len(key_of) else np.zeros(0, np.int64)
         return KeyRuns(order, starts, self.kinds[wanted])
+
+    def of_lowest_levels(self, levels: Ints) -> KeyRuns:
+        """Without the rows that are on a level from 1 on, but not on the lowest such level of their key.
+        `levels` are those of the table's rows."""
+        along = levels[self.order]
+        above = np.where(along > 0, along, np.iinfo(along.dtype).max)
+        lowest = np.minimum.reduceat(above, self.starts)[self.key_of]
+        wanted: Flags = (along <= 0) | (along == lowest)
+        return self if wanted.all() else self.select(wanted)
 
 
 def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:

@@ -19,9 +19,6 @@ import pyarrow.compute as pc
 from paimon_stream.merge.order import Flags, Ints, nulls, ranks, run_starts
 from paimon_stream.merge.row_actions import OUT_OF_ORDER, RETRACT, SET, SKIP, RowActions
 
-__all__ = ["collected", "equals", "joined", "maps_merged"]
-
-
 # -- texts ------------------------------------------------------------------------------------------
 
 
@@ -63,7 +60,8 @@ def _parts(texts: pa.Array, owner: Ints, delimiter: str) -> tuple[pa.Array, Ints
     if len(texts):
         first[run_starts([owner])] = True
     length = pc.binary_length(parts).to_numpy(zero_copy_only=False)
-    kept = _first_of_each(equals(parts), owner[row])
+    order, starts = _same(equals(parts), owner[row])
+    kept = np.sort(order[starts])
     kept = kept[~first[row[kept]] & (length[kept] > 0)]
     whole = np.flatnonzero(first)
     at = np.concatenate((whole, row[kept]))
@@ -248,12 +246,6 @@ def _same(numbers: Ints, owner: Ints) -> tuple[Ints, Ints]:
     where such runs begin."""
     order = np.lexsort((numbers, owner))
     return order, run_starts([owner[order], numbers[order]])
-
-
-def _first_of_each(numbers: Ints, owner: Ints) -> Ints:
-    order, starts = _same(numbers, owner)
-    kept: Ints = np.sort(order[starts])
-    return kept
 
 
 def _lists(column: pa.Array, found: _Elements, some: Flags) -> pa.Array:

@@ -20,8 +20,6 @@ from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.merge.order import Flags, Part
 from paimon_stream.merge.row_actions import RETRACT, SET, RowActions
 
-__all__ = ["multiplied", "summed"]
-
 _WIDE: Final = Context(prec=100)
 _COMPACT: Final = 18
 """Java holds decimals of up to 18 digits as 64-bit numbers. Their intermediate sums may have more digits."""

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
 
-__all__ = ["Flags", "Ints", "Part", "dense_ranks", "flat", "nulls", "ranks", "run_starts", "sort_columns"]
-
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Part = npt.NDArray[Any]

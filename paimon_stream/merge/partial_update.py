@@ -32,8 +32,6 @@ from paimon_stream.merge.row_actions import (
 )
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
-__all__ = ["partially_updated"]
-
 _INSERT, _DELETE = 0, 3
 
 

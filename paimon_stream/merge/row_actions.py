@@ -18,8 +18,6 @@ import pyarrow as pa
 from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.order import Flags, Ints, nulls
 
-__all__ = ["ADD", "RETRACT", "SKIP", "OUT_OF_ORDER", "SET", "ActionCodes", "RowActions", "picked"]
-
 ActionCodes = npt.NDArray[np.int8]
 """For each row, one of the five codes below."""
 

@@ -14,14 +14,18 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.aggregation import aggregated
 from paimon_stream.merge.key_runs import KeyRuns, sorted_runs
-from paimon_stream.merge.order import Ints
+from paimon_stream.merge.order import Flags, Ints
 from paimon_stream.merge.partial_update import partially_updated
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
-__all__ = ["merge_rows", "sort_rows"]
 
-
-def merge_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool) -> pa.Table:
+def merge_rows(
+    spec: MergeSpec,
+    rows: pa.Table | Iterable[pa.RecordBatch],
+    *,
+    keep_deletes: bool,
+    levels: Ints | None = None,
+) -> pa.Table:
     """Merges rows of one bucket, in any order, to one row per key, sorted by key.
 
     The rows have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND`, and at least those of the table's columns
@@ -32,13 +36,16 @@ def merge_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, ke
     compaction above older levels). Without it, the key is left out (for a read, and for a compaction into the
     last level).
 
+    `levels` are the levels of the rows' files, needed if they are merged by a spec with `lookup`; without
+    them, all rows are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.
+
     Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
     """
     table = _one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
         return table
-    merged = _taken(spec, table, runs)
+    merged = _taken(spec, table, runs, levels if spec.lookup else None)
     if keep_deletes:
         return merged
     kinds = merged.column(KIND).combine_chunks().to_numpy(zero_copy_only=False)
@@ -57,18 +64,20 @@ def _one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     return table.combine_chunks()
 
 
-def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
+def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns, levels: Ints | None) -> pa.Table:
     if len(runs.starts) == len(runs.order):
         return table.take(pa.array(runs.order))
+    several = runs.sizes > 1  # the engine merges these keys, even if only one of their rows counts
+    if levels is not None:
+        runs = runs.of_lowest_levels(levels)
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, runs)
-    chosen = _first_rows(spec, runs) if spec.engine == FIRST_ROW else _last_rows(spec, runs)
+        return _folded(spec, table, runs, several)
+    chosen = _first_rows(spec, runs) if spec.engine == FIRST_ROW else _last_rows(spec, runs, several)
     return table.take(pa.array(runs.order[chosen[chosen >= 0]]))
 
 
-def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
+def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
     """One row per key, in key order. Rows of keys that have only one stay as they are."""
-    several = runs.sizes > 1
     engine = aggregated if spec.engine == AGGREGATION else partially_updated
     made = engine(spec, table, runs.select(several[runs.key_of]))
     alone = table.take(pa.array(runs.order[runs.starts[~several]]))
@@ -79,12 +88,12 @@ def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> pa.Table:
     return pa.concat_tables(both).combine_chunks().take(pa.array(places))
 
 
-def _last_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:
+def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
     found = runs.last(~runs.retracts)
-    return np.where(runs.sizes == 1, runs.starts, found)
+    return np.where(several, found, runs.starts)
 
 
 def _first_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:

@@ -17,7 +17,10 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.merge.functions import FUNCTIONS, ColumnRule, fits
 from paimon_stream.options import (
     AGGREGATION_REMOVE_ON_DELETE,
+    CHANGELOG_PRODUCER,
     DEFAULT_AGGREGATE_FUNCTION,
+    DELETION_VECTORS,
+    FORCE_LOOKUP,
     IGNORE_DELETE,
     MERGE_ENGINE,
     PARTIAL_UPDATE_REMOVE_ON_DELETE,
@@ -26,11 +29,6 @@ from paimon_stream.options import (
     SEQUENCE_SORT_ORDER,
     Options,
 )
-
-__all__ = [
-    "AGGREGATION", "FIRST_ROW", "KIND", "KIND_COLUMN", "PARTIAL_UPDATE", "SEQUENCE", "SEQUENCE_COLUMN",
-    "MergeSpec", "SequenceGroup",
-]  # fmt: skip
 
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
 """The column of sequence numbers, BIGINT. Of two rows with the same key, the larger number is newer."""
@@ -63,8 +61,9 @@ class MergeSpec:
     """What `merge_rows` has to know. Made by `MergeSpec.of`.
 
     `keys` are the key columns in key order, without the partition columns. `sequence_fields` are the columns
-    of `sequence.field`. `rules` has a rule for every column. It is empty for the engines deduplicate and
-    first-row, which take whole rows.
+    of `sequence.field`. With `lookup`, compactions look up older values, so a row of a level from 1 on has
+    all that the levels below it have of its key, and takes their place (semantics.md §6.6). `rules` has a
+    rule for every column. It is empty for the engines deduplicate and first-row, which take whole rows.
     """
 
     table: str
@@ -74,6 +73,7 @@ class MergeSpec:
     descending: bool = False
     ignore_delete: bool = False
     remove_on_delete: bool = False
+    lookup: bool = False
     rules: Mapping[str, ColumnRule]
     groups: tuple[SequenceGroup, ...] = ()
 
@@ -96,6 +96,12 @@ class MergeSpec:
         for position in sorted(groups):
             wanted |= dict.fromkeys(self.groups[position].ordering)
         return tuple(wanted)
+
+
+def looks_up(options: Options) -> bool:
+    """Whether compactions of a table with these options look up older values. Raises `InvalidOption`."""
+    producer = options.value(CHANGELOG_PRODUCER)
+    return producer == "lookup" or options.value(DELETION_VECTORS) or options.value(FORCE_LOOKUP)
 
 
 class _Reading:
@@ -127,6 +133,7 @@ class _Reading:
             descending=self._options.value(SEQUENCE_SORT_ORDER) == "descending",
             ignore_delete=ignore_delete,
             remove_on_delete=remove,
+            lookup=engine != FIRST_ROW and looks_up(self._options),
             rules=rules,
             groups=groups,
         )
@@ -201,30 +208,25 @@ class _Reading:
         return rules
 
     def _rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
+        facts = {"table": self._table, "column": column.name, "function": function}
         if not function or function != function.strip():
             raise InvalidOption(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which no "
                 f"engine has. Set fields.{column.name}.aggregate-function to an exact name, without blanks.",
-                table=self._table,
-                column=column.name,
-                function=function,
+                **facts,
             )
         if function not in FUNCTIONS:
             raise UnsupportedFeature(
                 f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
                 f"this release does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or "
                 "change the function.",
-                table=self._table,
-                column=column.name,
-                function=function,
+                **facts,
             )
         if not fits(function, column.type):
             raise InvalidOption(
                 f"Column {column.name!r} of {self._table} is {column.type}, which the aggregate function "
                 f"{function!r} does not take. Change the function or the type.",
-                table=self._table,
-                column=column.name,
-                function=function,
+                **facts,
             )
         own = f"{_FIELDS}{column.name}."
         distinct = self._is_on(own + "distinct")

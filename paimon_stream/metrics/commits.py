@@ -11,8 +11,7 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.histogram import PARTS, Histogram
-
-__all__ = ["METRICS", "CommitMetrics"]
+from paimon_stream.storage.together import KINDS
 
 _LAST: Final = {
     "lastTableFilesAdded": "files_added",
@@ -52,6 +51,8 @@ METRICS: Final = (
     "lastCommittedSnapshotId",
     "lastSnapshotId",
     "writeDuration",
+    "lastCommitTrips",
+    *(f"lastCommitRequests.{kind}" for kind in KINDS),
     *_COUNTERS,
 )
 """The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest commit that
@@ -87,6 +88,8 @@ class CommitMetrics:
                 "lastCommittedSnapshotId": report.newest_snapshot_id or -1,
                 "lastSnapshotId": report.newest_snapshot_id or -1,
                 "writeDuration": report.phases.get("write", 0.0),
+                "lastCommitTrips": report.trips,
+                **{f"lastCommitRequests.{kind}": report.requests.get(kind, 0) for kind in KINDS},
             }
 
     def failed(self, error: BaseException) -> None:

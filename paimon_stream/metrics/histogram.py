@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["PARTS", "Histogram"]
-
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 """What a distribution says. `count` counts all values ever added; the other parts describe the window."""
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 
-__all__ = ["LOGGER_NAME", "Reporter", "log_report", "report_to_all"]
-
 LOGGER_NAME: Final = "paimon_stream"
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +42,8 @@ def log_report(report: CommitReport) -> None:
     The text is for people. Programs read the record's attributes, which are API: `paimon_table`,
     `paimon_user`, `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none),
     `paimon_attempts`, `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
-    `paimon_phases` (milliseconds by phase) and `paimon_reused`.
+    `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores `paimon_requests` (by
+    kind) and `paimon_trips`.
     """
     logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(logging.INFO):
@@ -65,6 +64,8 @@ def _extra(report: CommitReport) -> dict[str, Any]:
         "paimon_millis": report.millis,
         "paimon_phases": dict(report.phases),
         "paimon_reused": report.reused,
+        "paimon_requests": dict(report.requests),
+        "paimon_trips": report.trips,
     }
 
 
@@ -74,21 +75,26 @@ def _line(report: CommitReport) -> str:
     if report.outcome == "empty":
         text = f"{start} is empty, no snapshot made"
     elif report.outcome == "already committed":
-        where = (
-            "in a snapshot since expired"
-            if report.snapshot_id is None
-            else f"as snapshot {report.snapshot_id}"
-        )
+        where = f"as snapshot {report.snapshot_id}"
+        if report.snapshot_id is None:
+            where = "in a snapshot since expired"
         text = f"{start} was already committed {where}"
     else:
         reused = " (files of an earlier run)" if report.reused else ""
         text = (
             f"{start} committed as snapshot {report.snapshot_id}: {_count(report.rows, 'row')} in "
             f"{_count(report.files, 'file')}{reused}, {_size(report.bytes)}, "
-            f"{_count(report.attempts, 'attempt')}, {report.millis:.0f} ms"
+            f"{_count(report.attempts, 'attempt')}, {report.millis:.0f} ms{_sent(report)}"
         )
     # A table's path or a commit user may contain line breaks; a log line must stay one line.
     return " ".join(f"{text}, user {report.user}".splitlines())
+
+
+def _sent(report: CommitReport) -> str:
+    if not report.requests:
+        return ""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.requests.items()))
+    return f" ({_count(report.trips, 'round trip')}: {kinds})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -16,8 +16,6 @@ import numpy as np
 
 from paimon_stream.errors import InvalidOption
 
-__all__ = ["LONG", "Arguments", "integer_of"]
-
 LONG: Final = (-(2**63), 2**63 - 1)
 """The bounds of a number that Paimon stores as a Java `long`."""
 

@@ -13,8 +13,6 @@ from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.options.store_names import is_secret
 from paimon_stream.options.values import Options, lowered
 
-__all__ = ["check_sink_options", "check_table_options", "did_you_mean"]
-
 _CALLER: Final = 5
 """Frames from a warning to the user's own line, in `PaimonTable.create`, `append` and `PaimonSink` alike."""
 
@@ -30,12 +28,12 @@ _FOREIGN_PREFIXES: Final = (
 )  # fmt: skip
 _PAIMON_ALIASES: Final = {
     "snapshot.expire.clean-empty-directories", "delete-file.thread-num", "first-row.ignore-delete",
-    "deduplicate.ignore-delete", "partial-update.ignore-delete",
+    "deduplicate.ignore-delete", "partial-update.ignore-delete", "write.compaction-skip",
 }  # fmt: skip
 _FOREIGN_KEYS: Final = {
     "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
     "ignore-update-before", "rowkind.field", "sequence.field", "owner", "async-file-write", "upsert-key",
-    "force-lookup", "incremental-between",
+    "incremental-between",
     "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
     "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
     "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",

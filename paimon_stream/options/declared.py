@@ -5,16 +5,26 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from paimon_stream.options import of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
+from paimon_stream.options import (
+    of_compaction,
+    of_merging,
+    of_sinks,
+    of_stores,
+    of_tables,
+    of_unsupported_features,
+)
 from paimon_stream.options.option import Option
-
-__all__ = ["sink_options", "store_options", "table_options"]
 
 
 def table_options() -> tuple[Option[Any], ...]:
     """All declared table options."""
-    modules = (of_tables, of_unsupported_features, of_merging)
+    modules = (of_tables, of_compaction, of_unsupported_features, of_merging)
     return tuple(one for module in modules for one in _declared(module))
+
+
+def compaction_options() -> tuple[Option[Any], ...]:
+    """All declared options of compactions, which are table options, too."""
+    return _declared(of_compaction)
 
 
 def sink_options() -> tuple[Option[Any], ...]:

@@ -104,9 +104,11 @@ OPERATION_MAPPING = Option(
 )
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard",
-    one_of("probe", "trust"),
+    one_of("probe", "strict", "trust"),
     "probe",
-    "probe: test at the start whether the storage creates files atomically. trust: assume that it does.",
+    "probe: test at the start whether the storage creates files atomically, and warn if another engine that "
+    "may replace our snapshots has written the table lately, in an object store. strict: refuse such a "
+    "table. trust: assume that all is well.",
 )
 MERGE_SCHEMA = Option(
     "paimon-stream.merge-schema",

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from paimon_stream.options.option import Option, boolean, duration, integer, positive
 
-__all__ = [
-    "STORE_ALLOW_HTTP",
-    "STORE_CONNECT_TIMEOUT",
-    "STORE_FROM_SPARK",
-    "STORE_MAX_RETRIES",
-    "STORE_TIMEOUT",
-]
-
 
 def _millis(text: str) -> int:
     """Milliseconds of a duration, at least one."""
@@ -44,6 +36,12 @@ STORE_MAX_RETRIES = Option(
     "8",
     "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
     "snapshot is not among them; commit.max-retries applies to it.",
+)
+STORE_MAX_OUTAGE = Option(
+    "paimon-stream.store.max-outage",
+    duration,
+    "10 min",
+    "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
 )
 STORE_ALLOW_HTTP = Option(
     "paimon-stream.store.allow-http",

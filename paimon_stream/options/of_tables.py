@@ -71,6 +71,12 @@ CHANGELOG_PRODUCER = Option(
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
 )
+FORCE_LOOKUP = Option(
+    "force-lookup",
+    boolean,
+    "false",
+    "Compactions of a table with a primary key look up older values, as for the changelog producer lookup.",
+)
 CHANGELOG_FILE_PREFIX = Option(
     "changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names."
 )
@@ -213,7 +219,8 @@ SNAPSHOT_EXPIRE_MODE = Option(
     "snapshot.expire.execution-mode",
     one_of("sync", "async"),
     "sync",
-    "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait.",
+    "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
+    "In an object store it waits only if this is set. A process that ends waits for it for that long.",
 )
 CLEAN_EMPTY_DIRECTORIES = Option(
     "snapshot.clean-empty-directories",
@@ -279,13 +286,13 @@ STOP_TRIGGER = Option(
     "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
     "num-sorted-run.compaction-trigger plus 3.",
 )
-COMPACTION_TRIGGER = Option(
-    "num-sorted-run.compaction-trigger",
-    positive,
-    "5",
-    "Java compacts a bucket that has this number of sorted runs. See num-sorted-run.stop-trigger.",
+WRITE_ONLY = Option(
+    "write-only",
+    boolean,
+    "false",
+    "Writers leave compaction and expiry to other jobs.",
+    aliases=("write.compaction-skip",),
 )
-WRITE_ONLY = Option("write-only", boolean, "false", "Writers leave compaction and expiry to other jobs.")
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered",
     boolean,

@@ -29,6 +29,24 @@ DATA_EVOLUTION = Option(
 PK_CLUSTERING_OVERRIDE = Option(
     "pk-clustering-override", boolean, "false", "Files are not sorted by key. Such tables are refused."
 )
+CLUSTERING_INCREMENTAL = Option(
+    "clustering.incremental",
+    boolean,
+    "false",
+    "A compaction of Java's sorts the rows. Such tables are written, and not compacted.",
+)
+RECORD_EXPIRE_TIME = Option(
+    "record-level.expire-time", duration, None, "Compactions drop old rows. Such tables are not compacted."
+)
+LOOKUP_REMOTE_FILES = Option(
+    "lookup.remote-file.enabled",
+    boolean,
+    "false",
+    "Compactions keep files for look-ups in the table. Such tables are not compacted.",
+)
+CHAIN_TABLE = Option(
+    "chain-table.enabled", boolean, "false", "Partitions build on each other. Such tables are not compacted."
+)
 SNAPSHOT_ORDERING = Option(
     "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot. Such tables are not read."
 )

@@ -7,21 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-__all__ = [
-    "SINK_PREFIX",
-    "Option",
-    "boolean",
-    "duration",
-    "file_prefix",
-    "integer",
-    "levels",
-    "one_of",
-    "positive",
-    "size",
-    "text",
-    "word",
-]
-
 T = TypeVar("T")
 
 SINK_PREFIX: Final = "paimon-stream."
@@ -96,6 +81,17 @@ def positive(text: str) -> int:
     number = integer(text)
     if number < 1:
         raise ValueError("must be at least 1")
+    return number
+
+
+def share(text: str) -> float:
+    """A number above 0 and up to 1."""
+    try:
+        number = float(text.strip())
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ValueError("not a number above 0 and up to 1 such as '0.7'")
     return number
 
 

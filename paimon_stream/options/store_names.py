@@ -13,16 +13,6 @@ from typing import Final
 
 from paimon_stream.options.store_options import PREFIXES, REFUSED, STORE_OPTIONS, StoreOption
 
-__all__ = [
-    "Found",
-    "folded_name",
-    "is_of_another",
-    "is_secret",
-    "recommended_names",
-    "refusal_of",
-    "store_option",
-]
-
 _SECRET: Final = re.compile(r"secret|password|private\.key|token$")
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PREFIXES", "REFUSED", "STORE_OPTIONS", "StoreOption"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOption:

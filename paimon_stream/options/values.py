@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from paimon_stream.errors import InvalidOption, PaimonStreamError
 from paimon_stream.options.option import Option
 
-__all__ = ["Options", "folded", "lowered"]
-
 T = TypeVar("T")
 
 
@@ -55,10 +53,8 @@ class Options(Mapping[str, str]):
         return self.is_set(option) and self.value(option) != default
 
     def _text(self, option: Option[Any]) -> str | None:
-        for key in (option.key, *option.aliases):
-            if key in self._raw:
-                return self._raw[key]
-        return option.default
+        found = (self._raw[key] for key in (option.key, *option.aliases) if key in self._raw)
+        return next(found, option.default)
 
     def __getitem__(self, key: str) -> str:
         return self._raw[folded(key)]
@@ -75,7 +71,10 @@ class Options(Mapping[str, str]):
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
     """Keys in lower case, except for the columns in them; values as text."""
-    return {folded(str(key)): _as_text(value) for key, value in options.items()}
+    return {
+        folded(str(key)): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+    }
 
 
 def folded(key: str) -> str:
@@ -84,7 +83,3 @@ def folded(key: str) -> str:
         return key.lower()
     _, *names, last = key.split(".")
     return ".".join(("fields", *names, last.lower()))
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

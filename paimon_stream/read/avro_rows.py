@@ -24,14 +24,13 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.format.unreadable import in_words
 from paimon_stream.read.convert import Chunk, normalize
 
-__all__ = ["read_avro"]
-
 _BROKEN: Final = (
     EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError, RecursionError,
     struct.error, *SCHEMA_ERRORS,
 )  # fmt: skip
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _DECIMAL_BYTES: Final = 16
+_BATCH_BYTES: Final = 32 << 20
 _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
 
@@ -58,8 +57,9 @@ def read_avro(source: Any, path: str, fields: Sequence[DataField], batch_rows: i
 
 
 def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Iterator[list[Any]]:
-    """The records of the blocks, about `batch_rows` at a time."""
+    """The records of the blocks, about `batch_rows` at a time, fewer if they are large."""
     held: list[Any] = []
+    size = 0
     for block in blocks:
         if not block.records:
             continue
@@ -72,9 +72,10 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
             raise FormatError(f"one of its blocks does not fit its schema: {in_words(why)}") from None
         if stream.tell() != len(data):
             raise FormatError("one of its blocks does not fit its schema")
-        while len(held) >= batch_rows:
+        size += len(data)
+        while len(held) >= batch_rows or (held and size >= _BATCH_BYTES):
             yield held[:batch_rows]
-            held = held[batch_rows:]
+            held, size = held[batch_rows:], 0
     if held:
         yield held
 

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot, arrow_type
 
-__all__ = ["can_cast", "cast"]
-
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
 _FLOATS: Final = {TypeRoot.FLOAT, TypeRoot.DOUBLE}
 _NUMBERS: Final = _INTEGERS | _FLOATS | {TypeRoot.DECIMAL}

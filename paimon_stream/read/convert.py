@@ -22,8 +22,6 @@ from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.casts import can_cast, cast, floor_to
 
-__all__ = ["Chunk", "Leaf", "check_evolution", "convert", "normalize", "nothing_but_rows"]
-
 Leaf = Callable[[pa.Array, DataType], pa.Array]
 """Turns an array that a file format gives for a type that is not nested into the type's Arrow type."""
 

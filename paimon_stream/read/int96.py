@@ -17,8 +17,6 @@ import pyarrow as pa
 from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH
 from paimon_stream.format.parquet_footer import TAIL, declare_twelve_bytes, footer_start
 
-__all__ = ["as_timestamps", "as_twelve_bytes"]
-
 _DAY_SECONDS: Final = 86_400
 _BILLION: Final = 1_000_000_000
 _FIRST_SECOND: Final = -(2**63) // _BILLION + 1

@@ -20,8 +20,6 @@ from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import DataType
 
-__all__ = ["Key", "Section", "buckets", "key_at", "sections"]
-
 Key = tuple[Any, ...]
 """A key in a form that compares as its rows do."""
 
@@ -35,6 +33,11 @@ class Section:
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
+
+    @property
+    def files(self) -> list[ManifestEntry]:
+        """The section's files."""
+        return [one for run in self.runs for one in run]
 
     @property
     def single(self) -> ManifestEntry | None:

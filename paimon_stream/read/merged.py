@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import FormatError
@@ -18,8 +19,6 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.keyed import Key, Section, key_at
-
-__all__ = ["PIECE_BYTES", "PIECE_ROWS", "merged_batches"]
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
 """Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs together."""
@@ -34,9 +33,14 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 
 
 def merged_batches(
-    spec: MergeSpec, section: Section, read: ReadFile, piece_rows: tuple[int, int, int] = PIECE_ROWS
+    spec: MergeSpec,
+    section: Section,
+    read: ReadFile,
+    piece_rows: tuple[int, int, int] = PIECE_ROWS,
+    *,
+    keep_deletes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section that are not deleted, one per key, sorted by key.
+    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`.
 
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
     for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
@@ -44,37 +48,33 @@ def merged_batches(
     least, most, together = piece_rows
     rows = max(least, min(most, together // len(section.runs)))
     share = PIECE_BYTES // len(section.runs)
-    runs = [_Run(spec, run, section.ages, read, rows, share) for run in section.runs]
+    runs = [_Run(spec, run, read, rows, share) for run in section.runs]
     while runs := [run for run in runs if run.fill()]:
         bounds = [run.last_key for run in runs if not run.ended]
         bound = min(bounds) if bounds else None
         pieces = [piece for run in runs for piece in run.take(bound)]
-        pieces.sort(key=lambda piece: piece[0])
+        pieces.sort(key=lambda piece: section.ages[piece[0].file.file_name])
         if pieces:
-            merged = merge_rows(spec, [piece for _, piece in pieces], keep_deletes=False)
+            batches = [batch for _, batch in pieces]
+            levels = None
+            if spec.lookup:
+                levels = np.repeat(
+                    [entry.file.level for entry, _ in pieces], [one.num_rows for one in batches]
+                )
+            merged = merge_rows(spec, batches, keep_deletes=keep_deletes, levels=levels)
             yield from merged.to_batches()
 
 
 class _Run:
-    """One run: the pieces of its files, one file after the other, each with the age of its file."""
+    """One run: the pieces of its files, one file after the other, each with its file."""
 
     def __init__(
-        self,
-        spec: MergeSpec,
-        files: Sequence[ManifestEntry],
-        ages: dict[str, int],
-        read: ReadFile,
-        rows: int,
-        share: int,
+        self, spec: MergeSpec, files: Sequence[ManifestEntry], read: ReadFile, rows: int, share: int
     ) -> None:
         self._keys = spec.keys
         self._table = spec.table
-        self._source = (
-            (ages[one.file.file_name], one, batch)
-            for one in files
-            for batch in read(one, min(rows, _rows_in(one, share)))
-        )
-        self._held: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._source = ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share))))
+        self._held: deque[tuple[ManifestEntry, pa.RecordBatch]] = deque()
         self.ended = False
         self.last_key: Key = ()
 
@@ -85,10 +85,10 @@ class _Run:
             if found is None:
                 self.ended = True
                 break
-            age, entry, batch = found
+            entry, batch = found
             if batch.num_rows:
                 self._check_order(entry, batch)
-                self._held.append((age, batch))
+                self._held.append((entry, batch))
         return bool(self._held)
 
     def _check_order(self, entry: ManifestEntry, batch: pa.RecordBatch) -> None:
@@ -102,17 +102,17 @@ class _Run:
             )
         self.last_key = key(batch.num_rows - 1)
 
-    def take(self, bound: Key | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def take(self, bound: Key | None) -> Iterator[tuple[ManifestEntry, pa.RecordBatch]]:
         """Removes and returns the held rows up to the bound, or all held rows if there is no bound."""
         while self._held:
-            age, batch = self._held.popleft()
+            entry, batch = self._held.popleft()
             cut = batch.num_rows
             if bound is not None:
                 cut = bisect_right(range(cut), bound, key=self._key_at(batch))
             if cut:
-                yield age, batch.slice(0, cut)
+                yield entry, batch.slice(0, cut)
             if cut < batch.num_rows:
-                self._held.appendleft((age, batch.slice(cut)))
+                self._held.appendleft((entry, batch.slice(cut)))
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:

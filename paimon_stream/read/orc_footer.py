@@ -15,8 +15,6 @@ from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 from paimon_stream.format.decompress import decompressed
 
-__all__ = ["TIMESTAMP_INSTANT", "OrcFooter", "OrcStripe", "OrcType", "Stream", "StripeFooter"]
-
 TIMESTAMP: Final = 9
 TIMESTAMP_INSTANT: Final = 18
 _MAGIC: Final = b"ORC"

@@ -17,8 +17,6 @@ from paimon_stream.read.orc_footer import OrcFooter, OrcStripe, StripeFooter
 from paimon_stream.read.orc_timestamps import read_timestamps
 from paimon_stream.read.zones import is_utc, wall_clock
 
-__all__ = ["read_orc"]
-
 _DAY_MILLIS: Final = 86_400_000
 # The range of Arrow's nanoseconds in milliseconds, less two days for time zones.
 _FIRST_MILLIS: Final = -(2**63) // 1_000_000 + 2 * _DAY_MILLIS

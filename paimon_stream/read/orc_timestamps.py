@@ -18,8 +18,6 @@ from paimon_stream.format.byte_cursor import ByteCursor, unzigzag
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 from paimon_stream.read.zones import is_utc, offsets
 
-__all__ = ["decode_run_lengths", "read_timestamps"]
-
 _PRESENT: Final = 0
 _DATA: Final = 1
 _SECONDARY: Final = 5
@@ -216,5 +214,4 @@ def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
 
 
 def _wrapped(number: int) -> int:
-    """The number wrapped to 64 bits."""
     return (number + 2**63) % 2**64 - 2**63

@@ -14,9 +14,9 @@ from paimon_stream.format.types import DataField, DataType, arrow_type
 from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
 from paimon_stream.read.int96 import as_timestamps, as_twelve_bytes
 
-__all__ = ["read_parquet"]
-
 _INT96: Final = "INT96"
+_BATCH_BYTES: Final = 32 << 20
+"""About the most bytes of a batch, as far as the file's encodings show the size of rows."""
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -35,8 +35,11 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
     if not names:
         yield from nothing_but_rows(file.metadata.num_rows, batch_rows)
         return
-    for batch in file.iter_batches(batch_rows, columns=names):
-        yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
+    for number in range(file.num_row_groups):  # iterated all at once, batches would span row groups
+        group = file.metadata.row_group(number)
+        most = max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size))
+        for batch in file.iter_batches(min(batch_rows, most), row_groups=[number], columns=names):
+            yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
 
 
 def _with_int96(path: str) -> Leaf:

@@ -5,7 +5,7 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -35,13 +35,14 @@ from paimon_stream.read.merged import merged_batches
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
+from paimon_stream.storage.read_ahead import OpenAhead, in_groups
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.schema import SchemaStore
-
-__all__ = ["BATCH_ROWS", "BROKEN_FILE", "file_chunks", "read_batches"]
 
 BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
 
+_OPENED_BYTES: Final = 1 << 20
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _CURE: Final = "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
@@ -59,12 +60,34 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
     """
     if scan.merge is None:
         reader = _Reader(scan, scan.columns)
+        reader.expect(scan.files)
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
     for batch in _Merging(scan, scan.merge).batches(batch_rows):
         for start in range(0, batch.num_rows, batch_rows):
             yield batch.slice(start, batch_rows)
+
+
+def section_batches(scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of these sections of one bucket, one per key, as a compaction writes them: with
+    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
+    `keep_deletes`, also the rows that delete. Raises what `read_batches` raises."""
+    assert scan.merge is not None
+    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
+    for section in wanted:
+        reader.expect(section.files)
+        entry = section.single
+        if entry is None:
+            yield from merged_batches(scan.merge, section, reader.file, keep_deletes=keep_deletes)
+        else:
+            rows = reader.file(entry, BATCH_ROWS)
+            yield from rows if keep_deletes else map(_without_deletes, rows)
+
+
+def _without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    kinds = batch.column(KIND)
+    return batch.filter(pc.or_(pc.equal(kinds, 0), pc.equal(kinds, 2)))
 
 
 class _Merging:
@@ -81,16 +104,31 @@ class _Merging:
         self._whole = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        for files in buckets(self._scan.files):
-            for section in self._sections(files):
+        several = AT_ONCE if self._plain.opens_ahead else 1
+        for group in in_groups(buckets(self._scan.files), several):
+            for section, reader in [pair for files in group for pair in self._with_readers(files)]:
                 entry = section.single
                 if entry is None:
-                    for batch in merged_batches(self._spec, section, self._whole.file):
+                    for batch in merged_batches(self._spec, section, reader.file):
                         yield batch.select(self._names)
-                elif entry.file.delete_row_count == 0:
-                    yield from self._plain.file(entry, batch_rows)
+                elif reader is self._plain:
+                    yield from reader.file(entry, batch_rows)
                 else:
-                    yield from self._without_deletes(entry, batch_rows)
+                    for batch in map(_without_deletes, reader.file(entry, batch_rows)):
+                        yield batch.select(self._names)
+
+    def _with_readers(self, files: list[ManifestEntry]) -> list[tuple[Section, _Reader]]:
+        """The sections of a bucket, each with the reader of its files, which opens them ahead."""
+        found = []
+        for section in self._sections(files):
+            one = section.single
+            if one is None:
+                reader = self._whole
+            else:
+                reader = self._plain if one.file.delete_row_count == 0 else self._with_kind
+            reader.expect(section.files)
+            found.append((section, reader))
+        return found
 
     def _sections(self, files: list[ManifestEntry]) -> list[Section]:
         try:
@@ -105,13 +143,6 @@ class _Merging:
                 bucket=files[0].bucket,
             ) from None
 
-    def _without_deletes(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._with_kind.file(entry, batch_rows):
-            kinds = batch.column(KIND)
-            kept = batch.filter(pc.or_(pc.equal(kinds, 0), pc.equal(kinds, 2)))
-            if kept.num_rows:
-                yield kept.select(self._names)
-
 
 class _Reader:
     """Reads columns from the files of one scan."""
@@ -123,6 +154,20 @@ class _Reader:
         self._known: dict[int, TableSchema] = {scan.schema.id: scan.schema}
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
+        self._ahead = OpenAhead(scan.table.storage)
+
+    @property
+    def opens_ahead(self) -> bool:
+        """Whether `expect` has any effect."""
+        return self._ahead.helps
+
+    def expect(self, entries: Iterable[ManifestEntry]) -> None:
+        """Has these files opened ahead, as they are read next."""
+        if self.opens_ahead:
+            inside = (one for one in entries if one.file.external_path is None)
+            self._ahead.expect(
+                (self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside
+            )
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
@@ -182,8 +227,7 @@ class _Reader:
         if not fields:
             yield from nothing_but_rows(entry.file.row_count, batch_rows)
             return
-        storage = self._scan.table.storage
-        with _reading(path, self._scan), storage.open_input(self._relative(entry)) as source:
+        with _reading(path, self._scan), self._ahead.open_input(self._relative(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
     def _fitted(

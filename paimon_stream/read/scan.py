@@ -27,7 +27,8 @@ from paimon_stream.options import (
     TABLE_TYPE,
     Arguments,
 )
-from paimon_stream.table.layout import tag_path
+from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.table.layout import manifest_path, tag_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
@@ -35,8 +36,6 @@ from paimon_stream.table.partition_spec import PartitionSpec, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["Scan", "find_snapshot", "plan_scan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,10 @@ def plan_scan(
     tag: str | None = None,
     columns: Sequence[str] | None = None,
     partition: Mapping[str, Any] | str | None = None,
+    specs: Sequence[PartitionSpec] | None = None,
 ) -> Scan:
-    """Plans a read. If a snapshot or tag is given, the columns are those of its schema, as in Java.
+    """Plans a read. If a snapshot or tag is given, the columns are those of its schema, as in Java. `specs`
+    instead of a `partition` choose the partitions that match one of them.
 
     Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a
     snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
@@ -73,12 +74,11 @@ def plan_scan(
     if snapshot is not None and (snapshot_id is not None or tag is not None):
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
     chosen = _columns(table, schema, columns)
-    spec = None
     if partition is not None:
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
-        spec = parse_partition(schema.partition_fields, partition, default_name, table=table.location)
+        specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
-    entries = [] if snapshot is None else _files(table, snapshot, spec, merge)
+    entries = [] if snapshot is None else _files(table, snapshot, specs, merge)
     return Scan(
         table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge
     )
@@ -155,18 +155,22 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
 
 
 def _files(
-    table: Table, snapshot: Snapshot, spec: PartitionSpec | None, merge: MergeSpec | None
+    table: Table, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, merge: MergeSpec | None
 ) -> list[ManifestEntry]:
     """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
     buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
-    manifests = ManifestStore(table.storage)
-    _check_no_deletions(table, snapshot, manifests)
+    ahead = ReadAhead(table.storage)
+    manifests = ManifestStore(ahead)
     types = table.partition_types
-    chosen = PartitionFilter(types, specs=None if spec is None else [spec])
-    entries = live_files(manifests, manifests.base_and_delta(snapshot), types, chosen)
+    chosen = PartitionFilter(types, specs=specs)
+    metas = manifests.base_and_delta(snapshot)
+    if specs is None:  # else some are not read
+        ahead.expect((manifest_path(one.file_name), one.file_size) for one in metas)
+    entries = live_files(manifests, metas, types, chosen)
     if merge is not None:
-        return _visible(table, merge, entries)
-    if any(entry.total_buckets > 0 for entry in entries):
+        entries = _visible(table, merge, entries)
+    _check_no_deletions(table, snapshot, manifests, entries)
+    if merge is None and any(entry.total_buckets > 0 for entry in entries):
         entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
     return entries
 
@@ -197,13 +201,18 @@ def _check_readable(table: Table) -> None:
             )
 
 
-def _check_no_deletions(table: Table, snapshot: Snapshot, manifests: ManifestStore) -> None:
-    """Raises `UnsupportedFeature` if the snapshot has deletion vectors. They mark deleted rows of files;
-    without them those rows would come back."""
+def _check_no_deletions(
+    table: Table, snapshot: Snapshot, manifests: ManifestStore, files: Sequence[ManifestEntry]
+) -> None:
+    """Raises `UnsupportedFeature` if these files have deletion vectors. They mark deleted rows; without them
+    those rows would come back. A compaction may leave an index without vectors, or with vectors of files that
+    it has replaced."""
     if snapshot.index_manifest is None:
         return
-    entries = manifests.index_entries(snapshot.index_manifest)
-    if any(entry.file.index_type == VECTORS_INDEX for entry in entries):
+    indexes = [one.file for one in manifests.index_entries(snapshot.index_manifest)]
+    vectors = [one.deletions for one in indexes if one.index_type == VECTORS_INDEX]
+    names = {one.file.file_name for one in files} if vectors else set()
+    if any(marked is None or any(one.data_file in names for one in marked) for marked in vectors):
         raise UnsupportedFeature(
             f"Snapshot {snapshot.id} of {table.location} has deletion vectors, which this release does not "
             "read. Compact the table with an engine that does, or read it there.",

@@ -14,8 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_utc", "offsets", "wall_clock"]
-
 _UTC: Final = {"", "UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"}
 _DAY: Final = 86_400
 _FIRST_UNKNOWN: Final = 2_114_380_800  # 2037-01-01

@@ -23,8 +23,6 @@ from paimon_stream.options import MERGE_SCHEMA, MISSING_COLUMNS, OPERATION_COLUM
 from paimon_stream.spark.named import named
 from paimon_stream.spark.types import can_up_cast, nullable_everywhere, same_but_nulls, spark_type
 
-__all__ = ["Alignment", "Fold", "align", "fold_of", "project"]
-
 Fold = Callable[[str], str]
 """Maps names that count as the same name to one text."""
 

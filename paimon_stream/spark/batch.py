@@ -33,26 +33,18 @@ from paimon_stream.metrics.commits import CommitMetrics
 from paimon_stream.metrics.log import log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.identity import (
-    QueryFacts,
-    commit_user,
-    is_connect,
-    observe_query,
-    writer_identity,
-)
+from paimon_stream.spark.identity import QueryFacts, commit_user, is_connect, observe_query, writer_identity
 from paimon_stream.spark.query_state import keeps_state
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.settings import SinkSettings
 from paimon_stream.spark.small_batch import Cuts, write_small
 from paimon_stream.spark.write_job import run_write_job
 from paimon_stream.spark.write_plan import WritePlan
-from paimon_stream.stream.ledger import AlreadyCommitted, Fresh, Reuse
+from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
-
-__all__ = ["Runs"]
 
 _LOG = logging.getLogger(__name__)
 _PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
@@ -85,8 +77,8 @@ class _Run:
         """Runs expiry after a batch, even one without rows. It never fails the batch."""
         if report.outcome == "empty":
             self.after_commit.after_nothing(self.writer.table)
-        elif report.outcome == "committed" and report.snapshot_id is not None:
-            self.after_commit.after(self.writer.table, report.snapshot_id)
+        elif report.outcome == "committed" and self.writer.newest is not None:
+            self.after_commit(self.writer.table, self.writer.newest)
 
 
 @dataclass(slots=True)
@@ -168,12 +160,11 @@ class Runs:
             return writer.already(batch, verdict)
         for rewritten in count():
             with self._timed("write", phases):
-                match verdict:
-                    case Fresh():
-                        messages = self._write_rows(frame, facts, run)
-                    case Reuse(entry=entry):
-                        _drain(frame, facts)
-                        messages = entry.messages
+                if isinstance(verdict, Reuse):
+                    _drain(frame, facts)
+                    messages = verdict.entry.messages
+                else:
+                    messages = self._write_rows(frame, facts, run)
             try:
                 report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
@@ -194,7 +185,13 @@ class Runs:
         written = None
         if run.is_for_driver(frame, facts):
             written = write_small(
-                rows, table, plan=plan, cuts=run.cuts, first_sequence=first, operations=operations
+                rows,
+                table,
+                plan=plan,
+                cuts=run.cuts,
+                first_sequence=first,
+                operations=operations,
+                opened=writer.table_for_driver,
             )
         if written is None:
             written = run_write_job(rows, table, plan=plan, first_sequence=first, operations=operations)

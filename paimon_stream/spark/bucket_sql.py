@@ -17,8 +17,6 @@ from pyspark.sql import functions as F
 from paimon_stream.format.types import DataField, TypeRoot
 from paimon_stream.spark.named import named
 
-__all__ = ["bucket_expression"]
-
 _INTEGER_BITS: Final = {
     TypeRoot.BOOLEAN: 8, TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32,
     TypeRoot.BIGINT: 64,

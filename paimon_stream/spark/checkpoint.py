@@ -23,8 +23,6 @@ from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, s
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.uri import open_storage
 
-__all__ = ["Checkpoint", "Kind", "open_checkpoint"]
-
 _LOG = logging.getLogger(__name__)
 
 _UNREADABLE: Final = (StorageError, ConfigError)
@@ -100,9 +98,10 @@ class Checkpoint:
         if planned is not None:
             # Spark starts the newest planned batch where the batch before it ended.
             for batch in range(max(planned - 1, 0), planned + 1):
-                path = f"offsets/{batch}"
-                if not _is_offsets(_content(storage, path)):
-                    return path
+                # One line each: a version, the batch's metadata, and the offsets of at least one source.
+                lines = _content(storage, f"offsets/{batch}").splitlines()
+                if len(lines) < 3 or not lines[0].startswith(b"v"):
+                    return f"offsets/{batch}"
         if done is not None and not _content(storage, f"commits/{done}").startswith(b"v"):
             return f"commits/{done}"
         return self._empty_record(storage)
@@ -125,8 +124,8 @@ class Checkpoint:
 
     def query_id(self) -> str | None:
         """The query id from the file `metadata`; None if it cannot be read."""
-        node = self._json("metadata", line=0)
-        return None if node is None else _text(node.get("id"))
+        found = (self._json("metadata", line=0) or {}).get("id")
+        return found if isinstance(found, str) and found else None
 
     def planned_batch(self) -> int | None:
         """The newest batch that Spark has planned; None before the first, and if it cannot be read."""
@@ -145,8 +144,7 @@ class Checkpoint:
     def watermark(self, batch_id: int) -> int | None:
         """The event-time watermark of the batch in epoch milliseconds; None if there is none
         (semantics.md §1.5: Spark then writes 0)."""
-        node = self._json(f"offsets/{batch_id}", line=1)
-        found = None if node is None else node.get("batchWatermarkMs")
+        found = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
         return found if isinstance(found, int) and found > 0 else None
 
     def done_millis(self, batch_id: int) -> int | None:
@@ -195,7 +193,7 @@ class Checkpoint:
 def open_checkpoint(
     location: str,
     storage_options: Mapping[str, str] | None = None,
-    spark: Mapping[str, str] | None = None,
+    spark: Callable[[], Mapping[str, str]] | None = None,
 ) -> Checkpoint:
     """The checkpoint at a location, read as Spark reads it: unlike in URIs, nothing is percent-encoded.
 
@@ -214,7 +212,9 @@ def open_checkpoint(
     return Checkpoint(root=root, storage=LocalStorage(root))
 
 
-def _store(location: str, options: Mapping[str, str], spark: Mapping[str, str] | None) -> Storage | None:
+def _store(
+    location: str, options: Mapping[str, str], spark: Callable[[], Mapping[str, str]] | None
+) -> Storage | None:
     """The storage of a checkpoint in an object store; None if it cannot be read, so that not every batch
     waits for a store that does not answer."""
     try:
@@ -233,13 +233,3 @@ def _content(storage: Storage, path: str) -> bytes:
         return storage.read(path, MOST_JSON)
     except (NotFound, CorruptMetadata):
         return b""
-
-
-def _is_offsets(data: bytes) -> bool:
-    """Whether a file of `offsets` has what Spark reads, one line each: a version, the batch's metadata, and
-    the offsets of at least one source."""
-    return data.startswith(b"v") and len(data.splitlines()) > 2
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

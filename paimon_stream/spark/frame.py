@@ -21,8 +21,6 @@ from paimon_stream.table.schema_change import evolve
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
 
-__all__ = ["overwrites_dynamically", "write_frame"]
-
 _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 

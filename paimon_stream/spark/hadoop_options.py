@@ -17,8 +17,6 @@ from pyspark.errors import PySparkException
 
 from paimon_stream.spark.unlogged import unlogged
 
-__all__ = ["hadoop_options"]
-
 _LOG = logging.getLogger(__name__)
 
 _STORES: Final = ("fs.s3a.", "fs.s3.", "fs.s3n.", "fs.azure.", "fs.gs.", "fs.oss.", "google.cloud.auth.")

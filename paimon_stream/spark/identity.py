@@ -22,16 +22,6 @@ from paimon_stream.runtime import system
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.stream.identity import WriterIdentity
 
-__all__ = [
-    "NOT_AS_KNOWN",
-    "QueryFacts",
-    "commit_user",
-    "execution_of",
-    "is_connect",
-    "observe_query",
-    "writer_identity",
-]
-
 _LOG = logging.getLogger(__name__)
 
 NOT_AS_KNOWN: Final = (Py4JError, PySparkException, AttributeError, TypeError)

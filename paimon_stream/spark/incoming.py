@@ -11,8 +11,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["MeasuredRows", "Renamed", "merged"]
-
 _FEW_ROWS: Final = 8_192
 _FEW_BYTES: Final = 4 * 2**20
 

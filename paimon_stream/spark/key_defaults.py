@@ -17,8 +17,6 @@ from paimon_stream.spark.types import spark_type
 from paimon_stream.table.table import Table
 from paimon_stream.write.conform import default_of
 
-__all__ = ["literal", "with_key_defaults"]
-
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
     """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any."""

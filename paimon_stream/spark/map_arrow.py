@@ -16,8 +16,6 @@ from paimon_stream.spark.incoming import Renamed
 from paimon_stream.spark.unlogged import unlogged
 from paimon_stream.spark.write_plan import ArrowBatches
 
-__all__ = ["arrow_batches_of", "map_arrow"]
-
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 _RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pyspark.sql import Column, functions
 
-__all__ = ["named"]
-
 
 def named(name: str) -> Column:
     """The DataFrame's column with exactly that name."""

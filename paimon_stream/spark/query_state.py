@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 
 from paimon_stream.spark.identity import NOT_AS_KNOWN, QueryFacts, execution_of, is_connect
 
-__all__ = ["keeps_state"]
-
 _LOG = logging.getLogger(__name__)
 
 _STATEFUL: Final = (
@@ -75,10 +73,8 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 def _loaded(session: Any, loader: Any) -> Any:
     """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if this Spark does not have any of
     the known names."""
-    *others, last = _STATEFUL
-    for name in others:
-        try:
-            return session._jvm.java.lang.Class.forName(name, False, loader)
-        except Py4JError:
-            continue
-    return session._jvm.java.lang.Class.forName(last, False, loader)
+    earlier, later = _STATEFUL
+    try:
+        return session._jvm.java.lang.Class.forName(earlier, False, loader)
+    except Py4JError:
+        return session._jvm.java.lang.Class.forName(later, False, loader)

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["release_memory"]
-
 _WORTH_IT: Final = 2**20
 
 

@@ -14,8 +14,6 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.spark.named import named
 
-__all__ = ["fixed_row_bytes", "row_bytes"]
-
 _NULL: Final = 1
 """Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
 

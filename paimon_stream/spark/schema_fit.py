@@ -25,8 +25,6 @@ from paimon_stream.table.schema_merge import Mode, fixed_columns, merge_columns,
 from paimon_stream.table.table import Table
 from paimon_stream.write.row_kinds import Operations
 
-__all__ = ["check_columns", "check_earlier_columns", "check_rows", "fit_rows", "is_case_sensitive"]
-
 Evolve = Callable[[Merge], Table]
 """Publishes the schema that the merge makes of the table's newest schema. Returns the table with it."""
 
@@ -124,9 +122,10 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
     kind: Mode = "widen" if mode == "widen" else "add"
 
     def merge(schema: TableSchema) -> TableSchema:
+        fixed = {fold(name) for name in fixed_columns(schema)}
         merged = merge_columns(
             schema,
-            _incoming(columns, schema, kind, fold),
+            _members(columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold),
             kind,
             location=table.location,
             time_millis=runtime.clock.now_millis(),
@@ -140,16 +139,11 @@ def _merge_of(columns: st.StructType, table: Table, runtime: Runtime, case_sensi
 # -- what the rows require of the schema --------------------------------------------------------------
 
 
-def _incoming(frame: st.StructType, schema: TableSchema, mode: Mode, fold: Fold) -> tuple[DataField, ...]:
-    """The DataFrame's columns as Paimon's columns. Names have the table's spelling, and a column has the
-    table's type if its values fit into that type unchanged."""
-    fixed = {fold(name) for name in fixed_columns(schema)}
-    return _members(frame, schema.fields, lambda name: mode == "widen" and name not in fixed, fold)
-
-
 def _members(
     struct: st.StructType, known: tuple[DataField, ...], may_widen: Callable[[str], bool], fold: Fold
 ) -> tuple[DataField, ...]:
+    """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's spelling, and
+    each has the table's type if its values fit into that type unchanged."""
     old = {fold(one.name): one for one in known}
     made = []
     for position, one in enumerate(struct.fields):

@@ -12,7 +12,6 @@ from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.extras import require
 from paimon_stream.options import (
     COMMIT_USER_PREFIX,
-    STORE_FROM_SPARK,
     UNSAFE_SINGLE_WRITER,
     Arguments,
     Options,
@@ -21,12 +20,9 @@ from paimon_stream.options import (
 )
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.location import KIND_OF, scheme_of
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.stream.writer import BeforeCommit
 from paimon_stream.table.table import Table
-
-__all__ = ["OnCommit", "SinkSettings"]
 
 OnCommit = Callable[[CommitReport], object]
 
@@ -94,11 +90,11 @@ class SinkSettings:
 
     def open_storage(self) -> Storage:
         """The storage of the table's folder. Does not access it yet."""
-        return open_storage(self.location, self._all_storage_options(), spark=self._hadoop(self.location))
+        return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
 
     def open_checkpoint(self, location: str) -> Checkpoint:
         """The checkpoint at a location. Looks whether it can be read if it is in an object store."""
-        return open_checkpoint(location, self._all_storage_options(), self._hadoop(location))
+        return open_checkpoint(location, self._all_storage_options(), self._hadoop)
 
     def _all_storage_options(self) -> dict[str, str]:
         """The storage options, with those of the sink's options that concern the storage."""
@@ -107,11 +103,9 @@ class SinkSettings:
         named = {one.key: given[one.key] for one in ours if given.is_set(one)}
         return {**self.storage_options, **named}
 
-    def _hadoop(self, location: str) -> Mapping[str, str]:
-        """The session's options for a location in an object store, if they are wanted."""
-        if self.session is None or scheme_of(location) not in KIND_OF:
-            return {}
-        if not Options(self._all_storage_options()).value(STORE_FROM_SPARK):
+    def _hadoop(self) -> Mapping[str, str]:
+        """The session's options of object stores."""
+        if self.session is None:
             return {}
         read = require("paimon_stream.spark.hadoop_options", "spark", "PaimonSink").hadoop_options
         found: Mapping[str, str] = read(self.session)

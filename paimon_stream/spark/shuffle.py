@@ -39,8 +39,6 @@ from paimon_stream.write.bucket import assign_buckets
 from paimon_stream.write.shuffle_packets import PACKETS
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["check_shuffle", "gather_keys", "gather_packets"]
-
 _BUCKET: Final = "_paimon_stream_bucket"
 _ORDER: Final = "_paimon_stream_order"
 _OTHER_ORDER: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from paimon_stream.spark.batch import Runs
 
-__all__ = ["PaimonSink"]
-
 
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
@@ -156,7 +154,6 @@ class PaimonSink:
 
 
 def _folder(given: Arguments, checkpoint: object) -> str | None:
-    """The checkpoint's folder as text."""
     folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
     given.text("checkpoint", folder, optional=True)
     return None if folder is None else str(folder)

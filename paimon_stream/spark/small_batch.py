@@ -32,7 +32,7 @@ would go through the server's channel to its clients.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,8 +56,6 @@ from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
 from paimon_stream.write.row_kinds import Operations
-
-__all__ = ["Cuts", "partitions_of", "write_small"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,8 +120,10 @@ def write_small(
     cuts: Cuts,
     first_sequence: int = 0,
     operations: Operations | None = None,
+    opened: Callable[[], Table] | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors.
+    """Does in the driver what `run_write_job` does, and raises the same errors. `opened` returns the table
+    with the storage to write to, if that is another one.
 
     Returns None if the batch is larger than the plan allows, or if this Spark does not report the number of
     partitions or cannot return Arrow. Then nothing is written, and the plan has learnt it.
@@ -133,8 +133,9 @@ def write_small(
     if rows is None:
         plan.refused()
         return None
-    task = write_task_of(frame, table, first_sequence=first_sequence, is_sorted=False, operations=operations)
-    answer, size = _answer(task, rows), _bytes_of(rows)
+    target = table if opened is None else opened()
+    task = write_task_of(frame, target, first_sequence=first_sequence, is_sorted=False, operations=operations)
+    answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)
     written = written_by([answer], table)
@@ -175,10 +176,6 @@ def _collected(
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]
     return batches if sum(batch.num_rows for batch in batches) <= share.rows else None
-
-
-def _bytes_of(batches: Iterable[pa.RecordBatch]) -> int:
-    return sum(batch.get_total_buffer_size() for batch in batches)
 
 
 def partitions_of(frame: Any, cut: Any) -> int | None:

@@ -22,8 +22,6 @@ from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import WriteSpec, write_task
 
-__all__ = ["ANSWER", "PackTask", "WriteTask"]
-
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""
 

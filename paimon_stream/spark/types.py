@@ -16,17 +16,6 @@ from pyspark.sql import types as st
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 
-__all__ = [
-    "SparkFrame",
-    "SparkStruct",
-    "can_up_cast",
-    "nullable_everywhere",
-    "paimon_type",
-    "same_but_nulls",
-    "spark_type",
-    "to_data_fields",
-]
-
 SparkFrame: TypeAlias = DataFrame
 SparkStruct: TypeAlias = st.StructType
 
@@ -145,9 +134,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     maps and structs are checked when the rows are written.
     """
     match source, target:
-        case st.NullType(), _:
-            return True
-        case st.StringType(), st.StringType():
+        case (st.NullType(), _) | (st.StringType(), st.StringType()):
             return True
         case st.DecimalType(), st.DecimalType():
             wide_enough = _digits_before(source) <= _digits_before(target)

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["unlogged"]
-
 _PY4J: Final = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 

@@ -22,8 +22,6 @@ from zipimport import zipimporter
 
 import pyspark
 
-__all__ = ["Worker", "keep_archives", "settle"]
-
 _FREEZES_AT: Final = 2
 _READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
 """Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""

@@ -7,14 +7,16 @@ of typed bytes. Spark returns exactly one answer per partition, from the attempt
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from paimon_stream.errors import InvalidData, PaimonStreamError
+from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
@@ -28,13 +30,13 @@ from paimon_stream.write.result import TaskFailure, TaskResult, decode_result
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total
 
-__all__ = ["run_write_job", "write_task_of", "written_by"]
-
 _PACKED_BYTES: Final = 128 * 2**20
 """Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as
 much."""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
+_NOT_SHIPPED: Final = "No module named 'paimon_stream'"
+_LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 
 
 def run_write_job(
@@ -72,10 +74,24 @@ def run_write_job(
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
-        rows = map_arrow(placed, task, f"{ANSWER} binary").collect()
+        rows = _collected(map_arrow(placed, task, f"{ANSWER} binary"), table)
     written = written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
     plan.learn(way, written, table)
     return written
+
+
+def _collected(answers: DataFrame, table: Table) -> list[Row]:
+    try:
+        return list(answers.collect())
+    except PySparkException as failed:
+        if _NOT_SHIPPED not in str(failed):
+            raise
+        raise ConfigError(
+            "Spark's executors do not have the package paimon_stream, so nothing was written to "
+            f"{table.location}. Install it in the Python that runs on the executors, or ship it with the "
+            "job, by --py-files or --archives (docs/clusters.md).",
+            table=table.location,
+        ) from failed
 
 
 def write_task_of(
@@ -122,11 +138,14 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Wri
 
 def _attempts(session: SparkSession) -> int:
     context = session.sparkContext
-    master = context.master
-    if master is not None and master.startswith("local"):
-        inner = master.partition("[")[2].rstrip("]").partition(",")[2]
-        return int(inner) if inner.strip().isdigit() else 1
-    return int(context.getConf().get(_TASK_FAILURES, "4") or 4)
+    return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
+
+
+def attempts_of(master: str | None, failures: str | None) -> int:
+    """How often Spark tries a task. `local[2,3]` says so itself, and `failures` says it to all clusters,
+    `local-cluster[…]` among them."""
+    local = _LOCAL.fullmatch(master or "")
+    return int((local[1] or 1) if local else (failures or 4))
 
 
 def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:

@@ -27,8 +27,6 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import BUCKET, SHUFFLE
 from paimon_stream.table.table import Table
 
-__all__ = ["ArrowBatches", "Share", "Way", "WritePlan", "Written"]
-
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
 """The most rows of a batch that the driver writes into a table with partitions, buckets or a primary key.
@@ -209,12 +207,8 @@ class WritePlan:
 
     def _largest(self) -> int | None:
         """The rows of the largest of the newest batches. None if one was not small, or if there was none."""
-        largest = 0
-        for rows in self._rows:
-            if rows is None:
-                return None
-            largest = max(largest, rows)
-        return largest if self._rows else None
+        small = [rows for rows in self._rows if rows is not None]
+        return max(small) if small and len(small) == len(self._rows) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

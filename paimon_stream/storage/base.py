@@ -12,24 +12,14 @@ taken effect; all others prove that it has not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
-from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
-
-__all__ = [
-    "MOST_BYTES",
-    "FileStat",
-    "PutResult",
-    "Storage",
-    "check_size",
-    "checked_path",
-    "is_there",
-    "parents",
-]
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, PaimonStreamError, StorageError
+from paimon_stream.storage.together import Request, in_turn
 
 MOST_BYTES: Final = 1 << 30
 """The most bytes that `Storage.read` reads. The largest files that are read whole are manifests (8 MB by
@@ -66,6 +56,11 @@ class Storage(Protocol):
     def location(self) -> str:
         """The root as a user would write it, without credentials; for messages."""
 
+    @property
+    def has_folders(self) -> bool:
+        """Whether folders exist by themselves, so that they can be empty, or links. A storage without them
+        lists many folders as cheaply as one."""
+
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than `limit` bytes,
         without reading it: no file of its kind is so large."""
@@ -100,6 +95,10 @@ class Storage(Protocol):
         begin with a dot; [] for a missing folder. A storage without real folders returns those with at least
         one file."""
 
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        """All files below the folder at any depth, in any order, a page at a time, also those whose names
+        begin with a dot. Folders whose names do are left out, and so are folders behind a symbolic link."""
+
     def stat(self, path: str) -> FileStat:
         """Path, size and modification time of the file. Raises `NotFound`."""
 
@@ -111,6 +110,10 @@ class Storage(Protocol):
         is not empty. Of a symbolic link to a file it deletes the link itself; a link to a folder stays. A
         path through a link below the root is refused (`StorageError`), because what is there may belong to
         others."""
+
+    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        """Does what `delete` does for each path, in any order. Returns the `StorageError` or `InvalidOption`
+        of each path that could not be deleted; the others are gone (stores.md §7)."""
 
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link; always False for
@@ -125,14 +128,66 @@ class Storage(Protocol):
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
 
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        """The results of functions that use this storage and do not depend on each other, in their order.
+        Where waiting for an answer takes long, as in an object store, all are under way at once, in several
+        threads, and the first error is raised when all have ended. Elsewhere they run one after the other, in
+        their order, and none is begun after one has failed."""
 
-def is_there(storage: Storage, path: str) -> bool:
-    """Whether `stat` finds the file. Raises the errors of `stat` other than `NotFound`."""
-    try:
-        storage.stat(path)
-    except NotFound:
-        return False
-    return True
+
+def delete_each(delete: Callable[[str], None], paths: Iterable[str]) -> dict[str, PaimonStreamError]:
+    """What `delete_all` does where each file is deleted by itself, in the order of the paths."""
+    failed: dict[str, PaimonStreamError] = {}
+    for path in paths:
+        try:
+            delete(path)
+        except (StorageError, InvalidOption) as why:
+            failed[path] = why
+    return failed
+
+
+def files_of(storage: Storage, folder: str) -> list[FileStat]:
+    """The files directly in the folder, also hidden ones."""
+    return [*storage.list_files(folder), *storage.list_files(folder, ".")]
+
+
+class OneByOne:
+    """What a storage does by its other operations, one after the other, unless it has a faster way."""
+
+    __slots__ = ()
+
+    def write_all(self: Storage, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes each file in turn."""
+        for path, data in files:
+            self.write(path, data)
+
+    def write_hint(self: Storage, path: str, data: bytes) -> None:
+        """Like `write`."""
+        self.write(path, data)
+
+    def list_below(self: Storage, folder: str) -> Iterator[list[FileStat]]:
+        """All files below the folder, a page for each folder."""
+        yield files_of(self, folder)
+        for name in self.list_folders(folder):
+            inner = f"{folder}/{name}" if folder else name
+            if not self.is_link(inner):
+                yield from self.list_below(inner)
+
+    def exists(self: Storage, path: str) -> bool:
+        """Whether `stat` finds the file. Raises the errors of `stat` other than `NotFound`."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
+
+    def delete_all(self: Storage, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        """Deletes one file after the other."""
+        return delete_each(self.delete, paths)
+
+    def together(self: Storage, requests: Sequence[Request]) -> list[Any]:
+        """The results of the requests, one after the other."""
+        return in_turn(requests)
 
 
 def checked_path(path: str) -> str:

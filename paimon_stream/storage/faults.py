@@ -9,7 +9,7 @@ test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream.errors import StorageError, Unavailable
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage
-
-__all__ = ["Fault", "FaultyStorage", "Killed", "Moment", "Operation"]
+from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, Storage
+from paimon_stream.storage.together import Request
 
 T = TypeVar("T")
 
@@ -88,11 +87,11 @@ class _Record:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class FaultyStorage:
+class FaultyStorage(OneByOne):
     """Another storage, with planned faults and a log of all operations. Safe to use from many threads.
 
-    Every method call is one operation, and so is each write and the close of an output stream. Reads from an
-    `open_input` are not counted.
+    Every method call is one operation, and so is each write and the close of an output stream. Calls for many
+    files are an operation for each file. Reads from an `open_input` are not counted.
 
     >>> from paimon_stream.storage.memory import MemoryStorage
     >>> storage = FaultyStorage(MemoryStorage(), [Fault(at=2)])
@@ -138,6 +137,11 @@ class FaultyStorage:
         """The location of the inner storage."""
         return self.inner.location
 
+    @property
+    def has_folders(self) -> bool:
+        """That of the inner storage."""
+        return self.inner.has_folders
+
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """Like the inner storage."""
         return self._run("read", path, lambda: self.inner.read(path, limit))
@@ -145,15 +149,6 @@ class FaultyStorage:
     def write(self, path: str, data: bytes) -> None:
         """Like the inner storage."""
         self._run("write", path, lambda: self.inner.write(path, data))
-
-    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each file in turn. Each is an operation of its own."""
-        for path, data in files:
-            self.write(path, data)
-
-    def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`."""
-        self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Like the inner storage."""
@@ -170,6 +165,10 @@ class FaultyStorage:
     def list_folders(self, folder: str) -> list[str]:
         """Like the inner storage."""
         return self._run("list_folders", folder, lambda: self.inner.list_folders(folder))
+
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        """Like the inner storage. Counted as a `list_files`."""
+        return self._run("list_files", folder, lambda: self.inner.list_below(folder))
 
     def stat(self, path: str) -> FileStat:
         """Like the inner storage."""
@@ -194,6 +193,10 @@ class FaultyStorage:
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         """Like the inner storage."""
         return self._run("open_input", path, lambda: self.inner.open_input(path))
+
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        """Like the inner storage. What the requests do is counted, not this call."""
+        return self.inner.together(requests)
 
     def _run(self, verb: str, path: str, effect: Callable[[], T]) -> T:
         operation = Operation(verb, path)
@@ -299,11 +302,6 @@ class _FaultyStream:
             self.inner.write(memoryview(data).cast("B")[: fault.cut])
             self.inner.flush()
         raise fault.raised(operation)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the inner stream is closed (pyarrow asks for this)."""
-        return self.inner.closed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -22,19 +22,17 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidOption, NotAtomic, NotFound
 from paimon_stream.runtime import IdSource, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path, is_there
+from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path
 from paimon_stream.storage.new_files import CheckedFile, Output, close_files, sync_folder_of, write_new
 from paimon_stream.storage.os_errors import reading, translated, writing
 from paimon_stream.storage.unlinking import NO_SUCH_FILE, delete_below, is_link_below
-
-__all__ = ["LocalStorage"]
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATH: Final = operator.attrgetter("path")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStorage:
+class LocalStorage(OneByOne):
     """A folder of the local file system. It need not exist: reads find nothing, and the first write creates
     it.
 
@@ -61,6 +59,11 @@ class LocalStorage:
     def location(self) -> str:
         """The folder's absolute path."""
         return self.root
+
+    @property
+    def has_folders(self) -> bool:
+        """True."""
+        return True
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, also for a folder, a pipe or a device, and
@@ -143,30 +146,18 @@ class LocalStorage:
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files that `list_files` finds, sorted."""
-        found = []
-        for entry in self._entries(folder, prefix):
-            if _is(entry.is_file, entry):
-                found.append(entry.name)
-        return sorted(found)
+        return sorted(one.name for one in self._entries(folder, prefix) if _is(one.is_file, one))
 
     def list_folders(self, folder: str) -> list[str]:
         """The names of the folders directly in the folder (`""` is the root), without those that begin with a
         dot; [] for a missing folder."""
-        found = []
-        for entry in self._entries(folder, ""):
-            if _is(entry.is_dir, entry):
-                found.append(entry.name)
-        return sorted(found)
+        return sorted(one.name for one in self._entries(folder, "") if _is(one.is_dir, one))
 
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a device."""
         full = self._full(path)
         with reading(full):
             return _file_stat(path, _regular(full, os.stat(full)))
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file; False for a folder."""
-        return is_there(self, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not empty.

@@ -8,8 +8,6 @@ from typing import Final
 
 from paimon_stream.errors import InvalidOption, PaimonStreamError, UnsupportedFeature
 
-__all__ = ["KIND_OF", "SUPPORTED", "StoreLocation", "scheme_of", "shown_location", "store_location"]
-
 KIND_OF: Final = {
     "s3": "s3", "s3a": "s3", "s3n": "s3", "oss": "s3", "gs": "gcs", "gcs": "gcs",
     "abfss": "azure", "abfs": "azure", "wasbs": "azure", "az": "azure",

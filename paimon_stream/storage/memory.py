@@ -9,18 +9,17 @@ from __future__ import annotations
 import io
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
 from paimon_stream.errors import AlreadyExists, NotFound
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, checked_path, is_there
-
-__all__ = ["MemoryStorage"]
+from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, checked_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
         return store
 
 
-class MemoryStorage:
+class MemoryStorage(OneByOne):
     """Files in memory. Every `MemoryStorage` of the same name in this process sees them, and so do pickled
     copies in this process. Safe to use from many threads.
 
@@ -88,7 +87,7 @@ class MemoryStorage:
         raise AttributeError(f"MemoryStorage is immutable; {name} cannot be set.")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.name, self.root)
+        return partial(MemoryStorage, self.name, root=self.root), ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemoryStorage) and (self.name, self.root) == (other.name, other.root)
@@ -109,6 +108,11 @@ class MemoryStorage:
         with self._store.lock:
             self._store.folders.clear()
 
+    @property
+    def has_folders(self) -> bool:
+        """False."""
+        return False
+
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata`."""
         data = self._file(path).data
@@ -120,15 +124,6 @@ class MemoryStorage:
         folder, name = self._split(path)
         with self._store.lock:
             self._keep(folder, name, data)
-
-    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each file in turn."""
-        for path, data in files:
-            self.write(path, data)
-
-    def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`."""
-        self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file, or leaves an existing one unchanged."""
@@ -168,10 +163,6 @@ class MemoryStorage:
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`."""
         return _file_stat(path, self._file(path))
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file."""
-        return is_there(self, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
@@ -241,10 +232,6 @@ class _Stream(io.BytesIO):
         if not self.closed:
             self.content = self.getvalue()
         super().close()
-
-
-def _restored(name: str, root: str) -> MemoryStorage:
-    return MemoryStorage(name, root=root)
 
 
 def _file_stat(path: str, file: _File) -> FileStat:

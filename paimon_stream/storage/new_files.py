@@ -16,8 +16,6 @@ from paimon_stream.errors import StorageError, Unavailable
 from paimon_stream.runtime import system
 from paimon_stream.storage.os_errors import writing
 
-__all__ = ["CheckedFile", "Output", "close_files", "sync_folder_of", "write_new"]
-
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3

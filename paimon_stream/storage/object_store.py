@@ -4,43 +4,44 @@ Such a store has keys and no folders. A folder is what the keys below it have in
 one is nothing, and an empty one is not listed. An object whose key ends with a slash is the mark of a folder,
 as other engines write it, and is not a file. Every write is atomic, and durable when it is answered. The
 atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's generation 0).
+stores.md §3 has the requests of each verb.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
-from paimon_stream.errors import NotFound
+from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, StorageError, Unavailable
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, check_size, is_there
+from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, check_size, delete_each
+from paimon_stream.storage.store_client import is_right, trust
 from paimon_stream.storage.store_files import Upload, open_source
-from paimon_stream.storage.store_requests import Requests
+from paimon_stream.storage.store_requests import PAGE, Requests
 from paimon_stream.storage.store_settings import StoreSettings
+from paimon_stream.storage.together import Request, Tally, at_once
 
-__all__ = ["ObjectStorage"]
-
-_TOGETHER: Final = 16
 _NAME: Final = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ObjectStorage:
+class ObjectStorage(OneByOne):
     """A folder in a bucket. The store is opened when it is first used, in each process.
 
     A pickle holds the settings with their secrets, because executors need them. `repr` shows the location
-    only.
+    only. `tally` counts what this object sends.
     """
 
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
+    tally: Tally = field(default_factory=Tally, kw_only=True, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStorage, (self.settings,)
+        return _unpickled, (self.settings, is_right(self.settings))
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.location!r})"
@@ -49,6 +50,11 @@ class ObjectStorage:
     def location(self) -> str:
         """The folder, with its scheme as it was given."""
         return self.settings.location
+
+    @property
+    def has_folders(self) -> bool:
+        """False."""
+        return False
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata` before the body is read."""
@@ -70,18 +76,7 @@ class ObjectStorage:
         last = dict(files)
         for path in last:
             self._requests.key(path)
-        if len(last) < 2:
-            for path, data in last.items():
-                self.write(path, data)
-            return
-        with ThreadPoolExecutor(min(_TOGETHER, len(last))) as pool:
-            running = [pool.submit(self.write, path, data) for path, data in last.items()]
-        for one in running:
-            one.result()
-
-    def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`."""
-        self.write(path, data)
+        at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is
@@ -107,13 +102,21 @@ class ObjectStorage:
         names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
 
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        """All files below the folder, 1,000 at a time: one request for each page of the store, whatever
+        folders there are."""
+        for start, page in self._requests.below(folder):
+            above = f"{folder}/" if folder else ""
+            named = ((one["path"][len(start) :], one) for one in page if one["path"].startswith(start))
+            yield [
+                _file_stat(above + name, one)
+                for name, one in named
+                if name and "/." not in f"/{name.rpartition('/')[0]}"
+            ]
+
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`."""
         return _file_stat(path, self._requests.head(path))
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file."""
-        return is_there(self, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file. It is no error if it is missing."""
@@ -122,6 +125,19 @@ class ObjectStorage:
             self._requests.ask("delete", path, lambda obstore, store: obstore.delete(store, key))
         except NotFound:
             return
+
+    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a
+        request for many is refused, each of its files is deleted by itself, so that the error of each is
+        known."""
+        if self.settings.kind != "s3":
+            return self._deleted_alone(paths)
+        failed: dict[str, PaimonStreamError] = {}
+        good = [path for path in dict.fromkeys(paths) if self._is_key(path, failed)]
+        groups = [good[start : start + PAGE] for start in range(0, len(good), PAGE)]
+        for found in self.together([partial(self._deleted_together, group) for group in groups]):
+            failed.update(found)
+        return failed
 
     def is_link(self, path: str) -> bool:
         """False, because there are no links."""
@@ -139,9 +155,41 @@ class ObjectStorage:
         """An Arrow file for random access. Raises `NotFound`."""
         return cast("AbstractContextManager[Any]", open_source(self._requests, path))
 
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        """The results of the requests, which are in flight at once."""
+        return at_once(requests)
+
+    def _is_key(self, path: str, failed: dict[str, PaimonStreamError]) -> bool:
+        try:
+            self._requests.key(path)
+        except InvalidOption as why:
+            failed[path] = why
+        return path not in failed
+
+    def _deleted_together(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        keys = [self._requests.key(path) for path in paths]
+        try:
+            self._requests.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
+        except (StorageError, InvalidOption) as why:
+            if isinstance(why, Unavailable) or why.context.get("status") in (401, 403):
+                return dict.fromkeys(paths, why)  # it is the same for all
+            return self._deleted_alone(paths)
+        return {}
+
+    def _deleted_alone(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        found = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
+        return {path: why for one in found for path, why in one.items()}
+
     @property
     def _requests(self) -> Requests:
-        return Requests(self.settings, self.runtime)
+        return Requests(self.settings, self.runtime, self.tally)
+
+
+def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
+    """A storage of another process, for which the store was `right` or is not known to be."""
+    if right:
+        trust(settings)
+    return ObjectStorage(settings)
 
 
 def _visible(objects: Iterable[Any], start: str, prefix: str) -> list[tuple[str, Any]]:

@@ -8,16 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    NoSpace,
-    NotFound,
-    PermissionDenied,
-    StorageError,
-    Unavailable,
-)
-
-__all__ = ["reading", "translated", "writing"]
+from paimon_stream.errors import AlreadyExists, NoSpace, NotFound, PermissionDenied, StorageError, Unavailable
 
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.ENOENT: (NotFound, "it does not exist. Check the table's location"),

@@ -1,16 +1,21 @@
-"""The connections of this process to object stores.
+"""The connections of this process to object stores (stores.md §1, §5).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the same
 bucket and settings. obstore is imported then. A process that forks after that leaves children in which every
 request would wait forever, so any use there is an error.
 
-Three connections serve one store. The *calm* one repeats what failed. The *large* one does, too, and gives
-large bodies more time. The *once* one repeats nothing: whether a conditional create took effect is unknown
-after a repetition.
+Four connections serve one store. The *calm* one repeats what failed. The *large* one does, too, and gives
+large bodies more time. The *parts* one, for the parts of a file, goes on until an outage counts as one. The
+*once* one repeats nothing: whether a conditional create took effect is unknown after a repetition.
+
+A store that has done what it was asked is right, so its outage is waited for, up to `max_outage_millis`. A
+store that has not is reported within seconds: perhaps its endpoint is misspelt. Executors take the driver's
+word for it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -18,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import ConfigError, Unavailable
+from paimon_stream.errors import ConfigError, PaimonStreamError, Unavailable
 from paimon_stream.extras import require
+from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.store_errors import (
     BROKEN,
@@ -29,16 +35,20 @@ from paimon_stream.storage.store_errors import (
     Failure,
     Request,
     failure_of,
+    is_panic,
 )
 from paimon_stream.storage.store_open import open_store
 from paimon_stream.storage.store_settings import StoreSettings
 
-__all__ = ["Client", "Handle", "client_of"]
-
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 
 _TRIES: Final = 3
 _WAIT_SECONDS: Final = 0.3
+_LONGEST_WAIT_SECONDS: Final = 10
+_RETRY_SECONDS: Final = 60
+_SAY_AGAIN_SECONDS: Final = 60
 _REPEATED: Final = (("list", BROKEN), ("delete", TIMED_OUT))
 """What obstore itself does not repeat, though it may be: an answer that is cut off, or does not come."""
 
@@ -48,7 +58,12 @@ class Handle(Enum):
 
     CALM = "calm"
     LARGE = "large"
+    PARTS = "parts"
     ONCE = "once"
+
+
+_LASTING: Final = (Handle.CALM, Handle.LARGE)
+"""The connections whose requests may be repeated here. A part of a file is repeated by obstore."""
 
 
 class _Process:
@@ -64,12 +79,25 @@ class _Process:
 
 
 @dataclass(slots=True)
+class _Outage:
+    """A time in which a store fails. Seconds of the clock: when it began, and when the log last said so."""
+
+    since: float
+    said: float
+
+
+@dataclass(slots=True)
 class Client:
-    """One store, as this process uses it. `answered`: it has answered before, so its settings are right."""
+    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the
+    store has done what it was asked, so its settings are right. `atomic`: a probe has shown that it
+    creates files atomically."""
 
     settings: StoreSettings
     obstore: Any
     answered: bool = False
+    right: bool = False
+    atomic: bool = False
+    _outage: _Outage | None = None
     _handles: dict[Handle, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,31 +111,72 @@ class Client:
         """The result of the effect on an open store. Raises this package's errors, without obstore's as their
         context, because its texts hold URLs and answers.
 
-        Until the store has answered once, small requests are repeated for about a second only: a misspelt
-        endpoint is reported at once.
+        Until the store has answered once, small requests are repeated for about a second only. Credentials
+        that the store does not take any more are read again once.
         """
         small = handle is Handle.CALM or (handle is Handle.LARGE and request.verb == "read")
-        for left in reversed(range(_TRIES if small else 1)):
+        began, left, waits, renewed = runtime.clock.monotonic(), _TRIES, 0, False
+        while True:
             first = small and not self.answered
             failure = None
             try:
                 result = effect(self._handle(Handle.ONCE if first else handle))
-            except self._errors() as failed:
+            except BaseException as failed:
+                # Streams raise `OSError`, paths that no store can hold `ValueError`.
+                known = (self.obstore.exceptions.BaseError, OSError, ValueError)
+                if not (isinstance(failed, known) or is_panic(failed)):
+                    raise
                 failure = _failure(failed, self.answered)
             if failure is None:
-                self.answered = True
+                self.answered = self.right = True
+                if self._outage is not None:
+                    self._say_that_it_ended(runtime)
                 return result
             self.answered = self.answered or failure.answered
-            again = (first and failure.rule.kind is Unavailable) or (request.verb, failure.rule) in _REPEATED
-            if not (again and left):
-                break
-            runtime.clock.sleep(_WAIT_SECONDS)
-        assert failure is not None
-        raise failure.error(request)
+            down = failure.rule.kind is Unavailable
+            left -= small
+            dated = self.right and failure.dated
+            if dated:
+                self._handles.clear()  # the next ones read the credentials anew
+            if dated and not renewed and handle is not Handle.PARTS:
+                renewed = True
+            elif small and left > 0 and ((first and down) or (request.verb, failure.rule) in _REPEATED):
+                runtime.clock.sleep(_WAIT_SECONDS)
+            elif down and self.right and handle in _LASTING:
+                took = runtime.clock.monotonic() - began
+                if took * 1000 >= self.settings.max_outage_millis:
+                    waited = f"It was repeated for {took:.0f} s ({STORE_MAX_OUTAGE.key})." if waits else ""
+                    raise failure.error(request, waited)
+                self._say_that_it_lasts(failure.error(request), began, runtime)
+                runtime.clock.sleep(min(2**waits, _LONGEST_WAIT_SECONDS))
+                waits += 1
+            else:
+                raise failure.error(request)
 
-    def _errors(self) -> tuple[type[Exception], ...]:
-        """What obstore raises. Streams raise `OSError`, paths that no store can hold `ValueError`."""
-        return (self.obstore.exceptions.BaseError, OSError, ValueError)
+    def _say_that_it_lasts(self, why: PaimonStreamError, began: float, runtime: Runtime) -> None:
+        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that
+        wait."""
+        now = runtime.clock.monotonic()
+        with self._lock:
+            outage = self._outage
+            if outage is not None and now - outage.said < _SAY_AGAIN_SECONDS:
+                return
+            since = began if outage is None else outage.since
+            self._outage = _Outage(since, now)
+        _LOG.warning(
+            "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s).",
+            why,
+            now - since,
+            self.settings.max_outage_millis // 1000,
+            STORE_MAX_OUTAGE.key,
+        )
+
+    def _say_that_it_ended(self, runtime: Runtime) -> None:
+        with self._lock:
+            outage, self._outage = self._outage, None
+        if outage is not None:
+            took = runtime.clock.monotonic() - outage.since
+            _LOG.info("%s: the store answers again, after %.0f s.", self.settings.location, took)
 
     def _handle(self, handle: Handle) -> Any:
         """The open store of a handle. It is opened at the first call."""
@@ -119,15 +188,20 @@ class Client:
 
     def _open(self, handle: Handle) -> Any:
         retries = 0 if handle is Handle.ONCE else self.settings.max_retries
-        return open_store(self.settings, max_retries=retries, bulk=handle is Handle.LARGE)
+        seconds = self.settings.max_outage_millis / 1000
+        if handle is Handle.PARTS and seconds > _RETRY_SECONDS:
+            return open_store(self.settings, max_retries=round(seconds), seconds=seconds, bulk=True)
+        return open_store(self.settings, max_retries=retries, bulk=handle in (Handle.LARGE, Handle.PARTS))
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}
+_RIGHT: Final[set[StoreSettings]] = set()
+"""The stores that another process says are right."""
 _LOCK: Final = threading.Lock()
 os.register_at_fork(after_in_child=_Process.mark_child)
 
 
-def _failure(failed: Exception, answered: bool) -> Failure:
+def _failure(failed: BaseException, answered: bool) -> Failure:
     """What obstore's error says. Where a store has answered before, a machine's role that gives no
     credentials will give them again."""
     found = failure_of(failed)
@@ -143,11 +217,29 @@ def client_of(settings: StoreSettings) -> Client:
             "cannot be used here. Start the process by 'spawn', or fork before a table is opened.",
             location=settings.location,
         )
-    shared = replace(settings, location="", prefix="")
+    shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     if client is None:
         obstore = require("obstore", "store", f"The location {settings.location}")
         with _LOCK:
             _Process.used = True
-            client = _CLIENTS.setdefault(shared, Client(settings, obstore))
+            right = shared in _RIGHT
+            client = _CLIENTS.setdefault(shared, Client(settings, obstore, answered=right, right=right))
     return client
+
+
+def shared_settings(settings: StoreSettings) -> StoreSettings:
+    """What all tables in one bucket with the same settings have in common."""
+    return replace(settings, location="", prefix="")
+
+
+def is_right(settings: StoreSettings) -> bool:
+    """Whether the store has answered what this process, or the one that it works for, asked it."""
+    shared = shared_settings(settings)
+    client = _CLIENTS.get(shared)
+    return shared in _RIGHT if client is None else client.right
+
+
+def trust(settings: StoreSettings) -> None:
+    """Takes another process's word that the store is right. Opens nothing."""
+    _RIGHT.add(shared_settings(settings))

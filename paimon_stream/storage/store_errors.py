@@ -2,9 +2,9 @@
 
 The first rule that fits decides, in this order: the error code in the store's answer, the HTTP status, and,
 where no answer came, what the client says of the connection. Only `Unavailable` and `AlreadyExists` leave
-open whether the operation took effect; every other error proves that it did not. Messages name the verb, the
-location, the path, status and code, and the cure. They never hold a URL, headers, a body or a setting,
-because those may hold secrets.
+open whether the operation took effect; every other error proves that it did not (stores.md §5). Messages name
+the verb, the location, the path, status and code, and the cure. They never hold a URL, headers, a body or a
+setting, because those may hold secrets.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from paimon_stream.errors import (
     PermissionDenied,
     Unavailable,
 )
-
-__all__ = ["BROKEN", "NO_CREDENTIALS", "NO_ROLE", "TIMED_OUT", "Failure", "Request", "failure_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +126,9 @@ _BY_TEXT: Final = (
     ("invalid_grant", _KEY),
     ("invalid_client", _KEY),
     ("BadScheme", _Rule(InvalidOption, "its endpoint has no TLS", "Give an https endpoint, or allow http")),
+    ("InvalidContentType", _Rule(
+        InvalidOption, "its endpoint does not speak TLS", "Give it with http://, or give one that has TLS"
+    )),
     ("invalid peer certificate", _Rule(
         Unavailable, "the endpoint's certificate is not trusted", "Give the certificate of its authority"
     )),
@@ -144,6 +145,9 @@ _BY_NAME: Final = {
     "NotImplementedError": _UNSUPPORTED,
     "InvalidPathError": _NO_PATH,
     "ValueError": _NO_PATH,
+    "PanicException": _Rule(
+        Unavailable, "its answer cannot be understood", "Check that the endpoint speaks the store's protocol"
+    ),
 }
 BROKEN: Final = _Rule(Unavailable, "the connection broke", "Check the network and try again")
 NO_CREDENTIALS: Final = _Rule(
@@ -168,20 +172,31 @@ class Failure:
     code: str | None
     answered: bool
 
-    def error(self, request: Request) -> PaimonStreamError:
-        """The error to raise."""
+    @property
+    def dated(self) -> bool:
+        """Whether credentials that were renewed may be the cure. Answers to HEAD have no code."""
+        return self.rule in (_EXPIRED, _KEY) or (self.code is None and self.status in (400, 401, 403))
+
+    def error(self, request: Request, more: str = "") -> PaimonStreamError:
+        """The error to raise. `more` is a further sentence of it."""
         rule = self.rule
         if rule is _MISSING and not request.reads:
             rule = _BUCKET
         kind = NotAtomic if rule is _UNSUPPORTED and request.verb == "create" else rule.kind
         what = " ".join(str(part) for part in (self.status, self.code) if part)
-        told = f" ({what})" if what else ""
+        answer = f" ({what})" if what else ""
         return kind(
-            f"Cannot {request.verb} {request.full}: {rule.why}{told}. {rule.cure}.",
+            f"Cannot {request.verb} {request.full}: {rule.why}{answer}. {rule.cure}.{more and f' {more}'}",
             path=request.full,
             status=self.status,
             code=self.code,
         )
+
+
+def is_panic(failed: BaseException) -> bool:
+    """Whether obstore ended in a way that its authors did not expect, such as by an answer about other files
+    than those of the request. This is no `Exception`, and its class cannot be imported."""
+    return type(failed).__name__ == "PanicException"
 
 
 def failure_of(failed: BaseException) -> Failure:

@@ -1,4 +1,4 @@
-"""Data files in object stores: streams that write new ones, and random access for pyarrow."""
+"""Data files in object stores: streams that write new ones, and random access for pyarrow (stores.md §6)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    InvalidOption,
-    NotFound,
-    PaimonStreamError,
-    Unavailable,
-)
+from paimon_stream.errors import AlreadyExists, InvalidOption, NotFound, PaimonStreamError, Unavailable
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.store_client import Handle
 from paimon_stream.storage.store_requests import Requests
-
-__all__ = ["Upload", "open_source"]
 
 _PART: Final = 8 << 20
 """A file of at most this size is one request. A larger one is sent in parts of it."""
@@ -50,14 +42,11 @@ class Upload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
+        stream = self._stream
+        stream.close()
         if error is not None:
-            self._stream.give_up(error)
-        else:
-            self._finish(self._stream)
-
-    def _finish(self, stream: _Stream) -> None:
-        if stream.parts is not None:
+            stream.give_up(error)
+        elif stream.parts is not None:
             stream.parts.complete(stream.held, stream.size)
         elif self._requests.create(self._path, stream.held, repeated=True) is PutResult.EXISTS:
             raise self._exists()
@@ -124,7 +113,7 @@ class _Parts:
             return
 
     def _ask(self, effect: Callable[[Any, Any], Any]) -> Any:
-        return self._requests.ask("write", self._path, effect, Handle.LARGE)
+        return self._requests.ask("write", self._path, effect, Handle.PARTS)
 
 
 class _Stream(io.RawIOBase):

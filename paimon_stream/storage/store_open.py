@@ -22,8 +22,6 @@ from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFea
 from paimon_stream.extras import require
 from paimon_stream.storage.store_settings import StoreSettings
 
-__all__ = ["open_store"]
-
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 _ENDPOINT: Final = "aws_endpoint_url_s3"
 """The key of obstore that comes before its key `endpoint` and before the variable of the same name."""
@@ -51,11 +49,12 @@ _LOGINS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 Credential = dict[str, Any]
 
 
-def open_store(settings: StoreSettings, *, max_retries: int, bulk: bool = False) -> Any:
+def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False) -> Any:
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region
     must be asked for or a role must be assumed.
 
-    `bulk` is for requests with more than 1 MiB, which get more time. Raises `MissingExtra`, `InvalidOption`
+    Requests are repeated for at most `seconds`. `bulk` is for requests with more than 1 MiB, which
+    get more time. Raises `MissingExtra`, `InvalidOption`
     for settings that obstore refuses, `UnsupportedFeature` for those that need a later obstore, and
     `PermissionDenied` if there are no credentials of the profile or role.
     """
@@ -76,7 +75,7 @@ def open_store(settings: StoreSettings, *, max_retries: int, bulk: bool = False)
         )
     retry = {
         "max_retries": max_retries,
-        "retry_timeout": timedelta(seconds=60),
+        "retry_timeout": timedelta(seconds=seconds),
         "backoff": {
             "init_backoff": timedelta(milliseconds=100),
             "max_backoff": timedelta(seconds=10),

@@ -2,14 +2,15 @@
 
 A conditional create is answered "exists already" in more cases than one: another writer was first, an earlier
 try of this one took effect and its answer was lost, or another request for the key is under way and nothing
-was written. So the answer is never believed without reading the object.
+was written. So the answer is never believed without reading the object (stores.md §4).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from paimon_stream.errors import (
@@ -25,15 +26,17 @@ from paimon_stream.storage.base import PutResult, checked_path
 from paimon_stream.storage.store_client import Client, Handle, client_of
 from paimon_stream.storage.store_errors import Request
 from paimon_stream.storage.store_settings import StoreSettings
-
-__all__ = ["Requests"]
+from paimon_stream.storage.together import Tally
 
 T = TypeVar("T")
 
+PAGE: Final = 1000
+"""The most keys that S3 lists or deletes with one request."""
 _CONFLICTS: Final = 5
 _WAIT_MILLIS: Final = 50
 _LARGE: Final = 1 << 20
 _MOST_KEY_BYTES: Final = 1024
+_KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -43,6 +46,7 @@ class Requests:
 
     settings: StoreSettings
     runtime: Runtime
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def client(self) -> Client:
@@ -55,24 +59,24 @@ class Requests:
         Raises `InvalidOption` for a path that leaves the root, or that a store would refuse or change."""
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
-        why = None
+        why, cure = None, "Use another name."
         if _CONTROL.search(key):
             why = "has a control character, or bytes that are no text"
         elif len(key.encode()) > _MOST_KEY_BYTES:
-            why = f"makes a key of more than {_MOST_KEY_BYTES:,} bytes"
+            why = f"makes a key of {len(key.encode()):,} bytes, and a store takes {_MOST_KEY_BYTES:,} at most"
+            cure = "Use a shorter location."
         elif self.settings.kind == "azure" and "\\" in path:
             why = "has a backslash, which Azure takes for a slash"
         if why is not None:
             full = f"{self.settings.location}/{path}"
-            raise InvalidOption(
-                f"The path {path!r} below {self.settings.location} {why}. Use another name.", path=full
-            )
+            raise InvalidOption(f"The path {path!r} below {self.settings.location} {why}. {cure}", path=full)
         return key
 
     def ask(self, verb: str, path: str, effect: Callable[[Any, Any], T], handle: Handle = Handle.CALM) -> T:
-        """The result of an effect on obstore and an open store."""
+        """The result of an effect on obstore and an open store. The verb `head` is a `read` in messages."""
         client = self.client
-        request = Request(verb=verb, location=self.settings.location, path=path)
+        self.tally.add(_KINDS.get(verb, "PUT"))
+        request = Request(verb="read" if verb == "head" else verb, location=self.settings.location, path=path)
         return client.ask(request, self.runtime, lambda store: effect(client.obstore, store), handle)
 
     def get(self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None) -> T:
@@ -95,13 +99,32 @@ class Requests:
     def head(self, path: str) -> dict[str, Any]:
         """Obstore's facts about the object. Raises `NotFound`."""
         key = self.key(path)
-        return self.ask("read", path, lambda obstore, store: obstore.head(store, key))
+        return self.ask("head", path, lambda obstore, store: obstore.head(store, key))
 
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
         """What all keys of a folder begin with, and what obstore finds directly in it."""
         key = self.key(folder) if folder else self.settings.prefix
         found = self.ask("list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key))
         return f"{key}/", found
+
+    def below(self, folder: str) -> Iterator[tuple[str, Any]]:
+        """What all keys below a folder begin with, and a page of obstore's facts about them, in the store's
+        order. After a failure the listing goes on behind the last key."""
+        key = self.key(folder) if folder else self.settings.prefix
+        last: str | None = None
+        stream: Any = None
+
+        def following(obstore: Any, store: Any) -> Any:
+            nonlocal stream
+            source, stream = stream, None  # one that fails is not used again
+            source = source or obstore.list(store, prefix=key, offset=last, chunk_size=PAGE)
+            found = next(source, None)
+            stream = source
+            return found
+
+        while page := self.ask("list", folder, following):
+            last = page[-1]["path"]
+            yield f"{key}/", page
 
     def replace(self, path: str, data: bytes) -> None:
         """Creates or replaces the object."""
@@ -132,6 +155,12 @@ class Requests:
             try:
                 self._put("create", path, key, data, "create", handle)
                 return PutResult.CREATED
+            except Unavailable:
+                if not repeated and self.client.right:
+                    # Waits for the store, so that the caller, who counts repetitions, repeats only once.
+                    with suppress(PaimonStreamError):
+                        self.head(path)
+                raise
             except (AlreadyExists, NoSpace) as refused:
                 why = refused
                 held = self._held(path, refused)
@@ -179,8 +208,10 @@ def _handle_for(data: bytes) -> Handle:
 
 
 def _unknown(verb: str, full: str, why: PaimonStreamError | None) -> Unavailable:
-    told = "" if why is None else f" ({why.context.get('status')} {why.context.get('code')})"
+    said = () if why is None else (why.context.get("status"), why.context.get("code"))
+    what = " ".join(str(part) for part in said if part)
+    answer = f" ({what})" if what else ""
     return Unavailable(
-        f"Cannot {verb} {full}: other requests for it were under way at each try{told}. Try again.",
+        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.",
         path=full,
     )

@@ -15,8 +15,6 @@ from paimon_stream.errors import InvalidOption
 from paimon_stream.storage.location import StoreLocation
 from paimon_stream.storage.store_values import StoreValues
 
-__all__ = ["Rules", "apply_rules"]
-
 _ENCRYPTION: Final = {
     "sse-s3": "AES256", "aes256": "AES256", "sse-kms": "aws:kms", "aws:kms": "aws:kms",
     "dsse-kms": "aws:kms:dsse", "aws:kms:dsse": "aws:kms:dsse", "sse-c": "sse-c",
@@ -289,8 +287,10 @@ def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: b
         "federated_token_file", "msi_endpoint", "object_id", "msi_resource_id", "encryption_key",
     )  # fmt: skip
     for key in ("account_key", "encryption_key"):
-        if values.has(key):
-            _check_base64(values, key)
+        try:
+            base64.b64decode(values.text(key) or "", validate=True)
+        except ValueError:
+            raise values.wrong(key, "is not base64. Look for a missing character.") from None
     if values.has("sas_key"):
         made.config["sas_key"] = (values.text("sas_key") or "").lstrip("?")
     asked = urlsplit(values.text("oauth_endpoint") or "")
@@ -305,10 +305,3 @@ def _azure(place: StoreLocation, values: StoreValues, made: Rules, allow_http: b
         url = f"https://{place.host.replace('.dfs.', '.blob.', 1)}"
     if url is not None:
         made.config["endpoint"] = url
-
-
-def _check_base64(values: StoreValues, key: str) -> None:
-    try:
-        base64.b64decode(values.text(key) or "", validate=True)
-    except ValueError:
-        raise values.wrong(key, "is not base64. Look for a missing character.") from None

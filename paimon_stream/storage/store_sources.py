@@ -9,7 +9,7 @@ from __future__ import annotations
 import configparser
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +22,7 @@ from paimon_stream.options import (
     STORE_ALLOW_HTTP,
     STORE_CONNECT_TIMEOUT,
     STORE_FROM_SPARK,
+    STORE_MAX_OUTAGE,
     STORE_MAX_RETRIES,
     STORE_TIMEOUT,
     Options,
@@ -35,8 +36,6 @@ from paimon_stream.storage.store_rules import Rules, apply_rules
 from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
-__all__ = ["options_for", "settings_of"]
-
 _LOG = logging.getLogger(__name__)
 
 _OURS: Final = store_options()
@@ -49,13 +48,14 @@ def settings_of(
     place: StoreLocation,
     options: Mapping[str, str],
     *,
-    spark: Mapping[str, str] | None = None,
+    spark: Callable[[], Mapping[str, str]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
     """The settings of the store that holds `place`.
 
-    `options` are storage options, each of which must be known. `spark` is Spark's Hadoop configuration, of
-    which the known names count. `environment` is the process's own by default.
+    `options` are storage options, each of which must be known. `spark` reads Spark's Hadoop
+    configuration, of which the known names count; it is not called if an option excludes it. `environment` is
+    the process's own by default.
 
     Raises `InvalidOption` for options that are unknown, malformed or contradict each other,
     `UnsupportedFeature` for those that ask for what is not supported, and `MissingExtra` if they need boto3
@@ -64,8 +64,8 @@ def settings_of(
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
-    if spark and ours.value(STORE_FROM_SPARK):
-        sources.append(Source("Spark's configuration", spark))
+    if spark is not None and ours.value(STORE_FROM_SPARK):
+        sources.append(Source("Spark's configuration", spark()))
     sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
     place = _with_account(place, sources)
     values = gathered(place, sources)
@@ -88,6 +88,7 @@ def settings_of(
         client={**{key: f"{ours.value(one)}ms" for key, one in timeouts.items()}, **made.client},
         profile=made.profile,
         max_retries=ours.value(STORE_MAX_RETRIES),
+        max_outage_millis=ours.value(STORE_MAX_OUTAGE),
         role=made.role,
     )
 

@@ -12,8 +12,6 @@ from paimon_stream.options.store_names import is_of_another, recommended_names, 
 from paimon_stream.options.store_options import STORE_OPTIONS, StoreOption
 from paimon_stream.storage.location import StoreLocation
 
-__all__ = ["CALL", "ENVIRONMENT", "Source", "StoreValues", "gathered", "owners_of"]
-
 CALL: Final = "storage_options"
 """The source of which every option must be known."""
 ENVIRONMENT: Final = "the environment"
@@ -93,7 +91,11 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
     """
     found = [_read(place, source) for source in sources]
     parts = {one.key for one in STORE_OPTIONS[place.kind] if one.login}
-    logins = (given for given in found if any(_names_login(given, key) for key in parts))
+    logins = (
+        given
+        for given in found
+        if any(key in given and key not in _NO_LOGIN and given[key].value != "false" for key in parts)
+    )
     login = next(logins, None)
     merged: dict[str, _Given] = {}
     for given in found:
@@ -101,10 +103,6 @@ def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
             if key not in parts or login is None or given is login:
                 merged.setdefault(key, one)
     return StoreValues(place.shown, merged)
-
-
-def _names_login(given: Mapping[str, _Given], key: str) -> bool:
-    return key in given and key not in _NO_LOGIN and given[key].value != "false"
 
 
 def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:

@@ -14,8 +14,6 @@ from typing import Final
 
 from paimon_stream.errors import StorageError
 
-__all__ = ["NO_SUCH_FILE", "delete_below", "is_link_below"]
-
 NO_SUCH_FILE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 """What the system says of a path at which no file can be found, whatever is tried."""
 

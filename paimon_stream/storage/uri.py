@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from urllib.parse import unquote, urlsplit
 
@@ -11,32 +11,24 @@ from paimon_stream.extras import require
 from paimon_stream.options import UNSAFE_SINGLE_WRITER, Arguments, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.location import (
-    KIND_OF,
-    SUPPORTED,
-    scheme_of,
-    shown_location,
-    store_location,
-)
+from paimon_stream.storage.location import KIND_OF, SUPPORTED, scheme_of, shown_location, store_location
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import settings_of
-
-__all__ = ["open_storage", "shown_location"]
 
 
 def open_storage(
     location: str | PathLike[str],
     storage_options: Mapping[str, str] | None = None,
     *,
-    spark: Mapping[str, str] | None = None,
+    spark: Callable[[], Mapping[str, str]] | None = None,
 ) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded), `memory://name`, or a
     folder in an object store. Nothing is asked of a store yet.
 
     A local path has only one storage option: `paimon-stream.unsafe-single-writer`. docs/stores.md lists those
-    of stores. What they do not say is taken from `spark`, Spark's Hadoop configuration, and then from the
-    environment.
+    of stores. What they do not say is taken from Spark's Hadoop configuration, which `spark` reads, and then
+    from the environment.
 
     Raises `UnsupportedFeature` for other schemes, `InvalidOption` for a malformed location or an unknown
     storage option, and `MissingExtra`. Messages never contain the values of storage options, nor a user,

@@ -13,8 +13,6 @@ from typing import Final
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_marks import MARK_PREFIX
 
-__all__ = ["NO_SUMMARY", "BatchSummary"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSummary:

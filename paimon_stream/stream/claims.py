@@ -8,7 +8,8 @@ first batch was judged, so an identity that was refused is not registered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from paimon_stream.errors import DuplicateWriter, NotFound
@@ -18,8 +19,6 @@ from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.layout import escape_user
-
-__all__ = ["Claims", "RegisteredWriter", "duplicate_writer", "registered_writers"]
 
 _ROOT: Final = "_paimon_stream"
 _CLAIM: Final = "claim-"
@@ -32,7 +31,8 @@ class RegisteredWriter:
 
     `schema_digest` is the digest of the table's first schema; it distinguishes a table from a later one of
     the same name. From batch `journal_since` on, every commit was journalled, so a missing journal entry
-    proves that a batch never reached its commit. It is None while the journal is off.
+    proves that a batch never reached its commit. It is None while the journal is off. `run` names the run
+    that wrote the register; it is None in registers of releases that did not say it.
     """
 
     user: str
@@ -41,6 +41,7 @@ class RegisteredWriter:
     query_name: str | None
     schema_digest: str
     journal_since: int | None
+    run: str | None = None
 
 
 class Claims:
@@ -50,11 +51,13 @@ class Claims:
         self._storage = storage
         self._identity = identity
         self._folder = f"{_ROOT}/{escape_user(identity.user)}"
-        self._claim = f"{self._folder}/{_CLAIM}{escape_user(identity.run_id or identity.token)}"
+        self.run = escape_user(identity.run_id or identity.token)
+        self._claim = f"{self._folder}/{_CLAIM}{self.run}"
 
-    def acquire(self) -> bool:
+    def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, and ends the claims of earlier runs. Returns
-        whether there were any.
+        their names. What the register of one of them proves stays proven: it names this run from then on, so
+        a run that ends before it registers leaves it as it was.
 
         Raises `DuplicateWriter` if another sink of the same run has already claimed it.
         """
@@ -65,12 +68,18 @@ class Claims:
             holder = decode_checksummed("claim", data, self._claim).get("token")
             if holder != mine:
                 raise duplicate_writer(self._storage.location, self._identity.user)
-        ended = False
-        for stat in self._storage.list_files(self._folder, _CLAIM):
-            if stat.path != self._claim:
-                self._storage.delete(stat.path)
-                ended = True
-        return ended
+        standing, present = self._storage.together([self.standing, self.own])
+        earlier: frozenset[str] = standing - {self.run}
+        works = [partial(self._storage.delete, f"{self._folder}/{_CLAIM}{run}") for run in sorted(earlier)]
+        if present is not None and present.run in earlier:
+            works.insert(0, partial(self._write, replace(present, run=self.run)))
+        self._storage.together(works)
+        return earlier
+
+    def standing(self) -> frozenset[str]:
+        """The names of the runs that no later one has ended; usually that of the newest run."""
+        there = self._storage.list_files(self._folder, _CLAIM)
+        return frozenset(stat.name.removeprefix(_CLAIM) for stat in there)
 
     def holds(self) -> bool:
         """Whether the claim still exists. If so, no later run of this commit user has begun."""
@@ -87,15 +96,33 @@ class Claims:
             return True
         return self._storage.exists(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
 
-    def register(self, schema_digest: str, journal_since: int | None) -> None:
-        """Records that this identity was judged and admitted."""
+    def register(
+        self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None
+    ) -> None:
+        """Records that this identity was judged and admitted, unless the register that is `present` says the
+        same."""
+        identity = self._identity
+        new = RegisteredWriter(
+            user=identity.user,
+            query_id=identity.query_id,
+            checkpoint=identity.checkpoint,
+            query_name=identity.query_name,
+            schema_digest=schema_digest,
+            journal_since=journal_since,
+            run=self.run,
+        )
+        if new != present:
+            self._write(new)
+
+    def _write(self, new: RegisteredWriter) -> None:
         body = {
-            "user": self._identity.user,
-            "queryId": self._identity.query_id,
-            "checkpoint": self._identity.checkpoint,
-            "queryName": self._identity.query_name,
-            "schemaDigest": schema_digest,
-            "journalSince": journal_since,
+            "user": new.user,
+            "queryId": new.query_id,
+            "checkpoint": new.checkpoint,
+            "queryName": new.query_name,
+            "schemaDigest": new.schema_digest,
+            "journalSince": new.journal_since,
+            "run": new.run,
         }
         self._storage.write(f"{self._folder}/writer", encode_checksummed("writer", body))
 
@@ -111,8 +138,9 @@ class Claims:
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
     """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for
     each."""
-    folders = (f"{_ROOT}/{name}" for name in storage.list_folders(_ROOT))
-    found = (_read_register(storage, folder) for folder in folders if folder != leave_out)
+    folders = [f"{_ROOT}/{name}" for name in storage.list_folders(_ROOT)]
+    wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
+    found = storage.together(wanted)
     return tuple(one for one in found if one is not None)
 
 
@@ -132,6 +160,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
             query_name=optional_text(body["queryName"]),
             schema_digest=str(body["schemaDigest"]),
             journal_since=None if since is None else integer(since),
+            run=optional_text(body.get("run")),
         )
 
 

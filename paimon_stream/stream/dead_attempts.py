@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from paimon_stream.commit.plan import collect
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.runtime import Runtime
@@ -25,8 +25,6 @@ from paimon_stream.table.message_files import remove_files, written_files
 from paimon_stream.table.references import branches
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["live_files_of", "remove_beside", "remove_dead_attempts", "snapshots_of_batch"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +64,10 @@ def remove_dead_attempts(
     try:
         if len(branches(storage)) > 1:
             return 0  # an attempt may have been published, branched and rolled back
-        if not _is_proof(SnapshotStore(storage, runtime), manifests, published[-1]):
+        snapshots = SnapshotStore(storage, runtime)
+        if any(uuid in tag.delta_manifest_list for tag in snapshots.tags() for uuid in entry.stage_uuids):
+            return 0  # an attempt was published and tagged; another engine may have replaced its snapshot
+        if not _is_proof(snapshots, manifests, published[-1]):
             return 0
         prepared = (*_in_layout(storage, layout, entry.abandoned), *written_files(layout, entry.messages))
         for snapshot in published:
@@ -145,19 +146,10 @@ def snapshots_of_batch(
         return (), True
     if newest.commit_kind is not CommitKind.COMPACT:
         by_this_attempt = entry.stage_uuids[0] in newest.delta_manifest_list
-        return (newest,), by_this_attempt and not any(map(_compacts, entry.messages))
+        compacts = collect(entry.messages, table_buckets=entry.total_buckets).compact
+        return (newest,), by_this_attempt and not compacts
     batch = (newest.commit_user, newest.commit_identifier)
     return tuple(s for s in window.snapshots if (s.commit_user, s.commit_identifier) == batch), True
-
-
-def _compacts(message: CommitMessage) -> bool:
-    return bool(
-        message.compact_before
-        or message.compact_after
-        or message.compact_changelog_files
-        or message.compact_new_index_files
-        or message.compact_deleted_index_files
-    )
 
 
 def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
@@ -167,8 +159,7 @@ def _references(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[str]:
     for meta in (*delta, *changelog):
         for entry in manifests.read(meta):
             yield from (entry.file.file_name, *entry.file.extra_files)
-    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
-    yield from (name for name in lists if name is not None)
+    yield from (name for name, _ in snapshot.manifest_lists)
     yield from (meta.file_name for meta in (*manifests.base_and_delta(snapshot), *changelog))
     if snapshot.index_manifest is not None:
         yield snapshot.index_manifest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from paimon_stream.commit.plan import collect
@@ -29,8 +30,6 @@ from paimon_stream.table.message_files import data_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
-
-__all__ = ["Batch", "FirstJudgement", "gather", "journal_since", "judge"]
 
 _HALF_ORPHAN_AGE_MILLIS: Final = 12 * 3_600_000
 """An orphan cleaner (default age 1 day) may delete older prepared files before they are published."""
@@ -64,11 +63,13 @@ def gather(
     identity: WriterIdentity,
     batch: Batch,
     *,
+    snapshots: SnapshotStore,
     claimed: Callable[[str], bool] | None = None,
-    runtime: Runtime,
+    runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses, apart from the snapshots. `claimed` replaces the
-    claims of this run.
+    """Everything that the first judgement of a run uses, apart from older snapshots. `claimed` replaces the
+    claims of this run. `runs` are those whose claims stood when this one began; if they are not given, those
+    that stand now.
 
     Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
@@ -78,25 +79,37 @@ def gather(
         Journal(storage, identity.user),
         Claims(storage, identity),
     )
-    digest, registered = schemas.first_digest(), claims.own()
-    noted = journal.batches()
-    earlier = [one for one in noted if one < batch.batch_id]
-    later = [one for one in noted if one > batch.batch_id]
 
+    def entries() -> list[JournalEntry | None]:
+        """Those of the batch, of the newest earlier one and of the newest later one."""
+        noted = journal.batches()
+        of_batch, earlier, later = (
+            max(filter(wanted, noted), default=None)
+            for wanted in (batch.batch_id.__eq__, batch.batch_id.__gt__, batch.batch_id.__lt__)
+        )
+        asked = [one for one in (of_batch, earlier, later) if one is not None]
+        read = dict(zip(asked, storage.together([partial(journal.read, one) for one in asked]), strict=True))
+        return [None if one is None else read[one] for one in (of_batch, earlier, later)]
+
+    digest, first, registered, (entry, last_entry, later_entry), latest = storage.together(
+        [schemas.first_digest, partial(schemas.get, 0), claims.own, entries, snapshots.latest]
+    )
     return Evidence(
         identity=identity,
         batch_id=batch.batch_id,
         offsets_hash=batch.offsets_hash,
         schema_digest=digest,
-        schema_created_millis=schemas.get(0).time_millis,
-        entry=journal.read(batch.batch_id),
-        last_entry=journal.read(earlier[-1]) if earlier else None,
-        later_entry=journal.read(later[-1]) if later else None,
+        schema_created_millis=first.time_millis,
+        latest=latest,
+        entry=entry,
+        last_entry=last_entry,
+        later_entry=later_entry,
         registered=registered,
         others=claims.others,
         previous_done_millis=batch.previous_done_millis,
         files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
         claimed=claimed or claims.claimed,
+        runs=(claims.standing() if runs is None else runs) | {claims.run},
     )
 
 
@@ -130,15 +143,17 @@ def judge(
     return FirstJudgement(verdict=verdict)
 
 
-def journal_since(table: Table, evidence: Evidence, verdict: Verdict) -> int | None:
+def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
     """The first batch from which on a missing journal entry proves that a batch never reached its commit.
-    None while the journal is off."""
+    None while the journal is off. With `anew`, earlier entries are about to go, so they prove nothing."""
     if not table.options.value(JOURNAL):
         return None
     registered = evidence.registered
     same_table = registered is not None and registered.schema_digest == evidence.schema_digest
-    if registered is not None and same_table and registered.journal_since is not None:
-        return registered.journal_since
+    if same_table and evidence.journal_since is not None and not anew:
+        return evidence.journal_since
+    if isinstance(verdict, AlreadyCommitted) and verdict.snapshot is None:
+        return None  # later batches may have been committed without a journal, and have expired
     return evidence.batch_id + isinstance(verdict, AlreadyCommitted)
 
 

@@ -14,8 +14,6 @@ from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.replay_errors import ReplayErrors
 
-__all__ = ["RunFence"]
-
 
 class RunFence:
     """The fence of one batch. The committer calls it where it finds a gap in the snapshots."""

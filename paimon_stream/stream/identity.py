@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks
 
-__all__ = ["WriterIdentity", "is_own"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:

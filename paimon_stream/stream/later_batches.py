@@ -20,35 +20,41 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.lineage import is_replaced, newest_of, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["Memory", "judge_next", "require_unpublished", "superseded"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a run remembers between batches: the last batch that it finished, the last batch of its stream
-    that became a snapshot, and the snapshot up to which it knows who published what."""
+    that became a snapshot, and the snapshot up to which it knows who published what. With `has_expired`, the
+    last batch had been committed, and its snapshot has expired: later batches may have been, too."""
 
     batch_id: int
     own: PreviousBatch | None
     seen: SnapshotRef | None
+    has_expired: bool = False
 
 
 def judge_next(
-    snapshots: SnapshotStore, memory: Memory, batch_id: int, refuse: ReplayErrors, *, follows: bool = False
+    snapshots: SnapshotStore,
+    memory: Memory,
+    batch_id: int,
+    refuse: ReplayErrors,
+    *,
+    latest: Snapshot | None,
+    follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run. The batch must be new, our last snapshot must still be in the lineage,
-    and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
+    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must
+    still be in the lineage, and nobody else may have published the batch since the run last looked. Also
+    raises `CommitLost`.
 
-    None if the memory no longer fits the table, so that storage must decide. If snapshots since the run last
-    looked have expired, storage must decide, too, while an earlier run may be at this batch (`follows`).
-    Otherwise `seen` stays where it was, and the commit checks the fence.
+    None if the memory no longer fits the table or says nothing of later batches, so that storage must decide.
+    If snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be
+    at this batch (`follows`). Otherwise `seen` stays where it was, and the commit checks the fence.
     """
     if batch_id <= memory.batch_id:
         raise duplicate_writer(refuse.location, refuse.user)
-    latest = snapshots.latest()
-    if not _is_remembered_rightly(snapshots, memory, latest, refuse):
+    if memory.has_expired or not _is_remembered_rightly(snapshots, memory, latest, refuse):
         return None
-    seen = None if latest is None else SnapshotRef.of(latest)
+    seen, newest = None if latest is None else SnapshotRef.of(latest), None
     after = 0 if memory.seen is None else memory.seen.id
     if latest is not None and latest.id > after:
         window = published_after(snapshots, memory.seen, latest)
@@ -59,8 +65,8 @@ def judge_next(
         if not window.complete:
             if follows:
                 return None
-            seen = memory.seen
-    return Fresh(seen=seen, own=memory.own)
+            seen, newest = memory.seen, seen
+    return Fresh(seen=seen, newest=newest, own=memory.own)
 
 
 def require_unpublished(
@@ -109,7 +115,7 @@ def _is_in_lineage(
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id
     replaced = is_replaced(snapshots, own.snapshot, latest)
     if kept is not None and replaced is not False:
-        refuse.commit_lost(own, kept, proven=replaced is True)
+        refuse.commit_lost(own, kept, snapshots.storage, proven=replaced is True)
     elif kept is None and newest <= own.snapshot.id:  # else it has expired
         refuse.table_rolled_back(
             f"snapshot {own.snapshot.id}, the last one of this stream (batch {own.batch_id}), is gone, and "

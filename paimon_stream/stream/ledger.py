@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
+from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks
@@ -24,15 +26,15 @@ from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.lineage import in_lineage, is_replaced, published_after
 from paimon_stream.table.snapshots import SnapshotStore
 
-__all__ = ["AlreadyCommitted", "Evidence", "Fresh", "Reuse", "Verdict", "judge_first"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch. `seen` is the latest snapshot on which it was judged, `own` our newest
-    published batch. `dead` is what an earlier attempt left, to be removed after this batch is published."""
+    """Not committed: write the batch. `seen` is the snapshot up to which it is known who published what, and
+    `newest` the latest one, None if it is `seen`. `own` is our newest published batch. `dead` is what an
+    earlier attempt left, to be removed after this batch is published."""
 
     seen: SnapshotRef | None
+    newest: SnapshotRef | None = None
     own: PreviousBatch | None = None
     dead: JournalEntry | None = None
 
@@ -66,14 +68,16 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_first` uses, apart from the snapshots.
+    """What `judge_first` uses, apart from older snapshots.
 
+    `latest` is the latest snapshot.
     `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch, and
     `later_entry` the newest one of a later batch.
     `registered` is the register of this commit user, and `others` are the registers of all other users.
     `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
     be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot.
-    `claimed` says whether another sink of this run writes under a commit user.
+    `claimed` says whether another sink of this run writes under a commit user. `runs` are this run and those
+    whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -81,6 +85,7 @@ class Evidence:
     offsets_hash: str | None
     schema_digest: str
     schema_created_millis: int
+    latest: Snapshot | None
     entry: JournalEntry | None
     last_entry: JournalEntry | None
     later_entry: JournalEntry | None
@@ -89,6 +94,23 @@ class Evidence:
     previous_done_millis: int | None
     files_live: Callable[[Snapshot, JournalEntry], int]
     claimed: Callable[[str], bool]
+    runs: frozenset[str] = frozenset()
+
+    @property
+    def journal_since(self) -> int | None:
+        """The first batch from which on the journal has each one that reached its commit; None if that is not
+        known. A register that a run wrote late says nothing of the runs after it, which may have had no
+        journal."""
+        registered = self.registered
+        if registered is None or (registered.run is not None and registered.run not in self.runs):
+            return None
+        return registered.journal_since
+
+    @property
+    def knows_later(self) -> bool:
+        """Whether the journal shows that no batch after this one has reached its commit."""
+        since = self.journal_since
+        return since is not None and since <= self.batch_id + 1 and self.later_entry is None
 
     @property
     def has_earlier_run(self) -> bool:
@@ -101,7 +123,7 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     entry, last_entry = (_own_entry(one, evidence.identity) for one in (evidence.entry, evidence.last_entry))
     same_table = _judge_table(evidence, (entry, last_entry), refuse)
     entry, last_entry = (_of_this_table(one, evidence) for one in (entry, last_entry))
-    latest = snapshots.latest()
+    latest = evidence.latest
     seen = None if latest is None else SnapshotRef.of(latest)
     history = _search(snapshots, latest, evidence)
     _judge_identity(evidence, history, refuse)
@@ -112,7 +134,12 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
         refuse.checkpoint_rewound(f"this stream had already prepared batch {later.batch_id} for the table")
         return Fresh(seen=seen)
     if latest and (beside := history.beside) and beside.commit_identifier >= evidence.batch_id:
-        return _judge_beside(evidence, entry, beside, latest, seen, refuse)
+        # Its id may have been created again after it had expired, or lists are missing.
+        why = (
+            f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next "
+            "snapshot does not show that it was built on it"
+        )
+        return _judge_files(evidence, entry, latest, refuse, why)
     if entry is not None:
         return _judge_entry(snapshots, evidence, entry, last_entry, latest, seen, refuse)
     if last_entry is not None:
@@ -149,7 +176,7 @@ def _search(snapshots: SnapshotStore, latest: Snapshot | None, evidence: Evidenc
     beside: Snapshot | None = None
     siblings: dict[str, Snapshot] = {}
     if latest is not None:
-        for snapshot in snapshots.walk_down(latest.id):
+        for snapshot in chain([latest], snapshots.walk_down(latest.id - 1)):
             if is_own(snapshot, evidence.identity):
                 if not in_lineage(snapshots, snapshot, latest):
                     beside = snapshot  # all below has expired
@@ -288,7 +315,12 @@ def _judge_known(
     )
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
-        if lost is None or not _judge_previous(snapshots, lost, refuse):
+        others = _others_above(snapshots, last_entry, known)
+        if lost is not None and _judge_previous(snapshots, lost, refuse):
+            pass
+        elif last_entry is not None and others:
+            refuse.journalled_lost(last_entry, others)
+        else:
             refuse.table_rolled_back(
                 f"batch {known} was committed, but the newest snapshot of this stream is {own.id} with batch "
                 f"{own.commit_identifier}"
@@ -299,6 +331,14 @@ def _judge_known(
     return Reuse(seen=seen, own=published, entry=entry)
 
 
+def _others_above(snapshots: SnapshotStore, entry: JournalEntry | None, known: int) -> list[Snapshot]:
+    """The snapshots of other engines, one of which may have replaced that of the known batch."""
+    latest = snapshots.latest()
+    if latest is None or entry is None or entry.batch_id != known:
+        return []
+    return others_above(snapshots, entry.newest or entry.base, latest)
+
+
 def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: ReplayErrors) -> bool:
     """A batch that is known to be committed is not in the table's lineage. Reports why, if the
     batch's own snapshot shows the reason. Returns whether it does."""
@@ -306,7 +346,7 @@ def _judge_previous(snapshots: SnapshotStore, previous: PreviousBatch, refuse: R
     if kept is None or latest is None:
         return False
     if kept.nonce != previous.snapshot.nonce:
-        refuse.commit_lost(previous, kept)
+        refuse.commit_lost(previous, kept, snapshots.storage)
     else:
         refuse.beside_the_line(previous, latest)
     return True
@@ -326,7 +366,7 @@ def _judge_entry(
         kept = snapshots.find(entry.previous.snapshot.id)
         replaced = is_replaced(snapshots, entry.previous.snapshot, latest)
         if kept is not None and replaced is not False:
-            refuse.commit_lost(entry.previous, kept, proven=replaced is True)
+            refuse.commit_lost(entry.previous, kept, snapshots.storage, proven=replaced is True)
             return Fresh(seen=seen)
     base = 0 if entry.base is None else entry.base.id
     if base > (0 if latest is None else latest.id):
@@ -336,31 +376,22 @@ def _judge_entry(
         return Fresh(seen=seen)
     if latest is None or published_after(snapshots, entry.base, latest).complete:
         return Reuse(seen=seen, entry=entry)
-    if evidence.files_live(latest, entry):
-        return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
-    refuse.history_unknown(
+    why = (
         f"the snapshots since {base}, on which an earlier run had prepared this batch, have expired, and "
         "none of its files is part of the table"
     )
-    return Fresh(seen=seen)
+    return _judge_files(evidence, entry, latest, refuse, why)
 
 
-def _judge_beside(
-    evidence: Evidence,
-    entry: JournalEntry | None,
-    beside: Snapshot,
-    latest: Snapshot,
-    seen: SnapshotRef | None,
-    refuse: ReplayErrors,
+def _judge_files(
+    evidence: Evidence, entry: JournalEntry | None, latest: Snapshot, refuse: ReplayErrors, why: str
 ) -> Verdict:
-    """A snapshot of ours has this batch, but whether the table was built on it is not known: its id may have
-    been created again after it had expired, or lists are missing. A live file is a proof."""
+    """The snapshots do not show whether this batch was published; `why` says so. A live file of an attempt is
+    a proof that it was."""
+    seen = SnapshotRef.of(latest)
     if entry is not None and evidence.files_live(latest, entry):
         return AlreadyCommitted(seen=seen, snapshot=None, dead=entry)
-    refuse.history_unknown(
-        f"snapshot {beside.id} has batch {beside.commit_identifier} of this stream, but the next snapshot "
-        "does not show that it was built on it"
-    )
+    refuse.history_unknown(why)
     return Fresh(seen=seen)
 
 
@@ -368,12 +399,15 @@ def _judge_lost_batch(
     snapshots: SnapshotStore, last_entry: JournalEntry, latest: Snapshot | None, refuse: ReplayErrors
 ) -> bool:
     """No snapshot of ours is left, but Spark continued after an earlier batch that was journalled, so it was
-    committed above its base: it has expired, or was rolled back if none is missing above the base. Returns
-    whether an operator let the next batch continue all the same."""
-    base = last_entry.base
+    committed above the newest snapshot of its judgement. It has expired, or was rolled back if none is
+    missing above that one. Returns whether an operator let the next batch continue all the same."""
+    base = last_entry.newest or last_entry.base
     replaced = base is not None and is_replaced(snapshots, base, latest)
     whole = latest is None or published_after(snapshots, base, latest).complete
-    if replaced or whole:
+    others = _others_above(snapshots, last_entry, last_entry.batch_id)
+    if others and not replaced:
+        refuse.journalled_lost(last_entry, others)
+    elif replaced or whole:
         refuse.table_rolled_back(f"batch {last_entry.batch_id} was committed, and its snapshot is gone")
     elif None in (replaced, whole):
         refuse.maybe_rolled_back(last_entry.batch_id)
@@ -391,7 +425,7 @@ def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) 
         if done is not None and done < evidence.schema_created_millis:
             refuse.table_replaced("the table was created after this stream had finished its previous batch")
             return
-    elif registered.journal_since is not None and evidence.batch_id >= registered.journal_since:
+    elif evidence.journal_since is not None and evidence.batch_id >= evidence.journal_since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:
         refuse.history_unknown(

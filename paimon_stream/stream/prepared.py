@@ -1,28 +1,75 @@
-"""A batch whose files are written: its journal entry, and its request to the committer. Pure."""
+"""A batch whose files are written: its journal entry, and its request to the committer."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from paimon_stream.commit.observer import BatchObserver, Phase
 from paimon_stream.commit.overwrite import plan_overwrite
-from paimon_stream.commit.request import CommitRequest
+from paimon_stream.commit.request import CommitRequest, Judged
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.errors import CommitVetoed
+from paimon_stream.errors import CommitVetoed, NoSpace, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.options import BUCKET, FORCE_CREATE_SNAPSHOT, IGNORE_EMPTY_COMMIT
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.together import Request
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import Fresh, Reuse
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import written_files
 from paimon_stream.table.table import Table
 
-__all__ = ["commit_request", "journal_entry", "replacing_all", "veto_error"]
+_LOG = logging.getLogger(__name__)
+
+
+class Note:
+    """The journal's entry of one batch. It is written while the batch is staged, before a snapshot is put.
+    Those of earlier batches are removed when there is one. Without `wanted` nothing is recorded."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        entry: JournalEntry,
+        observer: BatchObserver,
+        runtime: Runtime,
+        *,
+        wanted: bool,
+    ) -> None:
+        self._journal = journal
+        self._entry = entry
+        self._observer = observer
+        self._clock = runtime.clock
+        self._wanted = wanted
+        self.may_be_there = False
+        self.millis = 0.0
+
+    def write(self) -> None:
+        """Writes the entry. Raises `StorageError`."""
+        if self._wanted:
+            began, self.may_be_there = self._clock.monotonic(), True
+            try:
+                self._journal.write(self._entry)
+            except NoSpace:  # it proves that nothing was recorded, and each restart would leave more files
+                self.may_be_there = False
+                raise
+            finally:
+                self.millis = (self._clock.monotonic() - began) * 1000
+        self._observer.reached(Phase.JOURNALED, self._entry.batch_id)
+
+    def trim(self) -> None:
+        """Removes the entries of earlier batches, except the last. What fails is left to the next batch."""
+        if self._wanted:
+            try:
+                self._journal.trim(self._entry.batch_id)
+            except PaimonStreamError as why:
+                _LOG.warning("Could not remove old entries of the journal: %s", why)
 
 
 def journal_entry(
@@ -42,6 +89,8 @@ def journal_entry(
     if isinstance(verdict, Fresh) and dead is not None:
         abandoned += written_files(table.layout, dead.messages)
     reused_from = verdict.entry.prepared_millis if isinstance(verdict, Reuse) else None
+    base = verdict.entry.base if isinstance(verdict, Reuse) and _keyed(table) else verdict.seen
+    newest = verdict.newest if isinstance(verdict, Fresh) else verdict.seen
     return JournalEntry(
         batch_id=batch.batch_id,
         messages=messages,
@@ -55,7 +104,8 @@ def journal_entry(
         schema_digest=schema_digest,
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
-        base=verdict.entry.base if isinstance(verdict, Reuse) and _keyed(table) else verdict.seen,
+        base=base,
+        newest=None if newest == base else newest,
         previous=verdict.own,
         prepared_millis=reused_from or runtime.clock.now_millis(),
         overwrites=overwrites,
@@ -73,6 +123,9 @@ def commit_request(
     summary: BatchSummary,
     fence: Callable[[], bool],
     is_newest: Callable[[], bool],
+    judged: Judged | None,
+    beside: tuple[Request, ...],
+    after: tuple[Request, ...],
 ) -> CommitRequest:
     """The request to the committer: one snapshot with the batch's files and the marks of its stream.
 
@@ -92,6 +145,9 @@ def commit_request(
         numbering=numbering,
         checked=isinstance(verdict, Reuse),
         seen=verdict.seen,
+        judged=judged,
+        beside=beside,
+        after=after,
         stage_uuid=entry.stage_uuids[0],
         fence=fence,
         is_newest=is_newest,

@@ -4,6 +4,10 @@ continue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from paimon_stream.commit.lost import LostFacts, lost_facts, lost_messages
 from paimon_stream.commit.refusals import Refusals
 from paimon_stream.errors import (
     CheckpointReset,
@@ -14,11 +18,10 @@ from paimon_stream.errors import (
     TableReplaced,
     TableRolledBack,
 )
-from paimon_stream.format.journal_entry import PreviousBatch
+from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
-
-__all__ = ["ReplayErrors"]
+from paimon_stream.storage.base import Storage
 
 
 class ReplayErrors(Refusals):
@@ -91,20 +94,47 @@ class ReplayErrors(Refusals):
             "Then let it continue with this batch",
         )
 
-    def commit_lost(self, lost: PreviousBatch, there: Snapshot, *, proven: bool = True) -> None:
+    def commit_lost(
+        self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
+    ) -> None:
         """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the lineage, it
         may have been created there after ours had expired."""
         if not proven:
             return self.maybe_rolled_back(lost.batch_id)
+        self._lost(
+            f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
+            f"holds commit {there.commit_identifier} of user {there.commit_user!r}",
+            lost.batch_id,
+            lost_facts(storage, self.user, lost.batch_id, lost.snapshot),
+            snapshot=lost.snapshot.id,
+            by=there.commit_user,
+        )
+
+    def journalled_lost(self, entry: JournalEntry, others: Sequence[Snapshot]) -> None:
+        """A batch that was committed above the base of its entry is not there, but others are."""
+        above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
+        users = ", ".join(sorted({repr(one.commit_user) for one in others}))
+        self._lost(
+            f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
+            f"snapshots that stand there ({above}) user {users} made {others[0].id}"
+            + (f" to {others[-1].id}" if len(others) > 1 else ""),
+            entry.batch_id,
+            lost_messages(self.location, self.user, entry.batch_id, entry.messages),
+            by=others[0].commit_user,
+        )
+
+    def _lost(self, cause: str, batch_id: int, lost: LostFacts, **facts: Any) -> None:
         self.decide(
             ON_TABLE_CHANGE,
             CommitLost,
-            f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
-            f"holds commit {there.commit_identifier} of user {there.commit_user!r}: a writer that does not "
-            "publish atomically replaced it, or the table was rolled back and written again. The rows of "
-            f"batch {lost.batch_id} are not in the table",
-            "Write those rows again from the source, and let other engines write only through a catalog with "
-            "a lock; or let it continue with this batch",
+            f"{cause}: a writer that does not publish atomically replaced it, or the table was rolled back "
+            f"and written again. The rows of batch {batch_id} are not in the table: {lost.sentence[:-1]}",
+            f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise "
+            "write the rows again from the source. Let other engines only read this table. Or let it "
+            "continue with this batch",
+            lost_batch=batch_id,
+            **facts,
+            **lost.context,
         )
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:

@@ -25,8 +25,6 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.table import Table
 
-__all__ = ["warn_of_work_left"]
-
 _LOG = logging.getLogger(__name__)
 
 

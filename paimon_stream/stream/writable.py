@@ -18,8 +18,6 @@ from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.write.row_kinds import KindRules
 
-__all__ = ["check_writable", "warn_of_compaction", "warn_of_earlier_batches", "warn_of_late_deletes"]
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,8 +33,8 @@ def check_writable(table: Table) -> None:
         return
     for option, value, why in _left_to_compaction(table, spec):
         raise UnsupportedFeature(
-            f"{table.location} has {option} = {value!r}: {why}, and this release does not compact. Set "
-            f"'write-only' to 'true' on the table if another job compacts it, or remove {option!r}.",
+            f"{table.location} has {option} = {value!r}: {why}. This release compacts no such table. "
+            f"Set 'write-only' to 'true' on the table if another job compacts it, or remove {option!r}.",
             table=table.location,
             option=option,
             value=value,

@@ -12,20 +12,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import cast
 
 from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import Nothing, Published, Superseded
+from paimon_stream.commit.request import Judged, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
-from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, NoSpace, PaimonStreamError
+from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import SnapshotRef
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.bundle import HeldOutputs
 from paimon_stream.storage.probe import probe_atomic_create
+from paimon_stream.storage.together import Meter, Request, tally_of
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.dead_attempts import live_files_of, remove_beside, remove_dead_attempts
@@ -34,7 +40,7 @@ from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict
-from paimon_stream.stream.prepared import commit_request, journal_entry, replacing_all, veto_error
+from paimon_stream.stream.prepared import Note, commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
 from paimon_stream.stream.writable import (
@@ -50,7 +56,7 @@ from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, load_table
+from paimon_stream.table.table import Table, load_table, table_of
 
 __all__ = ["Batch", "BeforeCommit", "StreamWriter"]
 
@@ -60,7 +66,8 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
 class StreamWriter:
-    """Commits the batches of one run of one streaming writer, each exactly once."""
+    """Commits the batches of one run of one streaming writer, each exactly once. `newest` is the last
+    snapshot that it has published."""
 
     def __init__(
         self,
@@ -86,9 +93,15 @@ class StreamWriter:
         self._table: Table | None = None
         self._committer: Committer | None = None
         self._memory: Memory | None = None
+        self._knows_later = False  # whether the journal shows that no later batch was published
         self._follows = True  # whether an earlier run may be at the batches of this one
         self._digest = ""
         self._numbering: Numbering | None = None
+        self._judged: Judged | None = None  # what was seen when the batch was judged, to commit on it
+        self._meter = Meter(storage)
+        self._held: HeldOutputs | None = None  # files of the batch that are not sent yet
+        self.newest: Snapshot | None = None
+        self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
     def table(self) -> Table:
@@ -105,38 +118,75 @@ class StreamWriter:
         Raises a `ReplayError` if exactly-once cannot be proven, `UnsupportedFeature` for tables that
         cannot be written, `StorageError`, `FormatError`.
         """
+        self._meter = Meter(self._storage)
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
-        self._numbering = None
-        self._refresh()
-        refuse = self._refusals(batch)
-        claimed = self._memory is None or self._claims.holds()  # before the digest: a new table has no claims
-        if self._memory is not None and self._digest != self._schemas.first_digest():
-            refuse.table_replaced("the table's first schema changed while the stream was running")
-            self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
-            self._refresh()
+        self._numbering = self._judged = self._held = None
         if self._memory is None:
-            verdict = self._judge_first(batch, refuse)
+            self._refresh()
+            verdict = self._judge_first(batch, self._refusals(batch))
         else:
-            verdict = judge_next(
-                self._snapshots, self._memory, batch.batch_id, refuse, follows=self._follows
-            ) or self._judge_again(batch, refuse)
-            if not claimed:
-                raise refuse.later_run_began()
+            verdict = self._judge_next(batch, self._memory)
         self._observer.reached(Phase.JUDGED, batch.batch_id)
         return verdict
 
+    def _judge_next(self, batch: Batch, memory: Memory) -> Verdict:
+        """Judges a later batch of the run. In one trip, unless somebody else has written meanwhile."""
+        since = self._runtime.clock.now_millis()
+        schema, digest, latest, claimed = self._storage.together(
+            [
+                partial(self._schemas.newest, self.table.schema),
+                self._schemas.first_digest,
+                self._snapshots.latest,
+                self._claims.holds,
+            ]
+        )
+        if schema != self.table.schema:
+            self._take(table_of(self._storage, schema, self._overrides), digest)
+        refuse = self._refusals(batch)
+        if digest != self._digest:
+            refuse.table_replaced("the table's first schema changed while the stream was running")
+            self._memory = self._table = None  # an operator lets it continue, as a new stream of that table
+            self._refresh()
+            return self._judge_first(batch, refuse)
+        verdict = judge_next(
+            self._snapshots, memory, batch.batch_id, refuse, latest=latest, follows=self._follows
+        ) or self._judge_again(batch, refuse)
+        alone = latest is not None and SnapshotRef.of(latest) == memory.seen
+        # What a later run has published since the claim was looked for may have expired before the snapshots
+        # were read. Where there is nothing new, it has published nothing.
+        if not (claimed and alone) and self._claims.is_ended():
+            raise refuse.later_run_began()
+        if alone and self._undisturbed:
+            self._judged = Judged(latest=latest, schema_id=schema.id, since_millis=since)
+        self._undisturbed = alone
+        return verdict
+
     def _judge_first(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
-        if self.table.options.value(COMMIT_GUARD) == "probe":
-            probe_atomic_create(self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
-        ended = self._claims.acquire()
-        evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
+        def claim_and_gather() -> tuple[bool, Evidence]:
+            ended = self._claims.acquire()
+            found = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=ended)
+            return bool(ended), found
+
+        seen_millis = self._runtime.clock.now_millis()
+        probe = partial(probe_atomic_create, self._storage, SNAPSHOT_FOLDER, self._runtime.ids)
+        guards = [] if self.table.options.value(COMMIT_GUARD) == "trust" else [probe]
+        *_, (ended, evidence) = self._storage.together([*guards, claim_and_gather])
         self._follows = ended or evidence.has_earlier_run
+        self._knows_later = evidence.knows_later
         self._digest = evidence.schema_digest
         judged = self._judge_from_storage(batch, evidence, refuse)
+        looks: list[Request] = [self._claims.is_ended]
+        if judged.verdict.seen is not None:
+            newest = judged.verdict.seen.id
+            looks.append(partial(guard_stream, self.table, self._snapshots, newest, self._runtime.clock))
         # What a later run has left since the evidence was gathered may have expired before it was judged.
-        if self._claims.is_ended():
+        if self._storage.together(looks)[0]:
             raise refuse.later_run_began()
-        self._claims.register(self._digest, journal_since(self.table, evidence, judged.verdict))
+        given_up = self._gives_up_earlier(refuse)
+        since = journal_since(self.table, evidence, judged.verdict, anew=given_up)
+        self._claims.register(self._digest, since, evidence.registered)
+        if given_up:
+            self._journal.clear()
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
@@ -145,34 +195,49 @@ class StreamWriter:
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)
+        self._judged = Judged(
+            latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis
+        )
         return judged.verdict
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
         """Judges a later batch whose run remembers snapshots that are not part of the table any more."""
         require_unpublished(self._snapshots, self._identity, batch.batch_id, refuse)
-        evidence = gather(self.table, self._identity, batch, runtime=self._runtime)
+        none = frozenset[str]()
+        evidence = gather(self.table, self._identity, batch, snapshots=self._snapshots, runs=none)
         verdict = self._judge_from_storage(batch, evidence, refuse).verdict
+        if self._gives_up_earlier(refuse):
+            self._journal.clear()
         if isinstance(verdict, AlreadyCommitted):
             raise refuse.published_by_earlier_run()
         return verdict
+
+    def _gives_up_earlier(self, refuse: ReplayErrors) -> bool:
+        """Whether an operator has let the stream go on although the table lost batches, or writes them again.
+        The journal is of these then."""
+        accepted = refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
+        return bool(accepted) and self._claims.holds()
 
     def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> FirstJudgement:
         judged = judge(
             self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
         )
-        if refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key} and self._claims.holds():
-            self._journal.clear()  # it is of batches that the table lost, or that are written again
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged
 
     def _refresh(self) -> None:
         """Reads the table's newest schema and options. Caches are kept while the schema stays the same."""
-        table = load_table(self._storage, self._overrides)
-        check_writable(table)
-        self._adopt(table)
+        table, digest = self._storage.together(
+            [partial(load_table, self._storage, self._overrides), self._schemas.first_digest]
+        )
+        self._take(table, digest)
 
-    def _adopt(self, table: Table, digest: str | None = None) -> None:
+    def _take(self, table: Table, digest: str) -> None:
+        check_writable(table)
+        self._adopt(table, digest)
+
+    def _adopt(self, table: Table, digest: str) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
             self._committer = Committer(
@@ -196,7 +261,10 @@ class StreamWriter:
         If the batch then fails, this does no harm: the next attempt finds the new schema. Raises the errors
         of `schema_change.evolve`.
         """
-        self._adopt(evolve(self.table, merge, self._overrides, self._digest), self._digest)
+        table = evolve(self.table, merge, self._overrides, self._digest)
+        if table.schema != self.table.schema:
+            self._judged = None  # it knows the old schema
+        self._adopt(table, self._digest)
         return self.table
 
     # -- sequence numbers -------------------------------------------------------------------------
@@ -206,12 +274,23 @@ class StreamWriter:
         key. Called after `judge`, or after a `SequenceConflict`, and before `commit`. Raises
         `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
-        self._numbering = self._committer.numbers()
+        self._numbering = self._committer.numbers(self._judged)
         return 0 if self._numbering is None else self._numbering.first
 
     def again(self, verdict: Fresh | Reuse) -> Fresh:
         """The verdict on a batch that is to be written again, after a `SequenceConflict`."""
+        self._judged = self._held = None  # others are writing
+        if isinstance(verdict, Fresh):
+            return verdict
         return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
+
+    def table_for_driver(self) -> Table:
+        """The table for a driver that itself writes the rows of this batch, in this process. Where requests
+        take long, its new files are sent by `commit`, with the manifests."""
+        if tally_of(self._storage) is None:
+            return self.table
+        self._held = HeldOutputs(self._storage)
+        return replace(self.table, storage=cast("Storage", self._held))
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -230,7 +309,6 @@ class StreamWriter:
         `TableReplaced`, `TableRolledBack`, `StorageError`; none leaves half a batch visible.
         """
         batch_id = batch.batch_id
-        started = self._runtime.clock.monotonic()
         self._observer.reached(Phase.WRITTEN, batch_id)
         self._ask(before_commit, verdict, messages, batch_id)
         entry = journal_entry(
@@ -243,9 +321,7 @@ class StreamWriter:
             overwrites=self._overwrites,
             runtime=self._runtime,
         )
-        journalled = self._write_journal(verdict, entry)
-        self._observer.reached(Phase.JOURNALED, batch_id)
-        journal_millis = (self._runtime.clock.monotonic() - started) * 1000
+        note = Note(self._journal, entry, self._observer, self._runtime, wanted=self._journals(entry))
         summary = BatchSummary.of_messages(
             messages, write_millis=(phases or {}).get("write"), reused=isinstance(verdict, Reuse)
         )
@@ -256,7 +332,7 @@ class StreamWriter:
             attempted=verdict.dead is not None or self._follows,
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
-        outcome = self._publish(batch, verdict, entry, journalled, summary, fence)
+        outcome = self._publish(batch, verdict, entry, note, summary, fence)
         removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
         report = CommitReport.of(
             location=self._storage.location,
@@ -264,10 +340,10 @@ class StreamWriter:
             identifier=batch_id,
             messages=messages,
             outcome=outcome,
-            phases={**(phases or {}), "journal": journal_millis},
+            phases={**(phases or {}), "journal": note.millis},
             reused=isinstance(verdict, Reuse),
             removed_files=removed_files,
-        )
+        ).measured(self._meter)
         self._observer.reached(Phase.FINISHED, batch_id)
         return report
 
@@ -279,7 +355,12 @@ class StreamWriter:
             removed_files = remove_beside(
                 self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime
             )
-        self._memory = Memory(batch_id=batch.batch_id, own=own, seen=verdict.seen)
+        self._memory = Memory(
+            batch_id=batch.batch_id,
+            own=own,
+            seen=verdict.seen,
+            has_expired=verdict.snapshot is None and not self._knows_later,
+        )
         self._observer.reached(Phase.FINISHED, batch.batch_id)
         return CommitReport.already_committed(
             location=self._storage.location,
@@ -287,7 +368,7 @@ class StreamWriter:
             identifier=batch.batch_id,
             snapshot_id=None if own is None else own.snapshot.id,
             removed_files=removed_files,
-        )
+        ).measured(self._meter)
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
         """Removes the files of a write that failed before its commit."""
@@ -302,6 +383,8 @@ class StreamWriter:
     ) -> None:
         if before_commit is None or not (messages or self._overwrites):
             return
+        if self._held is not None:
+            self._held.flush()  # the caller may read them
         try:
             before_commit(messages)
         except Exception as veto:
@@ -309,24 +392,16 @@ class StreamWriter:
                 self.discard(messages)
             raise veto_error(veto, self._storage.location, batch_id, removed=fresh) from veto
 
-    def _write_journal(self, verdict: Fresh | Reuse, entry: JournalEntry) -> bool:
-        """Records the attempt in the journal before it can be published. Returns whether it did."""
-        publishes = bool(entry.messages) or self._overwrites
-        if not (publishes and self.table.options.value(JOURNAL)):
-            return False
-        try:
-            self._journal.write(entry)
-        except NoSpace:  # it proves that nothing was recorded, and each restart would leave more files
-            self._give_up(verdict, entry, journalled=False, conflict=False)
-            raise
-        return True
+    def _journals(self, entry: JournalEntry) -> bool:
+        """Whether the attempt is recorded in the journal before it can be published."""
+        return bool(entry.messages or self._overwrites) and self.table.options.value(JOURNAL)
 
     def _publish(
         self,
         batch: Batch,
         verdict: Fresh | Reuse,
         entry: JournalEntry,
-        journalled: bool,
+        note: Note,
         summary: BatchSummary,
         fence: RunFence,
     ) -> Published | Nothing:
@@ -340,6 +415,9 @@ class StreamWriter:
             summary=summary,
             fence=fence,
             is_newest=self._claims.holds,
+            judged=self._judged,
+            beside=(*(() if self._held is None else (self._held.flush,)), note.write),
+            after=(note.trim,),
         )
         if self._overwrites:
             manifests = ManifestStore(self._storage)
@@ -352,7 +430,7 @@ class StreamWriter:
         except (CommitConflict, PaimonStreamError) as failed:
             # After CommitLost the files still fit, and the entry shows what was lost.
             conflict = isinstance(failed, CommitConflict) and not isinstance(failed, CommitLost)
-            self._give_up(verdict, entry, journalled=journalled, conflict=conflict)
+            self._give_up(verdict, entry, journalled=note.may_be_there, conflict=conflict)
             raise
         if isinstance(outcome, Superseded):
             raise superseded(outcome.snapshot, self._identity, self._refusals(batch))
@@ -382,7 +460,8 @@ class StreamWriter:
         removed_files = 0
         own, seen = verdict.own, verdict.seen
         if isinstance(outcome, Published):
-            seen = SnapshotRef.of(outcome.newest)
+            self.newest = outcome.newest
+            seen = SnapshotRef.of(self.newest)
             own = PreviousBatch(batch_id=entry.batch_id, snapshot=seen)
             self._follows = False  # an earlier run that is still alive sees this snapshot, and stops
             if whole and len(entry.stage_uuids) > 1:
@@ -391,7 +470,7 @@ class StreamWriter:
                 removed_files = remove_dead_attempts(
                     self.table, entry, of_batch, self._runtime, complete=complete
                 )
-        else:
+        elif verdict.dead is not None or self._journals(entry):
             self._journal.remove(entry.batch_id)
         if self._memory is None and not self.table.options.value(JOURNAL):
             self._journal.clear()  # not before: the entry of a dead attempt may show that it was published

@@ -22,8 +22,6 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.option_rules import check_possible
 
-__all__ = ["POSTPONE", "check_buckets", "check_types", "first_schema", "why_no_name"]
-
 _RESERVED_NAMES: Final = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"}
 _KEY_PREFIX: Final = "_KEY_"
 POSTPONE: Final = -2
@@ -59,7 +57,10 @@ def first_schema(
             "could have one row only. Add a column to the primary key.",
             columns=tuple(primary),
         )
-    numbered, highest = reassign_ids(tuple(_not_null_in(one, primary) for one in fields))
+    not_null = (
+        replace(one, type=one.type.with_nullable(False)) if one.name in primary else one for one in fields
+    )
+    numbered, highest = reassign_ids(tuple(not_null))
     schema = TableSchema(
         id=0,
         fields=numbered,
@@ -253,7 +254,3 @@ def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -
                 "another column.",
                 column=key,
             )
-
-
-def _not_null_in(one: DataField, primary: Sequence[str]) -> DataField:
-    return replace(one, type=one.type.with_nullable(False)) if one.name in primary else one

@@ -9,12 +9,12 @@ can publish them any more.
 
 from __future__ import annotations
 
+from functools import partial
+
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import escape_user, id_in_name
-
-__all__ = ["Journal"]
 
 
 class Journal:
@@ -47,19 +47,20 @@ class Journal:
         return decode_journal_entry(data, path)
 
     def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, replaces that of an earlier attempt, and removes those of earlier
-        batches, except the one before it.
+        """Writes the entry atomically, and replaces that of an earlier attempt."""
+        self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
+        if self._kept is not None:
+            self._kept = (*(batch for batch in self._kept if batch != entry.batch_id), entry.batch_id)
+
+    def trim(self, batch_id: int) -> None:
+        """Removes the entries of batches before this one, except the last of them. Raises `StorageError`.
 
         Entries of later batches stay. They exist if this run was paused, and a later run went on without it.
         """
-        self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         there = self.batches() if self._kept is None else self._kept
-        earlier = [batch for batch in there if batch < entry.batch_id]
-        before = max(earlier, default=None)
-        for batch in earlier:
-            if batch != before:
-                self.remove(batch)
-        self._kept = (entry.batch_id,) if before is None else (before, entry.batch_id)
+        earlier = sorted(batch for batch in there if batch < batch_id)
+        self._storage.together([partial(self.remove, batch) for batch in earlier[:-1]])
+        self._kept = (*earlier[-1:], batch_id)
 
     def remove(self, batch_id: int) -> None:
         """Removes one entry. It is no error if the entry is missing."""

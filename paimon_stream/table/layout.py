@@ -36,31 +36,6 @@ from paimon_stream.options import (
 )
 from paimon_stream.storage.base import Storage, checked_path
 
-__all__ = [
-    "EARLIEST_HINT",
-    "INDEX_FOLDER",
-    "LATEST_HINT",
-    "MANIFEST_FOLDER",
-    "OWN_FOLDER",
-    "PIN_PREFIX",
-    "SCHEMA_FOLDER",
-    "SNAPSHOT_FOLDER",
-    "STATISTICS_FOLDER",
-    "TAG_FOLDER",
-    "Layout",
-    "NameSource",
-    "bucket_folder_name",
-    "escape_user",
-    "id_in_name",
-    "read_hint",
-    "manifest_path",
-    "schema_path",
-    "snapshot_path",
-    "statistics_path",
-    "tag_path",
-    "user_folder",
-]
-
 SNAPSHOT_FOLDER: Final = "snapshot"
 SCHEMA_FOLDER: Final = "schema"
 STATISTICS_FOLDER: Final = "statistics"

@@ -16,17 +16,15 @@ from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
-__all__ = ["has_file", "in_lineage", "is_replaced", "newest_of", "published_after"]
-
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists is the latest, or the next one was built on it. None if that is open.
 
-    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
-    lineage, because none of its rows can be missing. If a list of one of the two cannot be read, an older
-    snapshot is the proof: with one below it, the snapshot cannot have expired before. Without one, the
-    answer is None. Reads two manifest lists, and manifests only if the next commit merged them. Raises
-    `StorageError`.
+    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the lineage if
+    the next one has its manifests or, where these were merged, was built on as many rows. If a list of one of
+    the two cannot be read, an older snapshot is the proof: with one below it, the snapshot cannot have
+    expired before. Without one, the answer is None. Reads two manifest lists, and manifests only if the next
+    commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -94,14 +92,24 @@ def has_file(
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
     delta = manifests.delta(snapshot)
     base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
-    if not delta or not {meta.file_name for meta in delta}.isdisjoint(meta.file_name for meta in base):
+    names = {meta.file_name for meta in base}
+    if not delta:
+        known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        return names == {meta.file_name for meta in known} or _counts_on(following, snapshot)
+    if not names.isdisjoint(meta.file_name for meta in delta):
         return True
     entries = [entry for meta in delta for entry in manifests.read(meta)]
     added = next((entry.identity for entry in entries if entry.kind is FileKind.ADD), None)
     if added is None:
-        return _live_of(manifests, base, {entry.identity for entry in entries}) == set()
+        gone = _live_of(manifests, base, {entry.identity for entry in entries}) == set()
+        return gone and _counts_on(following, snapshot)
     known = manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return has_file(manifests, base, {meta.file_name for meta in known}, added)
+
+
+def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether the next snapshot was built on as many rows as this one has."""
+    return following.total_record_count - following.delta_record_count == snapshot.total_record_count
 
 
 def _live_of(

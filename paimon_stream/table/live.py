@@ -11,8 +11,6 @@ from paimon_stream.format.types import DataType
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 
-__all__ = ["BucketIndex", "live_files", "merge_entries"]
-
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
     """Replays the entries in order, as commit checks and manifest merging need them.
@@ -159,14 +157,11 @@ def _absorb(
     for entry in entries:
         if entry.kind is not FileKind.ADD:
             continue
-        partition, bucket = entry.partition, entry.bucket
-        buckets = sequences[partition]
-        highest = entry.file.max_sequence_number
-        if highest > buckets.get(bucket, -1):
-            buckets[bucket] = highest
+        buckets = sequences[entry.partition]
+        buckets[entry.bucket] = max(buckets.get(entry.bucket, -1), entry.file.max_sequence_number)
         if entry.total_buckets <= 0:
             continue  # no fixed buckets
-        total = totals.setdefault(partition, entry.total_buckets)
+        total = totals.setdefault(entry.partition, entry.total_buckets)
         if total != entry.total_buckets:
             raise BucketCountChanged(
                 f"A partition has files for {total} and for {entry.total_buckets} buckets (file "

@@ -37,8 +37,6 @@ from paimon_stream.storage.bundle import FileSink
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.manifests import ManifestStore
 
-__all__ = ["ManifestJoiner"]
-
 _PLAIN: Final = compressor("null", 0)
 _SCHEMA: Final = read_file(manifest_of_blocks((), _PLAIN), "a manifest without entries").schema
 

@@ -37,21 +37,8 @@ from paimon_stream.options import (
 )
 from paimon_stream.table.live import merge_entries
 
-__all__ = [
-    "MergeLimits",
-    "Merged",
-    "ManifestAccess",
-    "full_merge",
-    "merge_manifests",
-    "minor_groups",
-    "minor_merge",
-]
-
 Metas = tuple[ManifestFileMeta, ...]
 ReadManifest = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
-WriteManifests = Callable[[Iterable[ManifestEntry]], Metas]
-JoinManifests = Callable[[Metas], Metas]
-MayContain = Callable[[SimpleStats, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +102,9 @@ class ManifestAccess:
     partition."""
 
     read: ReadManifest
-    write: WriteManifests
-    join: JoinManifests
-    may_contain: MayContain
+    write: Callable[[Iterable[ManifestEntry]], Metas]
+    join: Callable[[Metas], Metas]
+    may_contain: Callable[[SimpleStats, bytes], bool]
 
 
 def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
@@ -168,7 +155,13 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
     """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is due."""
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
-    deleted = _deleted_files(metas, access.read)
+    deleted = {
+        entry.identity
+        for meta in metas
+        if meta.num_deleted_files > 0
+        for entry in access.read(meta)
+        if entry.kind is FileKind.DELETE
+    }
     partitions = {identity.partition for identity in deleted}
     kept: list[ManifestFileMeta] = []
     rest: list[ManifestFileMeta] = []
@@ -184,16 +177,6 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
     # `kept` grows while the survivors are written.
     written = access.write(_survivors(rest, deleted, limits, access.read, kept))
     return (*kept, *written)
-
-
-def _deleted_files(metas: Metas, read: ReadManifest) -> set[FileIdentity]:
-    return {
-        entry.identity
-        for meta in metas
-        if meta.num_deleted_files > 0
-        for entry in read(meta)
-        if entry.kind is FileKind.DELETE
-    }
 
 
 def _survivors(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
-from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.avro_file import AvroBlock, compressor
 from paimon_stream.format.entries import (
     FileKind,
@@ -31,11 +33,11 @@ from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
+from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import NameSource, manifest_path
 from paimon_stream.table.partition_filter import PartitionFilter
 
-__all__ = ["ManifestStore", "ManifestWriter"]
-
+_LIST_SIZE: Final = 1 << 14
 _PARTITION: Final = attrgetter("partition")
 _GONE: Final = (
     "is missing, although a snapshot names it: the snapshot expired while it was read, or something deleted "
@@ -46,7 +48,7 @@ _GONE: Final = (
 class ManifestStore:
     """Reads the manifests and manifest lists of one table. Nothing is cached."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage | ReadAhead) -> None:
         self._storage = storage
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
@@ -63,8 +65,9 @@ class ManifestStore:
         The order matters: a DELETE comes after the ADD that it cancels (semantics.md §2.3). Raises what
         `read_list` raises.
         """
-        base = self.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        return base + self.delta(snapshot)
+        base = partial(self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        inherited, own = self._storage.together([base, partial(self.delta, snapshot)])
+        return cast("tuple[ManifestFileMeta, ...]", inherited + own)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's own changes. Raises what `read_list` raises."""
@@ -121,6 +124,29 @@ class ManifestStore:
                 path=path,
             )
         return data, path
+
+
+def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]) -> None:
+    """Says that the lists of some snapshots are read next, and all their manifests, apart from those with
+    known names. Each list is held until it is read, so the snapshots must be few."""
+    if not ahead.helps:
+        return
+    lists = {
+        manifest_path(name): size or _LIST_SIZE
+        for one in snapshots
+        for name, size in one.manifest_lists
+        if name not in known
+    }
+    ahead.expect(lists.items())
+    found: dict[str, int] = {}
+    for path in lists:
+        data = ahead.peek(path)
+        with suppress(FormatError, UnsupportedFeature):  # the reader reports it
+            metas = () if data is None else decode_manifest_list(data, path)
+            found.update(
+                (manifest_path(one.file_name), one.file_size) for one in metas if one.file_name not in known
+            )
+    ahead.expect(found.items())
 
 
 class ManifestWriter:

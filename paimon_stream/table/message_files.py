@@ -14,8 +14,6 @@ from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
 
-__all__ = ["check_messages", "data_files", "remove_files", "written_files"]
-
 _LOG = logging.getLogger(__name__)
 
 _MOST_ROWS: Final = 2**47
@@ -42,9 +40,8 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                 raise FormatError(f"There is no bucket {message.bucket} of {message.total_buckets}.")
             for name in message.file_names():
                 checked_name(name, location, "It")
-            for file in (*message.new_files, *message.changelog_files):
-                _check_file(file)
-            for file in (*message.compact_after, *message.compact_changelog_files):
+            written = (*message.new_files, *message.changelog_files)
+            for file in (*written, *message.compact_after, *message.compact_changelog_files):
                 _check_file(file)
         except (FormatError, TypeError, AttributeError) as wrong:  # Python may put in anything
             why = wrong if isinstance(wrong, FormatError) else f"a field has the wrong type: {wrong}."

@@ -29,8 +29,6 @@ from paimon_stream.options import (
 )
 from paimon_stream.options.option import boolean, duration, integer, levels, one_of, positive, size
 
-__all__ = ["IMMUTABLE", "check_overrides", "check_possible"]
-
 IMMUTABLE: Final = frozenset(
     {
         # Java refuses to change these.
@@ -74,7 +72,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(
         (
             "deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact",
-            "metastore.partitioned-table", "force-lookup", "lookup-wait", "async-file-write",
+            "metastore.partitioned-table", "lookup-wait", "async-file-write",
         ),
         boolean,
     ),
@@ -103,7 +101,9 @@ def check_possible(schema: TableSchema, options: Options) -> None:
     for key, parse in _PASSED_ON.items():
         if key in options:
             _parse(key, options[key], parse)
-    _check_stats_modes(options)
+    for key, text in options.items():
+        if key.endswith(".stats-mode"):
+            _parse(key, text, _stats_mode)
     _check_columns(schema, options)
     _check_types_of_columns(schema, options)
     _check_retention(options)
@@ -115,12 +115,6 @@ def _parse(key: str, text: str, parse: Callable[[str], Any]) -> Any:
         return parse(text)
     except ValueError as why:
         raise InvalidOption(f"Option {key!r} is {text!r}: {why}.", option=key, value=text) from None
-
-
-def _check_stats_modes(options: Options) -> None:
-    for key, text in options.items():
-        if key.endswith(".stats-mode"):
-            _parse(key, text, _stats_mode)
 
 
 def _check_columns(schema: TableSchema, options: Options) -> None:

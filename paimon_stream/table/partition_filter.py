@@ -14,8 +14,6 @@ from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.format.types import DataType
 from paimon_stream.table.partition_spec import PartitionSpec
 
-__all__ = ["PartitionFilter"]
-
 
 class PartitionFilter:
     """A choice of partitions, given as serialized rows. `types` are the types of the partition columns."""

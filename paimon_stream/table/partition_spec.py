@@ -17,8 +17,6 @@ from paimon_stream.format.stats import ColumnStats, may_hold
 from paimon_stream.format.types import DataField
 from paimon_stream.table.partition_value import expected_form, partition_value
 
-__all__ = ["PartitionSpec", "parse_partition"]
-
 
 class _Anything(Enum):
     """Stands for all values that share the folder of NULL."""

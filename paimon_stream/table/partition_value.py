@@ -16,8 +16,6 @@ import numpy as np
 
 from paimon_stream.format.types import DataType, TypeRoot
 
-__all__ = ["expected_form", "partition_value"]
-
 _EPOCH_DATE: Final = date(1970, 1, 1)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 _FIRST_DAY: Final = (date.min - _EPOCH_DATE).days
@@ -75,7 +73,8 @@ def partition_value(type_: DataType, given: Any, *, in_path: bool = False) -> An
         if in_path and type_.root is TypeRoot.DATE and _NUMBER.fullmatch(given):
             made: Any = int(given)
         else:
-            made = _of_text(type_, given) if isinstance(given, str) else _of_object(type_, given)
+            parse = _PARSERS.get(type_.root, _of_object) if isinstance(given, str) else _of_object
+            made = parse(type_, given)
     except (ValueError, OverflowError, ArithmeticError):
         return None
     return made if made is not None and _can_be_stored(type_, made) else None
@@ -130,16 +129,6 @@ def _of_object(type_: DataType, given: Any) -> Any:
 # -- texts ----------------------------------------------------------------------------------------------
 
 
-def _of_text(type_: DataType, text: str) -> Any:
-    """The value in internal form; None or `ValueError` for text of another type."""
-    parse = _PARSERS.get(type_.root)
-    return None if parse is None else parse(type_, text)
-
-
-def _boolean(_: DataType, text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
 def _integer(_: DataType, text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
@@ -150,10 +139,6 @@ def _real(type_: DataType, text: str) -> float | None:
 
 def _float(type_: DataType, value: float) -> float:
     return float(np.float32(value)) if type_.root is TypeRoot.FLOAT else value
-
-
-def _decimal_text(type_: DataType, text: str) -> Decimal | None:
-    return _decimal(type_, Decimal(text)) if _REAL.fullmatch(text) else None
 
 
 def _decimal(type_: DataType, value: Decimal) -> Decimal | None:
@@ -212,17 +197,13 @@ def _instant(type_: DataType, text: str) -> int:
     return _timestamp(type_, local) - (-offset if sign == "-" else offset)
 
 
+# The value in internal form; None or `ValueError` for text of another type.
 _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
-    TypeRoot.BOOLEAN: _boolean,
-    TypeRoot.TINYINT: _integer,
-    TypeRoot.SMALLINT: _integer,
-    TypeRoot.INT: _integer,
-    TypeRoot.BIGINT: _integer,
-    TypeRoot.FLOAT: _real,
-    TypeRoot.DOUBLE: _real,
-    TypeRoot.DECIMAL: _decimal_text,
-    TypeRoot.CHAR: lambda type_, text: text,
-    TypeRoot.VARCHAR: lambda type_, text: text,
+    TypeRoot.BOOLEAN: lambda _, text: {"true": True, "false": False}.get(text.lower()),
+    **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT), _integer),
+    **dict.fromkeys((TypeRoot.FLOAT, TypeRoot.DOUBLE), _real),
+    TypeRoot.DECIMAL: lambda type_, text: _decimal(type_, Decimal(text)) if _REAL.fullmatch(text) else None,
+    **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), lambda _, text: text),
     TypeRoot.DATE: _date,
     TypeRoot.TIME: _time,
     TypeRoot.TIMESTAMP: _timestamp,

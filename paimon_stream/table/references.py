@@ -21,7 +21,8 @@ Invariants:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -35,8 +36,11 @@ from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import (
     OWN_FOLDER,
@@ -48,22 +52,8 @@ from paimon_stream.table.layout import (
     manifest_path,
     tag_path,
 )
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.manifests import ManifestStore, expect_manifests
 from paimon_stream.table.snapshots import when_whole
-
-__all__ = [
-    "CHANGELOG_FOLDER",
-    "NameSet",
-    "References",
-    "Root",
-    "branches",
-    "journalled_names",
-    "list_roots",
-    "name_hash",
-    "names_in_use",
-    "read_tag",
-    "removal_of_tag",
-]
 
 BRANCH_FOLDER: Final = "branch"
 CHANGELOG_FOLDER: Final = "changelog"
@@ -130,7 +120,7 @@ def list_roots(storage: Storage) -> Iterator[Root]:
                     yield Root(branch, folder, stat)
 
 
-def read_tag(storage: Storage, path: str) -> Snapshot | None:
+def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
     """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata` or
     `UnknownVersion`, which say how to remove it, and `StorageError`."""
     cure = f"Restore the file, or {removal_of_tag(path)}"
@@ -190,10 +180,6 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
     return frozenset(name for name in names if name in used)
 
 
-def _silent(what: str, done: int, total: int | None) -> None:
-    """Reports nothing."""
-
-
 @dataclass(slots=True)
 class References:
     """The names in use in one table, read once by `read`.
@@ -205,13 +191,16 @@ class References:
     storage: Storage
     runtime: Runtime
     mentions: Mentions
-    progress: Callable[[str, int, int | None], None] = _silent
+    progress: Progress = silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
-    manifests: int = field(default=0, init=False)
     _names: array[int] = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
+    _ahead: ReadAhead = field(init=False)
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
+
+    def __post_init__(self) -> None:
+        self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
         """The hashes of all names in use, sorted.
@@ -227,6 +216,8 @@ class References:
                 return np.unique(np.frombuffer(self._names, dtype=np.int64))
             for done, root in enumerate(unread):
                 self.progress("snapshots", done, len(unread))
+                if done % AT_ONCE == 0:
+                    self._expect(unread[done : done + AT_ONCE])
                 if self._read_root(root):
                     known.add(root.stat)
                     self.roots += 1
@@ -246,19 +237,32 @@ class References:
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
+        """All roots. Java refuses a branch without a schema, too."""
         for branch in branches(self.storage)[1:]:
-            self._refuse_without_schema(branch.rstrip("/"))
+            folder = f"{self.storage.location}/{branch}".rstrip("/")
+            schemas = self.storage.list_files(f"{branch}{SCHEMA_FOLDER}", "schema-")
+            if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
+                raise CorruptMetadata(
+                    f"{folder} is a branch without a schema, so what it refers to is not known. Delete the "
+                    "branch with the engine that made it, or restore its schema.",
+                    path=folder,
+                )
         return list(list_roots(self.storage))
 
-    def _refuse_without_schema(self, folder: str) -> None:
-        """Java refuses a branch without a schema, too."""
-        schemas = self.storage.list_files(f"{folder}/{SCHEMA_FOLDER}", "schema-")
-        if not any(id_in_name(one.name, "schema-") is not None for one in schemas):
-            raise CorruptMetadata(
-                f"{self.storage.location}/{folder} is a branch without a schema, so what it refers to is not "
-                "known. Delete the branch with the engine that made it, or restore its schema.",
-                path=f"{self.storage.location}/{folder}",
-            )
+    def _expect(self, roots: list[Root]) -> None:
+        """Has the files of some roots read ahead. They are read after the roots were listed, as they would be
+        one by one, and what expires in the meantime stays among the names."""
+        if not self._ahead.helps:
+            return
+        self._ahead.forget()
+        paths = [root.stat.path for root in roots]
+        self._ahead.expect([(root.stat.path, root.stat.size) for root in roots])
+        found = []
+        for path in paths:
+            with suppress(FormatError):  # the reader reports it
+                data = self._ahead.peek(path)
+                found += [] if data is None else [decode_snapshot(data, path)]
+        expect_manifests(self._ahead, found, self._read)
 
     def _read_root(self, root: Root) -> bool:
         """Records what the root refers to; False if the root has vanished in the meantime."""
@@ -271,7 +275,7 @@ class References:
         try:
             self._read_snapshot(snapshot, whole=root.folder != CHANGELOG_FOLDER, changelog=kept)
         except CorruptMetadata as wrong:
-            if self._decoded(root.stat) != snapshot:
+            if self._decoded(root.stat, again=True) != snapshot:
                 return False
             if not root.stat.path.startswith(tag_path("")):
                 raise
@@ -283,14 +287,15 @@ class References:
             ) from None
         return True
 
-    def _decoded(self, root: FileStat) -> Snapshot | None:
-        """The root's content. A half-written file is read again for a while."""
+    def _decoded(self, root: FileStat, *, again: bool = False) -> Snapshot | None:
+        """The root's content, `again`: as it is now. A half-written file is read again for a while."""
+        source = self.storage if again else self._ahead
         path = f"{self.storage.location}/{root.path}"
 
         def look() -> Snapshot | None:
             if root.path.startswith(tag_path("")):
-                return read_tag(self.storage, root.path)
-            return decode_snapshot(self.storage.read(root.path, MOST_JSON), path)
+                return read_tag(source, root.path)
+            return decode_snapshot(source.read(root.path, MOST_JSON), path)
 
         try:
             return when_whole(look, self.runtime.clock)
@@ -300,7 +305,7 @@ class References:
     def _read_snapshot(self, snapshot: Snapshot, *, whole: bool, changelog: bool) -> None:
         """Records what a snapshot refers to. With `whole`, its base and delta lists must exist, and with
         `changelog` its changelog list; a long-lived changelog keeps only the lists that it needs."""
-        store = ManifestStore(self.storage)
+        store = ManifestStore(self._ahead)
         lists = (
             (snapshot.base_manifest_list, snapshot.base_manifest_list_size, whole),
             (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, whole),
@@ -340,7 +345,7 @@ class References:
             return
         path = f"{self.storage.location}/{manifest_path(meta.file_name)}"
         try:
-            data = self.storage.read(manifest_path(meta.file_name))
+            data = self._ahead.read(manifest_path(meta.file_name))
         except NotFound:
             raise CorruptMetadata(
                 f"{path} is missing, although a snapshot names it. {_CURE}", path=path
@@ -355,7 +360,6 @@ class References:
             self._names.extend(self.mentions.hashes(block.data))
         self._add(meta.file_name)
         self._read.add(meta.file_name)
-        self.manifests += 1
 
     def _has_manifest(self, name: str) -> bool:
         return self.storage.exists(manifest_path(name))

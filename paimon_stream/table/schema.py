@@ -1,17 +1,25 @@
-"""The schemas of a table: reading them and creating new ones. The first one creates the table."""
+"""The schemas of a table: reading them and creating new ones. The first one creates the table.
+
+Ids have no gaps. So a schema is the newest if it exists and the next one does not.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 
-from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    CorruptMetadata,
+    FormatError,
+    IncompatibleSchema,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
-
-__all__ = ["SchemaStore", "no_such_table"]
 
 _PREFIX = "schema-"
 _DATABASE = ".db"
@@ -55,7 +63,7 @@ def _tables_below(storage: Storage) -> Iterator[str]:
 
 
 class SchemaStore:
-    """The schema files of one table. Nothing is cached: the newest schema is found by a new listing."""
+    """The schema files of one table. What was read is never believed without looking."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -74,10 +82,33 @@ class SchemaStore:
 
         Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`.
         """
-        newest = self.latest_id()
-        if newest is None:
+        ids, first = self._storage.together([self.ids, partial(self._if_readable, 0)])
+        if not ids:
             raise no_such_table(self._storage)
-        return self.get(newest)
+        return first if first is not None and ids[-1] == 0 else self.get(ids[-1])
+
+    def newest(self, known: TableSchema) -> TableSchema:
+        """As `latest`, without a listing while that is still `known`."""
+        follows, still = self._storage.together(
+            [partial(self.exists, known.id + 1), partial(self._if_readable, known.id)]
+        )
+        return known if not follows and still == known else self.latest()
+
+    def newest_id(self, known_id: int) -> int | None:
+        """As `latest_id`, without a listing while that is still `known_id`."""
+        both = (known_id + 1, known_id)
+        follows, still = self._storage.together([partial(self.exists, one) for one in both])
+        return known_id if still and not follows else self.latest_id()
+
+    def exists(self, schema_id: int) -> bool:
+        """Whether there is a schema with that id."""
+        return self._storage.exists(schema_path(schema_id))
+
+    def _if_readable(self, schema_id: int) -> TableSchema | None:
+        try:
+            return self.get(schema_id)
+        except (FormatError, UnsupportedFeature):
+            return None  # reported by whoever needs it
 
     def get(self, schema_id: int) -> TableSchema:
         """The schema with that id.

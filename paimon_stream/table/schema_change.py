@@ -15,8 +15,6 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, check_table_kind, table_of
 
-__all__ = ["Merge", "check_grown", "evolve"]
-
 Merge = Callable[[TableSchema], TableSchema]
 """Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is
 new."""

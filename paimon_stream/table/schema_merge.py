@@ -19,8 +19,6 @@ from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import MERGE_SCHEMA, ROWKIND_FIELD, SEQUENCE_FIELD
 from paimon_stream.table.creation import why_no_name
 
-__all__ = ["Mode", "fixed_columns", "merge_columns", "wider"]
-
 Mode = Literal["add", "widen"]
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
@@ -149,36 +147,24 @@ class _Merger:
     def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
         """Merges what no reader can convert: the key of a MAP, the element of a MULTISET."""
         if self._type(old, new, path) != old:
-            self._refuse(
-                path,
-                f"is {old} in the table and {new} in the rows; keys of maps never change their type",
-            )
+            why = f"is {old} in the table and {new} in the rows; keys of maps never change their type"
+            self._refuse(path, why)
         return old
 
     def _leaf(self, old: DataType, new: DataType, path: str) -> DataType:
-        if old.with_nullable(True) == new.with_nullable(True) or _is_narrower_decimal(old, new):
+        decimals = old.root is new.root is TypeRoot.DECIMAL
+        narrower = decimals and old.scale == new.scale and old.precision >= new.precision
+        if narrower or old.with_nullable(True) == new.with_nullable(True):
             return old
         made = None if old.is_nested or new.is_nested else wider(old, new)
+        differ = f"is {old} in the table and {new} in the rows"
         if made is None:
-            self._refuse(path, f"is {old} in the table and {new} in the rows, which is not a wider type")
+            self._refuse(path, f"{differ}, which is not a wider type")
         elif path in self.fixed:
-            self._refuse(
-                path,
-                f"is {old} in the table and {new} in the rows; it is {self.fixed[path]}, whose type never "
-                "changes",
-            )
+            self._refuse(path, f"{differ}; it is {self.fixed[path]}, whose type never changes")
         elif self.mode != "widen":
-            self._refuse(
-                path,
-                f"is {old} in the table and {new} in the rows; {MERGE_SCHEMA.key} = widen would widen it to "
-                f"{made}",
-            )
+            self._refuse(path, f"{differ}; {MERGE_SCHEMA.key} = widen would widen it to {made}")
         return old if made is None else made
 
     def _refuse(self, path: str, why: str) -> None:
         self.problems.setdefault(path, f"column {path!r} {why}")
-
-
-def _is_narrower_decimal(old: DataType, new: DataType) -> bool:
-    same_kind = old.root is new.root is TypeRoot.DECIMAL
-    return same_kind and old.scale == new.scale and old.precision >= new.precision

@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, StorageError
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.together import AT_ONCE, tally_of
 from paimon_stream.table.layout import (
     EARLIEST_HINT,
     LATEST_HINT,
@@ -27,8 +29,6 @@ from paimon_stream.table.layout import (
     read_hint,
     snapshot_path,
 )
-
-__all__ = ["SnapshotStore", "Window", "when_whole"]
 
 _LOG = logging.getLogger(__name__)
 _PREFIX: Final = "snapshot-"
@@ -58,9 +58,11 @@ class SnapshotStore:
     def __init__(self, storage: Storage, runtime: Runtime | None = None) -> None:
         self.storage = storage
         self._clock = (runtime or system()).clock
+        self._reads_in_turn = tally_of(storage) is None
         self._parsed: tuple[bytes, Snapshot] | None = None
         self._newest: Snapshot | None = None
         self._believed = 0
+        self._doubted = False
         self._reported: int | None = None
         self._line: range | None = None  # the ids without a gap, as of the last listing
         self._surveyed: range | None = None
@@ -80,17 +82,25 @@ class SnapshotStore:
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven,
-        else the one with the highest id in a listing. The first call lists, and so does every 256th.
+        else the one with the highest id in a listing. The first call lists, and so does every 256th. While
+        nobody else commits, the hint is not needed: the newest known snapshot is still the newest.
 
         Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
-        return self._hinted() or self._listed()
+        return self._unchanged() or self._hinted() or self._listed()
 
-    def note(self, snapshot: Snapshot) -> None:
-        """Records a snapshot that is certainly part of the table. While it exists, it proves later hints."""
+    def note(self, snapshot: Snapshot, content: bytes | None = None) -> None:
+        """Records a snapshot that is certainly part of the table. While it exists, it proves later hints.
+        `content` is its encoded form, which then need not be parsed again."""
+        if content is not None:
+            self._parsed = (content, snapshot)
         if self._newest is None or snapshot.id > self._newest.id:
             self._newest = snapshot
         self._remember(snapshot)
+
+    def doubt(self) -> None:
+        """Makes the next `latest` look at the hint, because ids around the newest known one have changed."""
+        self._doubted = True
 
     def survey(self) -> None:
         """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per listing.
@@ -98,14 +108,18 @@ class SnapshotStore:
         line = self._line
         if line is None or line is self._surveyed:
             return
-        for snapshot_id in line[:: -(-len(line) // _SAMPLES)]:
-            try:
-                found = self.find(snapshot_id)
-            except FormatError:
-                continue  # a broken one proves nothing
+        sampled = line[:: -(-len(line) // _SAMPLES)]
+        for found in self.storage.together([partial(self._whole, one) for one in sampled]):
             if found is not None:
                 self._remember(found)
         self._surveyed = line
+
+    def _whole(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot, None if it is missing or broken: such a one proves nothing."""
+        try:
+            return self.find(snapshot_id)
+        except FormatError:
+            return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
         """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
@@ -118,40 +132,56 @@ class SnapshotStore:
         """
         present = set(left)
         return any(self._stands(one, nonce) for one, nonce in self._known.items() if one in present) or any(
-            self._stands(tag.id, tag.nonce) for tag in self._tags() if tag.id in present
+            self._stands(tag.id, tag.nonce) for tag in self.tags() if tag.id in present
         )
 
-    def _hinted(self) -> Snapshot | None:
-        """The snapshot that LATEST names if it is proven to be the newest; None if a listing must decide.
+    def _unchanged(self) -> Snapshot | None:
+        """The newest known snapshot if it is proven to be still the newest; None if there may be another one.
 
         The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of
         the table exists, all later ones exist, too, and above a missing id there are none.
         """
-        known = self._newest
-        if known is None or self._believed >= _LISTED_EVERY:
+        known = None if self._doubted else self._known_newest()
+        return None if known is None else self._proven(known.id, known)
+
+    def _hinted(self) -> Snapshot | None:
+        """The snapshot that LATEST names if it is proven to be the newest, in the same way; None if a listing
+        must decide."""
+        known = self._known_newest()
+        hint = None if known is None else self._hint(LATEST_HINT)
+        if known is None or hint is None or hint < known.id:
             return None
-        hint = self._hint(LATEST_HINT)
-        if hint is None or hint < known.id or self.exists(hint + 1):
+        return self._proven(hint, known)
+
+    def _known_newest(self) -> Snapshot | None:
+        return self._newest if self._believed < _LISTED_EVERY else None
+
+    def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
+        """The snapshot with that id if none follows, and the known one, which is not above it, still exists.
+        Whether one follows is looked at first, where requests run in turn."""
+        wanted = dict.fromkeys((newest_id, known.id))
+        follows, *found = self.storage.together(
+            [partial(self.exists, newest_id + 1), *(partial(self.find, one) for one in wanted)]
+        )
+        newest, still = found[0], found[-1]
+        if follows or newest is None or still is None or still.nonce != known.nonce:
             return None
-        hinted = self.find(hint)
-        still = hinted if hint == known.id else self.find(known.id)
-        if hinted is None or still is None or still.nonce != known.nonce:
-            return None
-        self._newest = hinted
+        self._newest, self._doubted = newest, False
         self._believed += 1
-        self._remember(hinted)
-        return hinted
+        self._remember(newest)
+        return cast("Snapshot", newest)
 
     def _listed(self) -> Snapshot | None:
         """The snapshot with the highest id."""
-        hint = self._hint(LATEST_HINT)
-        for _ in range(_LATEST_ATTEMPTS):
-            ids = self.ids()
+        hint, ids = self.storage.together([partial(self._hint, LATEST_HINT), self.ids])
+        for attempt in range(_LATEST_ATTEMPTS):
+            if attempt:
+                ids = self.ids()
             if hint is not None and not ids:
                 self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
             if newest is not None or not ids:  # else it has expired or was rolled back since the listing
-                self._newest, self._believed = newest, 0
+                self._newest, self._believed, self._doubted = newest, 0, False
                 self._line = _unbroken(ids) if ids else None
                 if newest is not None:
                     self._remember(newest)
@@ -226,7 +256,15 @@ class SnapshotStore:
 
         def look() -> Snapshot | None:
             data = self.raw(snapshot_id)
-            return None if data is None else _checked(self._decoded(data, path), snapshot_id, path)
+            snapshot = None if data is None else self._decoded(data, path)
+            if snapshot is not None and snapshot.id != snapshot_id:
+                raise CorruptMetadata(
+                    f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right "
+                    "one, or roll the table back to a snapshot below it.",
+                    path=path,
+                    snapshot=snapshot_id,
+                )
+            return snapshot
 
         return when_whole(look, self._clock)
 
@@ -249,12 +287,16 @@ class SnapshotStore:
     def walk_down(self, from_id: int) -> Iterator[Snapshot]:
         """The snapshots from this id downwards, until the first that is missing. `from_id` is the newest
         snapshot, or one that is known to be part of the table."""
-        for snapshot_id in range(from_id, 0, -1):
-            found = self.find(snapshot_id)
-            if found is None:
-                return
-            self._remember(found)
-            yield found
+        asked = 1
+        while from_id > 0:
+            ids = range(from_id, max(0, from_id - asked), -1)
+            for found in self.storage.together([partial(self.find, one) for one in ids]):
+                if found is None:
+                    return
+                self._remember(found)
+                yield found
+            from_id -= asked
+            asked = 1 if self._reads_in_turn else min(2 * asked, AT_ONCE)
 
     def window(self, after: int, upto: int) -> Window:
         """The snapshots with ids in (after, upto].
@@ -278,6 +320,24 @@ class SnapshotStore:
         nonce shows which. Raises `StorageError`."""
         return self.storage.put_if_absent(snapshot_path(snapshot.id), content or encode_snapshot(snapshot))
 
+    def point_latest(self, snapshot_id: int) -> None:
+        """Points LATEST to a snapshot that was just published, without looking. The caller looks, at the same
+        time or later, whether it is the newest, and calls `correct_latest` if it is not."""
+        self.storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
+
+    def forget_latest(self) -> None:
+        """Removes LATEST. Without it, every engine lists the snapshots. Raises `StorageError`."""
+        self.storage.delete(LATEST_HINT)
+
+    def correct_latest(self, pointed_to: int, same_table: Callable[[], bool]) -> None:
+        """Points LATEST to the newest snapshot of a listing, after it was pointed to `pointed_to`. A table
+        that was created anew meanwhile may have none, and then LATEST goes. Raises `StorageError`."""
+        ids = self.ids()
+        if ids:
+            self.write_latest_hint(ids[-1])
+        elif self._hint(LATEST_HINT) == pointed_to and not same_table():
+            self.storage.delete(LATEST_HINT)
+
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless it is gone or there is a newer one (semantics.md R2.2).
 
@@ -292,7 +352,7 @@ class SnapshotStore:
         if present is not None and present > snapshot_id and self.exists(present):
             return False
         for _ in range(_HINT_ATTEMPTS):
-            self.storage.write_hint(LATEST_HINT, str(snapshot_id).encode())
+            self.point_latest(snapshot_id)
             if self.exists(snapshot_id) and not self.exists(snapshot_id + 1):
                 break
             ids = self.ids()
@@ -332,7 +392,9 @@ class SnapshotStore:
         found = self.find(snapshot_id)
         return found is not None and found.nonce == nonce
 
-    def _tags(self) -> Iterator[Snapshot]:
+    def tags(self) -> Iterator[Snapshot]:
+        """The snapshots of all tags and pins, read one after the other. Raises `CorruptMetadata`,
+        `UnknownVersion`, `StorageError`."""
         for stat in self.storage.list_files(TAG_FOLDER, "tag-"):
             try:
                 yield decode_snapshot(self.storage.read(stat.path, MOST_JSON), stat.path)
@@ -342,7 +404,7 @@ class SnapshotStore:
     def _decoded(self, data: bytes, path: str) -> Snapshot:
         parsed = self._parsed
         if parsed is None or parsed[0] != data:
-            self._parsed = parsed = (data, decode_snapshot(data, path))
+            self._parsed = parsed = (data, decode_snapshot(data, path))  # one value, for several threads
         return parsed[1]
 
     def _full(self, path: str) -> str:
@@ -366,14 +428,3 @@ def _unbroken(ids: list[int]) -> range:
     while lowest - 1 in present:
         lowest -= 1
     return range(lowest, ids[-1] + 1)
-
-
-def _checked(snapshot: Snapshot, snapshot_id: int, path: str) -> Snapshot:
-    if snapshot.id != snapshot_id:
-        raise CorruptMetadata(
-            f"{path} holds snapshot {snapshot.id}: the file was copied or renamed. Restore the right one, or "
-            "roll the table back to a snapshot below it.",
-            path=path,
-            snapshot=snapshot_id,
-        )
-    return snapshot

@@ -37,16 +37,6 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.option_rules import check_overrides
 from paimon_stream.table.schema import SchemaStore
 
-__all__ = [
-    "Table",
-    "check_committable",
-    "check_definition",
-    "check_table_kind",
-    "create_table",
-    "load_table",
-    "table_of",
-]
-
 _FIXED_BUCKETS: Final = 'options={"bucket": "4"}'
 
 

@@ -21,8 +21,6 @@ from paimon_stream.write.avro_values import avro_schema, encode_rows
 from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix
 
-__all__ = ["AvroDataFile", "AvroSettings"]
-
 _BLOCK_BYTES: Final = 64 * 2**10
 _ROWS_AT_ONCE: Final = 4096
 _SYNC_SIZE: Final = 16

@@ -18,8 +18,6 @@ from paimon_stream.format.avro_file import zigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.write.file_schema import own_elements
 
-__all__ = ["avro_schema", "encode_rows"]
-
 _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
@@ -132,7 +130,8 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
             return _blocks(column, _nullable(own_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
             key, value = _entry(type_)
-            keys = _keys(own_elements(column, column.keys), key)
+            encode = _values if key.is_string else _nullable  # keys of an Avro map are plain strings
+            keys = encode(own_elements(column, column.keys), key)
             items = _nullable(own_elements(column, column.items), value)
             return _blocks(column, [one + other for one, other in zip(keys, items, strict=True)])
         case DataType(root=TypeRoot.ROW):
@@ -153,11 +152,6 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
     if type_.is_string or type_.is_binary:
         return _each(column.cast(pa.binary()), _sized, b"")
     return _each(column, zigzag, 0)
-
-
-def _keys(column: pa.Array, type_: DataType) -> list[bytes]:
-    """The bytes of the keys. Keys of an Avro map are plain strings; elsewhere their type decides."""
-    return _values(column, type_) if type_.is_string else _nullable(column, type_)
 
 
 def _each(column: pa.Array, encode: Callable[[Any], bytes], instead: Any) -> list[bytes]:

@@ -18,8 +18,6 @@ from paimon_stream.format.murmur import hash_rows
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.hive_hash import hive_hashes
 
-__all__ = ["assign_buckets"]
-
 Buckets = npt.NDArray[np.int32]
 
 _BLOCK: Final = 1 << 15

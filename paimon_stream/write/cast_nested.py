@@ -16,8 +16,6 @@ from paimon_stream.errors import IncompatibleSchema
 from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 
-__all__ = ["cast_nested"]
-
 
 def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
     """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked.

@@ -24,8 +24,6 @@ from paimon_stream.errors import (
 from paimon_stream.format.text import count_not_utf8
 from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 
-__all__ = ["Place", "check_nulls", "cast_scalar"]
-
 _WIDE: Final = Context(prec=100)
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000

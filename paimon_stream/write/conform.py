@@ -21,8 +21,6 @@ from paimon_stream.write.cast_nested import cast_nested
 from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 from paimon_stream.write.file_schema import file_schema
 
-__all__ = ["ColumnPlan", "default_of"]
-
 _WORDS: Final = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
     **dict.fromkeys(("f", "false", "n", "no", "0"), False),

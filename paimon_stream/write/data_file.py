@@ -18,7 +18,13 @@ from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.file_format import FileFormat, check_columns, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.options import DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
+from paimon_stream.options import (
+    COMPACTION_SMALL_RATIO,
+    DATA_FILE_PREFIX,
+    FILE_BLOCK_SIZE,
+    TARGET_FILE_SIZE,
+    Options,
+)
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.avro_data import AvroSettings
@@ -27,8 +33,6 @@ from paimon_stream.write.file_stats import StatsPlan
 from paimon_stream.write.orc_file import OrcSettings
 from paimon_stream.write.output import FileSettings, FileWriter
 from paimon_stream.write.parquet_file import ParquetSettings
-
-__all__ = ["BucketWriter", "DataFileSettings", "file_settings"]
 
 _ROW_GROUP_ROWS: Final = 256 * 1024
 _ROW_GROUP_BYTES: Final = 128 * 2**20
@@ -57,16 +61,27 @@ class DataFileSettings:
         `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         stats = StatsPlan.of(schema, options)
-        target = options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _APPEND_TARGET_BYTES
         return cls(
             format=file_settings(schema, options, stats.wanted, table),
             arrow=file_schema(schema),
             stats=stats,
             schema_id=schema.id,
             prefix=options.value(DATA_FILE_PREFIX),
-            target_bytes=max(1, target),
+            target_bytes=max(1, append_target(options)),
             row_group_bytes=max(1, block),
         )
+
+
+def append_target(options: Options) -> int:
+    """The bytes at which a data file of an append table is closed."""
+    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _APPEND_TARGET_BYTES
+
+
+def small_below(target: int, options: Options) -> int:
+    """The bytes below which a file is small, for compactions of files of this target (compaction.md)."""
+    if options.is_set(COMPACTION_SMALL_RATIO):
+        return int(target * options.value(COMPACTION_SMALL_RATIO))
+    return target // 10 * 7
 
 
 def file_settings(

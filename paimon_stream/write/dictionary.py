@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from paimon_stream.write.file_schema import leaf_columns
 
-__all__ = ["Dictionaries", "worth_a_dictionary"]
-
 _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4

@@ -13,8 +13,6 @@ import pyarrow as pa
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 
-__all__ = ["file_schema", "leaf_columns", "leaf_types", "own_elements", "with_leaves"]
-
 _INNER_IDS: Final = 536870911
 _IDS_PER_FIELD: Final = 1024
 
@@ -43,19 +41,15 @@ def _type(type_: DataType, field: int, depth: int) -> pa.DataType:
         case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
             return pa.list_(_made("element", _type(element, field, depth + 1), element.nullable, above))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
-            return _map(*type_.entry, field, depth)
+            key, value = type_.entry
+            below = _INNER_IDS - _IDS_PER_FIELD * field - depth
+            return pa.map_(
+                _made("key", _type(key, field, depth + 1), False, below),
+                _made("value", _type(value, field, depth + 1), value.nullable, above),
+            )
         case DataType(root=TypeRoot.ROW):
             return pa.struct([_field(one) for one in type_.fields])
     return arrow_type(type_)
-
-
-def _map(key: DataType, value: DataType, field: int, depth: int) -> pa.DataType:
-    below = _INNER_IDS - _IDS_PER_FIELD * field - depth
-    above = _INNER_IDS + _IDS_PER_FIELD * field + depth
-    return pa.map_(
-        _made("key", _type(key, field, depth + 1), False, below),
-        _made("value", _type(value, field, depth + 1), value.nullable, above),
-    )
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:

@@ -23,8 +23,6 @@ from paimon_stream.format.stats import NO_STATS, ColumnStats, StatsKind, StatsMo
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.options import STATS_DENSE, STATS_FIRST_N, STATS_MODE, Options
 
-__all__ = ["RowStats", "StatsPlan", "column_bounds", "merged"]
-
 Bounds = tuple[Any, Any]
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
@@ -49,10 +47,8 @@ class StatsPlan:
         modes = []
         for position, one in enumerate(schema.fields):
             own = options.get(f"fields.{one.name}.stats-mode")
-            if own is not None:
-                modes.append(parse_mode(own))
-            else:
-                modes.append(general if first_n < 0 or position < first_n else none)
+            default = general if first_n < 0 or position < first_n else none
+            modes.append(default if own is None else parse_mode(own))
         return cls(fields=schema.fields, modes=tuple(modes), dense=options.value(STATS_DENSE))
 
     @property

@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.types import DataType, TypeRoot, arrow_type
 
-__all__ = ["hive_hashes"]
-
 Hashes = npt.NDArray[np.uint32]
 
 _FACTOR: Final = 31

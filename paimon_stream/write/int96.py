@@ -21,8 +21,6 @@ from paimon_stream.format.arrow_types import (
 )
 from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 
-__all__ = ["as_int96", "stored_type", "with_int96"]
-
 _DAY_NANOS: Final = 86_400_000_000_000
 
 

@@ -29,9 +29,6 @@ from paimon_stream.write.routing import split
 from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
 from paimon_stream.write.task import NewFiles, Task, WriteSpec
 
-__all__ = ["write_keyed_task"]
-
-
 _PIECE_BYTES: Final = 64 * 2**20
 _KEY_PREFIX: Final = "_KEY_"
 
@@ -100,11 +97,7 @@ class _KeyedTask(Task):
         if isinstance(numbers, int):
             self._give(numbers, rows)
             return
-        if self.is_sorted:
-            for number, part in _pieces(rows, numbers):
-                self._give(number, part)
-            return
-        for number, part in split(rows, numbers):
+        for number, part in (_pieces if self.is_sorted else split)(rows, numbers):
             self._give(number, part)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -202,18 +195,9 @@ class _KeyedTask(Task):
         self._pass_on(bucket.data, merge_rows(self.merge, rows, keep_deletes=True))
 
     def _pass_on(self, writer: KeyValueWriter, rows: pa.Table) -> None:
-        arrow = self.settings.file.arrow
-        columns = [rows.column(name) for name in self._sources]
-        for batch in pa.table(columns, schema=arrow).to_batches():
+        for batch in self.settings.stored(rows).to_batches():
             writer.add(batch)
             writer.write_due()
-
-    @property
-    def _sources(self) -> list[str]:
-        """For each column of a file, the name of the column in the rows that it is taken from."""
-        names = self.settings.file.arrow.names
-        keys = len(names) - len(self.columns.arrow.names) - 2
-        return [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(names)]
 
     def finish(self) -> Iterable[NewFiles]:
         for bucket in self.buckets:

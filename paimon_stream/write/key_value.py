@@ -43,14 +43,16 @@ from paimon_stream.write.file_schema import file_schema
 from paimon_stream.write.file_stats import StatsPlan
 from paimon_stream.write.output import FileWriter
 
-__all__ = ["KeyValueSettings", "KeyValueWriter", "key_value_schema"]
-
 _KEY_PREFIX: Final = "_KEY_"
 _FIRST_KEY_ID: Final = 1_073_741_823
-_TARGET_BYTES: Final = "128 mb"
+_TARGET_BYTES: Final = 128 * 2**20
 _DELETING: Final = (1, 3)
 _KEY_MODE: Final = "truncate(128)"
-_LEVEL: Final = 0
+
+
+def keyed_target(options: Options) -> int:
+    """The bytes at which a data file of a table with a primary key is closed."""
+    return options.value(TARGET_FILE_SIZE) if options.is_set(TARGET_FILE_SIZE) else _TARGET_BYTES
 
 
 def key_value_schema(schema: TableSchema, *, thin: bool) -> TableSchema:
@@ -78,16 +80,18 @@ class KeyValueSettings:
     values_at: int
 
     @classmethod
-    def of(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
-        """The settings for data files; `table` is for messages. Raises `ConfigError`s."""
+    def of(
+        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0
+    ) -> KeyValueSettings:
+        """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
-            option.key: options.value(per_level)[_LEVEL]
+            option.key: options.value(per_level)[level]
             for option, per_level in (
                 (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
                 (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
                 (STATS_MODE, STATS_MODE_PER_LEVEL),
             )
-            if _LEVEL in options.value(per_level)
+            if level in options.value(per_level)
         }
         return cls._of(schema, Options(options, chosen), options.value(DATA_FILE_PREFIX), table)
 
@@ -116,8 +120,7 @@ class KeyValueSettings:
         if thin:
             keys_at = tuple(values_at + schema.field_names.index(one.name) for one in keys)
         wanted = (*(True for _ in range(values_at - 2)), False, False, *stats.wanted)
-        sized = Options({TARGET_FILE_SIZE.key: _TARGET_BYTES}, options)
-        plain = DataFileSettings.of(schema, sized, table)
+        plain = DataFileSettings.of(schema, options, table)
         return cls(
             file=replace(
                 plain,
@@ -125,12 +128,20 @@ class KeyValueSettings:
                 arrow=file_schema(stored),
                 stats=stats,
                 prefix=prefix,
+                target_bytes=max(1, keyed_target(options)),
             ),
             keys=keys,
             key_modes=key_modes,
             keys_at=keys_at,
             values_at=values_at,
         )
+
+    def stored(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Rows of the table, each with its sequence number and kind, with the columns of the file."""
+        arrow = self.file.arrow
+        keys = self.values_at - 2
+        names = [name.removeprefix(_KEY_PREFIX) if at < keys else name for at, name in enumerate(arrow.names)]
+        return pa.Table.from_arrays([rows.column(name) for name in names], schema=arrow)
 
     def described(self, columns: Sequence[ColumnStats], file: DataFileMeta) -> DataFileMeta:
         """`file` with the statistics of its columns."""

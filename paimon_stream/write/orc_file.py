@@ -29,8 +29,6 @@ from paimon_stream.write.file_schema import leaf_columns, with_leaves
 from paimon_stream.write.file_stats import RowStats
 from paimon_stream.write.output import FileSettings, FileWriter, file_suffix, format_option
 
-__all__ = ["OrcFile", "OrcSettings"]
-
 _STRIPE_BYTES: Final = 64 * 2**20
 _BLOCK_BYTES: Final = 256 * 2**10
 _BLOCK_STEP: Final = 64 * 2**10
@@ -91,7 +89,9 @@ class OrcSettings(FileSettings):
         if rows.schema.equals(self.arrow):
             return rows
         columns = [
-            column if column.type.equals(one.type) else _viewed(column, one.type)
+            column
+            if column.type.equals(one.type)
+            else pa.chunked_array([chunk.view(one.type) for chunk in column.chunks], one.type)
             for column, one in zip(rows.columns, self.arrow, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self.arrow)
@@ -154,10 +154,6 @@ def _has_cut_struct(array: pa.Array) -> bool:
     if pa.types.is_map(type_):
         return any(map(_has_cut_struct, (array.keys, array.items)))
     return pa.types.is_list(type_) and _has_cut_struct(array.values)
-
-
-def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:

@@ -16,8 +16,6 @@ from paimon_stream.format.stats import ColumnStats
 from paimon_stream.options import FILE_SUFFIX_COMPRESSION, Options
 from paimon_stream.storage.base import Storage
 
-__all__ = ["CountingStream", "FileSettings", "FileWriter", "file_suffix", "format_option"]
-
 
 class CountingStream:
     """Passes bytes on to a storage's stream and counts them. It leaves closing to the storage.

@@ -31,8 +31,6 @@ from paimon_stream.write.int96 import as_int96, stored_type, with_int96
 from paimon_stream.write.output import CountingStream, FileSettings, FileWriter, file_suffix, format_option
 from paimon_stream.write.parquet_stats import ParquetStats
 
-__all__ = ["ParquetFile", "ParquetSettings"]
-
 _LEVEL: Final = "parquet.compression.codec.zstd.level"
 _KNOWN_TO_ARROW: Final = frozenset(inspect.signature(pq.write_table).parameters)
 _UTC_TIME: Final = "write_time_adjusted_to_utc"
@@ -93,7 +91,6 @@ class ParquetSettings(FileSettings):
 
 
 def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """All leaves of the file, with their paths."""
     return [leaf for one in schema for leaf in leaf_types(one)]
 
 

@@ -20,8 +20,6 @@ from paimon_stream.format.types import DataType, TypeRoot
 from paimon_stream.write.file_schema import leaf_types
 from paimon_stream.write.file_stats import Bounds, RowStats, column_bounds, merged
 
-__all__ = ["MICRO_DIGITS", "ParquetStats"]
-
 MICRO_DIGITS: Final = 6
 """Timestamps of more digits are INT96 in Parquet files. INT96 columns have no bounds."""
 

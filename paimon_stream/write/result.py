@@ -14,13 +14,11 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import FormatError, PaimonStreamError, UnknownVersion, by_name
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.unreadable import BROKEN
-
-__all__ = ["TaskFailure", "TaskResult", "decode_result", "encode_result"]
 
 _MAGIC: Final = b"PSTR"
 _VERSION: Final = 2
@@ -91,7 +89,8 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
         )
     try:
         if kind == _FAILURE:
-            error = _decode_error(json.loads(data[_HEAD.size :]))
+            fields = json.loads(data[_HEAD.size :])
+            error = by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])
             return TaskFailure(error=error, partition_id=partition_id, attempt_number=attempt_number)
         rows, bytes_, files, message_version = _COUNTS.unpack_from(data, _HEAD.size)
         end, row_bytes = _HEAD.size + _COUNTS.size, 0
@@ -110,7 +109,3 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
         partition_id=partition_id,
         attempt_number=attempt_number,
     )
-
-
-def _decode_error(fields: dict[str, Any]) -> PaimonStreamError:
-    return by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])

@@ -24,14 +24,11 @@ from paimon_stream.format.types import DataField
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
 from paimon_stream.write.bucket import assign_buckets
 
-__all__ = ["Group", "Router", "split"]
-
 GroupIds = npt.NDArray[np.int64]
 
 UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
 _MOST_CODES: Final = 2**40
-"""The most bytes in the name of a folder on the file systems of Linux and macOS, and on HDFS."""
 _LONGEST_NUMBER: Final = 64
 _BYTES_PER_CHARACTER: Final = 4
 
@@ -79,7 +76,8 @@ class Router:
         codes, partitions = self._partition_codes(batch)
         buckets_of = max(1, self.total_buckets)
         if self._keys:
-            codes = codes * buckets_of + self._buckets(batch)
+            keys, types = batch.select([one.name for one in self._keys]), [one.type for one in self._keys]
+            codes = codes * buckets_of + assign_buckets(keys, types, self.total_buckets, self._function)
         below = len(partitions) * buckets_of
         found = _distinct(codes, below)
         numbers = np.array(
@@ -96,10 +94,6 @@ class Router:
             number = self._numbers[group] = len(self.groups)
             self.groups.append(group)
         return number
-
-    def _buckets(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        keys = batch.select([one.name for one in self._keys])
-        return assign_buckets(keys, [one.type for one in self._keys], self.total_buckets, self._function)
 
     def _partition_codes(self, batch: pa.RecordBatch) -> tuple[GroupIds, list[bytes]]:
         """A code for each row, and the serialized partition row of each code."""

@@ -24,16 +24,6 @@ from paimon_stream.options import (
     Options,
 )
 
-__all__ = [
-    "DELETE",
-    "INSERT",
-    "UPDATE_AFTER",
-    "UPDATE_BEFORE",
-    "KindRules",
-    "Operations",
-    "kinds_of_tokens",
-]
-
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}

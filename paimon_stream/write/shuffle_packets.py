@@ -26,8 +26,6 @@ from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Group, Router
 from paimon_stream.write.task import WriteSpec
 
-__all__ = ["PACKETS", "pack", "unpack"]
-
 Places = npt.NDArray[np.int32]
 
 PACKETS: Final = "shuffle_key int, task int, number int, ends boolean, piece binary"

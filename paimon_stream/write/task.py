@@ -28,8 +28,6 @@ from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.routing import GroupIds, Router, split
 
-__all__ = ["NewFiles", "Task", "WriteSpec", "with_total", "write_task"]
-
 logger = logging.getLogger(__name__)
 
 NewFiles: TypeAlias = tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]
@@ -168,7 +166,6 @@ class Task(ABC):
                 yield another
 
     def _abort(self, why: BaseException) -> None:
-        """Removes what was written."""
         for writer in self.open_writers():
             try:
                 for path in writer.abort(why):
@@ -230,7 +227,8 @@ class _AppendTask(Task):
 
     def _give(self, number: int, rows: pa.RecordBatch) -> None:
         while len(self.writers) <= number:
-            self.writers.append(self._writer(len(self.writers)))
+            folder = self.folder(len(self.writers))
+            self.writers.append(BucketWriter(self.settings, self.spec.storage, self.spec.runtime, folder))
         writer = self.writers[number]
         before = writer.waiting_bytes
         writer.add(rows)
@@ -239,9 +237,6 @@ class _AppendTask(Task):
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:
             self._write_largest()
-
-    def _writer(self, number: int) -> BucketWriter:
-        return BucketWriter(self.settings, self.spec.storage, self.spec.runtime, self.folder(number))
 
     def _write_largest(self) -> None:
         number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)

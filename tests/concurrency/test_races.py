@@ -13,6 +13,7 @@ from paimon_stream.commit.committer import CommitRequest, Nothing, Published
 from paimon_stream.errors import BucketCountChanged, CommitConflict, DeletedFiles, KeyRangeOverlap
 from tests.concurrency.test_committers import Actor, orders_of_two
 from tests.kits.commits import Bench
+from tests.kits.places import WHOLE, some
 from tests.unit.commit.test_checks import append, keys
 
 MakeRequest = Callable[[Bench], CommitRequest]
@@ -118,7 +119,7 @@ PAIRS = [
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: " and ".join(one.__name__ for one in pair))
 def test_in_many_orders_the_table_is_what_one_after_the_other_leaves(pair: Sequence[Any]) -> None:
     seen: set[tuple[str, ...]] = set()
-    for order in list(orders_of_two())[:: 4 if pair in PAIRS[:2] else 9]:
+    for order in some(list(orders_of_two())[:: 4 if pair in PAIRS[:2] else 9]):
         bench = grown()
         users = ("a", "b")
         requests = [what(bench, user) for what, user in zip(pair, users, strict=True)]
@@ -136,7 +137,7 @@ def test_in_many_orders_the_table_is_what_one_after_the_other_leaves(pair: Seque
         seen.add(tuple(one.commit_user for one in published))
         for what, user, actor in zip(pair, users, actors, strict=True):
             settle(what, user, actor, live, published)
-    assert len(seen) > 1, f"only {seen} was met"
+    assert len(seen) > 1 or not WHOLE, f"only {seen} was met"
 
 
 def settle(what: Any, user: str, actor: Actor, live: set[str], published: Sequence[Any]) -> None:
@@ -154,7 +155,7 @@ def settle(what: Any, user: str, actor: Actor, live: set[str], published: Sequen
 
 
 def test_two_compactions_of_other_files_with_overlapping_keys_never_both_come_in() -> None:
-    for order in list(orders_of_two())[::9]:
+    for order in some(list(orders_of_two())[::9]):
         bench = Bench(options={"bucket": "1"}, keys=("id",))
         for name in "ab":
             append(bench, name)
@@ -169,7 +170,7 @@ def test_two_compactions_of_other_files_with_overlapping_keys_never_both_come_in
 
 
 def test_an_append_for_the_old_bucket_count_never_follows_the_overwrite_that_changed_it() -> None:
-    for order in list(orders_of_two())[::9]:
+    for order in some(list(orders_of_two())[::9]):
         bench = Bench(options={"bucket": "4", "bucket-key": "id"})
         append(bench, "old")
         requests = [

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from paimon_stream._version import __version__
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.local import LocalStorage
@@ -69,7 +70,7 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
     PaimonTable.load(str(table)).new_commit("ours").commit(2, read, watermark=55, properties={"by": "java"})
     snapshot = java.snapshots(table)[-1]
     assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == ("ours", 2, 55)
-    assert snapshot["properties"] == {"by": "java"}
+    assert snapshot["properties"] == {"by": "java", "paimon-stream.version": __version__}
     assert sorted(map(str, java.read(table))) == sorted(map(str, ROWS[:5] + ROWS))
     numbers: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for file in java.files(table):

@@ -17,6 +17,13 @@ from tests.kits.merging import COLUMNS, ENGINES, Change, changes
 from tests.kits.reading import java_rows, wire_rows
 
 ALONE = {"bucket": "2", "write-only": "true"}
+LEVELS = ALONE | {
+    # Compactions take the files of level 0 alone, and leave the levels below as they are.
+    "bucket": "1",
+    "compaction.force-up-level-0": "true",
+    "compaction.size-ratio": "-100",
+    "compaction.max-size-amplification-percent": "1000000",
+}
 
 
 def write(java: Any, path: Path, batch: list[Change], identifier: int) -> None:
@@ -32,6 +39,11 @@ def assert_same_rows(java: Any, path: Path, unordered: int | None = None) -> Pai
     return table
 
 
+def unordered_in(options: dict[str, str]) -> int | None:
+    """The column for `assert_same_rows` of a table of an engine with these options."""
+    return [name for name, _ in COLUMNS].index("a") if "fields.a.distinct" in options else None
+
+
 def _counted(rows: list[list[Any]], unordered: int | None) -> Counter[str]:
     if unordered is not None:
         for row in rows:
@@ -45,17 +57,29 @@ def test_every_engine_gives_the_rows_that_java_reads(engine: str, tmp_path: Path
     random = Random(engine)
     path = tmp_path / "db.db" / "t"
     java.create_table(path, COLUMNS, [], ["k"], ALONE | options)
-    unordered = None
-    if "fields.a.distinct" in options:
-        unordered = [name for name, _ in COLUMNS].index("a")
     for identifier in range(5):
         write(java, path, changes(random, kinds, 80, keys=50), identifier)
         if identifier == 2:
             java.compact(path, True, "java", 100)
-    table = assert_same_rows(java, path, unordered)
+    table = assert_same_rows(java, path, unordered_in(options))
     whole = table.to_arrow()
     for name in ("i", "a"):
         assert table.to_arrow(columns=[name]).equals(whole.select([name]))
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if "merge-engine" in ENGINES[name][0]])
+def test_with_lookup_every_engine_gives_the_rows_of_several_levels_that_java_reads(
+    engine: str, tmp_path: Path, java: Any
+) -> None:
+    options, kinds = ENGINES[engine]
+    random, path = Random(engine), tmp_path / "db.db" / "t"
+    java.create_table(path, COLUMNS, [], ["k"], LEVELS | {"changelog-producer": "lookup"} | options)
+    for identifier in range(3):
+        write(java, path, changes(random, kinds, 60, keys=50), identifier)
+        if identifier < 2:
+            java.compact(path, False, "java", 100 + identifier)
+    table = assert_same_rows(java, path, unordered_in(options))
+    assert sorted(file.meta.level for file in table.files()) == [0, 4, 5]
 
 
 KEYS: dict[str, list[Any]] = {
@@ -140,6 +164,25 @@ def test_a_first_row_table_shows_what_a_compaction_has_taken_up(tmp_path: Path, 
     assert assert_same_rows(java, path).to_arrow().to_pylist() == [{"k": 1, "v": 1}]
 
 
+@pytest.mark.parametrize(("switched", "total", "warned"), [(2, 111, False), (3, 110, True)])
+def test_a_table_that_gets_a_lookup_between_its_levels_loses_the_older_one_and_verify_warns(
+    switched: int, total: int, warned: bool, tmp_path: Path, java: Any
+) -> None:
+    path = tmp_path / "db.db" / "t"
+    sums = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+    java.create_table(path, [("k", "INT NOT NULL"), ("v", "INT")], [], ["k"], LEVELS | sums)
+    for number, value in enumerate((1, 10, 100), 1):
+        if number == switched:
+            java.alter_table(path, ("set", "changelog-producer", "lookup"))
+        write(java, path, [("+I", {"k": 1, "v": value})], 2 * number)
+        if number < 3:
+            java.compact(path, False, "java", 2 * number + 1)
+    table = assert_same_rows(java, path)
+    assert sorted(file.meta.level for file in table.files()) == [0, 4, 5]
+    assert table.to_arrow()["v"].to_pylist() == [total]
+    assert [one.code for one in table.verify().findings] == ["levels-without-lookup"] * warned
+
+
 def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(
     tmp_path: Path, java: Any
 ) -> None:
@@ -207,3 +250,6 @@ def test_with_deletion_vectors_compacted_files_are_read_until_there_are_vectors(
     java.compact(path, False, "java", 4)
     with pytest.raises(UnsupportedFeature, match="deletion vectors"):
         PaimonTable.load(str(path)).to_arrow()
+    java.compact(path, True, "java", 5)  # leaves an index file without vectors, or with those of old files
+    assert java.index_files(path)
+    assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == [1, 2, 1, 1, 1]

@@ -27,7 +27,7 @@ from paimon_stream.table.table import load_table
 SCHEMA = [("id", "BIGINT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "DOUBLE")]
 PK = ("dt", "id")
 USER = "w"
-LARGEST = "paimon-stream.max-sequence"
+OURS = {"paimon-stream.max-sequence", "paimon-stream.version"}
 """The one property that only our snapshots have, of tables with a primary key."""
 
 Prepare = Callable[[Any, Path, int], list[bytes]]
@@ -160,7 +160,7 @@ def facts(snapshot: dict[str, Any]) -> dict[str, Any]:
     there."""
     lists = {"baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest"}
     left_out = {"timeMillis"} | {f"{one}Size" for one in lists}
-    if set(snapshot.get("properties", ())) == {LARGEST}:
+    if set(snapshot.get("properties", ())) <= OURS:
         left_out.add("properties")
     return {
         key: bool(value) if key in lists else value for key, value in snapshot.items() if key not in left_out

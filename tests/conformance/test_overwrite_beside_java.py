@@ -29,7 +29,7 @@ class Pair:
     """One table twice: Java commits to `theirs`, we to `mine`, the same messages of the same files. `OURS` is
     what only our snapshots have."""
 
-    OURS: tuple[str, ...] = ()
+    OURS: tuple[str, ...] = ("properties",)
 
     def __init__(self, java: Any, folder: Path, kind: str, **options: str) -> None:
         self.java = java
@@ -102,9 +102,7 @@ class Pair:
 
 
 class KeyedPair(Pair):
-    """One table with a primary key, twice. Our snapshots record the largest sequence number."""
-
-    OURS = ("properties",)
+    """One table with a primary key, twice."""
 
     def __init__(self, java: Any, folder: Path, **options: str) -> None:
         self.java, self.theirs, self.mine = java, folder / "theirs", folder / "mine"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, NumericOverflow
+from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, NumericOverflow, UnsupportedFeature
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 from paimon_stream.write.row_kinds import KindRules
@@ -48,6 +49,18 @@ def ordered(value: Any) -> str:
         case list() | tuple():
             return str([ordered(one) for one in value])
     return repr(value)
+
+
+def counted(table: Definition, rows: list[list[Any]]) -> Counter[str]:
+    """The rows as texts, with lists in one order where Java defines none."""
+    names = [name for name, _ in table.columns]
+    for at in (names.index(name) for name in table.unordered):
+        for row in rows:
+            row[at] = sorted(row[at], key=str) if isinstance(row[at], list) else row[at]
+    texts = map(repr, rows)
+    if table.options.get("file.format") == "orc":  # Java's reader takes 0.0 for a -0.0 beside it
+        texts = (text.replace("-0.0", "0.0") for text in texts)
+    return Counter(texts)
 
 
 class Twins:
@@ -132,24 +145,16 @@ class Twins:
         seen = {}
         for path in (self.ours, self.theirs):
             table = PaimonTable.load(str(path))
-            seen[f"we read {path.name}"] = self._rows(wire_rows(table.to_arrow(), table.schema.fields))
-            seen[f"Java reads {path.name}"] = self._rows(asked(java_rows, self.java, table))
+            seen[f"we read {path.name}"] = counted(
+                self.table, wire_rows(table.to_arrow(), table.schema.fields)
+            )
+            seen[f"Java reads {path.name}"] = counted(self.table, asked(java_rows, self.java, table))
         if self.table.options.get("changelog-producer") == "input":
             ours, theirs = (asked(self.java.read_changes, path, 1) for path in (self.ours, self.theirs))
             assert Counter(map(ordered, ours)) == Counter(map(ordered, theirs)), when
         expected = seen["Java reads theirs"]
         for who, rows in seen.items():
             assert rows == expected, (when, who, rows - expected, expected - rows)
-
-    def _rows(self, rows: list[list[Any]]) -> Counter[str]:
-        names = [name for name, _ in self.table.columns]
-        for at in (names.index(name) for name in self.table.unordered):
-            for row in rows:
-                row[at] = sorted(row[at], key=str) if isinstance(row[at], list) else row[at]
-        texts = map(repr, rows)
-        if self.table.options.get("file.format") == "orc":  # Java's reader takes 0.0 for a -0.0 beside it
-            texts = (text.replace("-0.0", "0.0") for text in texts)
-        return Counter(texts)
 
     def compact(self) -> None:
         for path in (self.ours, self.theirs):
@@ -179,6 +184,80 @@ def compare_a_random_table(java: Any, root: Path, seed: int) -> str:
     twins.compact()
     twins.compare("compacted")
     return "compared" if complete else "without deletes"
+
+
+LOOKUPS: list[dict[str, str]] = [
+    {"changelog-producer": "none"},
+    {"changelog-producer": "full-compaction"},
+    {"changelog-producer": "lookup"},
+    {"changelog-producer": "lookup"},
+    {"force-lookup": "true"},
+    {"deletion-vectors.enabled": "true"},
+]
+LEVELS = {
+    # Compactions take the files of level 0 alone, and leave the levels below as they are.
+    "compaction.size-ratio": "-100",
+    "compaction.max-size-amplification-percent": "1000000",
+    "compaction.force-up-level-0": "true",
+    "num-sorted-run.compaction-trigger": "9",
+}
+
+
+def compare_a_random_table_of_levels(java: Any, root: Path, seed: int) -> str:
+    """Compares what Java and we read of a table that Java writes and compacts, level by level. Its changelog
+    producer may change on the way. Returns what ended that, or the number of levels that were compared."""
+    random, levels = Random(seed), set[int]()
+    later = random.choice(LOOKUPS)
+    first = random.choice(LOOKUPS[:2]) if "changelog-producer" in later and random.random() < 0.5 else later
+    for name in count():
+        table, path = definition(random), root / "db.db" / f"t{name}"
+        table.options.update(LEVELS | first)
+        try:
+            asked(java.create_table, path, table.columns, table.partition, table.keys, table.options)
+            asked(java.write, path, [dict.fromkeys(table.keys, 99)], "java", 0)
+            break
+        except JavaRefused:
+            continue  # the options contradict each other
+    changes = [batch for _ in range(4) for batch in batches(random, table)]
+    changed = random.randrange(2, len(changes) + 1)
+    try:
+        for identifier, batch in enumerate(changes, 1):
+            if identifier == changed and first != later:
+                asked(java.alter_table, path, *(("set", *item) for item in later.items()))
+            write_what_java_takes(java, path, batch, identifier)
+            if random.random() < 0.7:
+                asked(java.compact, path, random.random() < 0.1, "java", 100 + identifier)
+            read = PaimonTable.load(str(path))
+            try:
+                ours = counted(table, wire_rows(read.to_arrow(), read.schema.fields))
+            except (NumericOverflow, pa.ArrowInvalid):  # Java stores sums that are too large for their column
+                return "overflow"
+            except InvalidData:
+                with pytest.raises(JavaRefused):
+                    asked(java_rows, java, read)
+                return "late delete"
+            except UnsupportedFeature:
+                assert java.index_files(path)
+                return "vectors"
+            theirs = counted(table, asked(java_rows, java, read))
+            assert ours == theirs, (identifier, ours - theirs, theirs - ours)
+            levels |= {file.meta.level for file in read.files()}
+    except JavaRefused:
+        return "refused"
+    return f"{len(levels - {0})} levels"
+
+
+def write_what_java_takes(java: Any, path: Path, batch: list[Change], identifier: int) -> None:
+    """Writes the batch. If Java refuses its deletes, writes the other rows."""
+    for kinds in (("+I", "+U", "-U", "-D"), ("+I", "+U")):
+        taken = [one for one in batch if one[0] in kinds]
+        try:
+            if taken:
+                names, rows = zip(*taken, strict=True)
+                asked(java.write, path, list(rows), "java", identifier, kinds=list(names))
+            return
+        except JavaRefused:
+            continue
 
 
 def happens(refusal: type[Exception], call: Callable[[], Any]) -> bool:
@@ -222,3 +301,8 @@ def test_a_delete_is_refused_exactly_if_java_could_not_read_it(seed: int, tmp_pa
 @pytest.mark.parametrize("seed", seeds(15, 400))
 def test_random_tables_are_written_and_read_as_by_java(seed: int, tmp_path: Path, java: Any) -> None:
     compare_a_random_table(java, tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", seeds(15, 400))
+def test_random_tables_of_several_levels_are_read_as_by_java(seed: int, tmp_path: Path, java: Any) -> None:
+    compare_a_random_table_of_levels(java, tmp_path, seed)

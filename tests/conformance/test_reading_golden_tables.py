@@ -3,6 +3,7 @@ them again."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -86,6 +87,24 @@ def test_every_column_alone_is_what_it_is_among_all(case: str, golden: Golden) -
         assert repr(wire_rows(alone, [one])) == repr(wire_rows(whole, [one]))
     backwards = list(reversed(table.schema.field_names))
     assert table.to_arrow(columns=backwards).column_names == backwards
+
+
+@pytest.mark.parametrize("compaction", [None, "minor", "full"])
+@pytest.mark.parametrize("case", ["first_row", "lookup_aggregation", "lookup_changelog"])
+def test_the_rows_on_several_levels_are_those_of_java_before_and_after_its_compaction(
+    case: str, compaction: str | None, golden: Golden, request: pytest.FixtureRequest
+) -> None:
+    path, expected = golden(f"compaction/{case}")
+    if compaction is not None:
+        request.getfixturevalue("java").compact(path, compaction == "full", "java", 100)
+    table = PaimonTable.load(str(path))
+    read = sorted(
+        json.dumps(row, ensure_ascii=False) for row in wire_rows(table.to_arrow(), table.schema.fields)
+    )
+    digest = hashlib.sha256("\n".join(read).encode()).hexdigest()[:16]
+    java = expected["before" if compaction is None else f"call {compaction}"]
+    assert {"count": len(read), "digest": digest} == java["rows"]
+    assert {file.meta.level for file in table.files()} == {file["level"] for file in java["files"]}
 
 
 @pytest.mark.parametrize("case", APPEND)

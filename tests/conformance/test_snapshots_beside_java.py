@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from paimon_stream._version import __version__
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import IndexFileMeta
@@ -39,13 +40,15 @@ def raw(path: Path) -> dict[str, Any]:
 
 
 def go_on(java: Any, twins: tuple[Path, Path], identifier: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The next snapshot of each, from the same rows."""
+    """The next snapshot of each, from the same rows. Ours has one property more."""
     ours, theirs = twins
     if not theirs.exists():
         shutil.copytree(ours, theirs)
     append(ours, ROWS, identifier, user="java-oracle")
     java.write(theirs, ROWS, commit_identifier=identifier)
-    return raw(ours), raw(theirs)
+    made = raw(ours)
+    assert made.pop("properties") == {"paimon-stream.version": __version__}
+    return made, raw(theirs)
 
 
 def said(snapshot: dict[str, Any]) -> dict[str, Any]:

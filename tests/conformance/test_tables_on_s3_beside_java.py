@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,21 +13,6 @@ from tests.kits.stores import StoreServer
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("dt", "STRING NOT NULL")]
 KEYED: dict[str, Any] = {"primary_keys": ["dt", "id"], "options": {"bucket": "2"}}
 APPEND: dict[str, Any] = {}
-
-
-@pytest.fixture(scope="module")
-def java_on_s3(s3_server: StoreServer) -> Iterator[Any]:
-    """A JVM of its own, because the settings of S3 are those of the JVM's file system."""
-    import java_paimon
-
-    try:
-        paimon = java_paimon.JavaPaimonOnS3(s3_server.server.options)
-    except java_paimon.OracleUnavailable as why:
-        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"The Java oracle is required and not there: {why}")
-        pytest.skip(f"Java Paimon on S3 is not there: {why}")
-    with paimon:
-        yield paimon
 
 
 def row(n: int, name: str) -> dict[str, Any]:

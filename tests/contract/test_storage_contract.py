@@ -164,6 +164,12 @@ def test_a_bundle_writes_when_it_is_flushed_and_when_it_holds_much(storage: Stor
     bundle.flush()
     bundle.flush()
     assert storage.read("c") == b"3"
+    for _ in range(3):
+        bundle.write("d", bytes(10 << 20))
+        assert bundle.drop("d")
+    assert not bundle.drop("d")
+    bundle.write("e", b"5")
+    assert not storage.exists("e"), "what was dropped does not count as held"
 
 
 def test_a_replaced_file_is_seen_old_or_new(storage: Storage) -> None:
@@ -372,3 +378,37 @@ def test_errors_are_storage_errors_with_the_path(storage: Storage) -> None:
     with pytest.raises(StorageError) as raised:
         storage.read("no/such")
     assert pickle.loads(pickle.dumps(raised.value)).context == raised.value.context
+
+
+def test_many_files_are_deleted_at_once(storage: Storage) -> None:
+    names = [f"f/{n}" for n in range(40)]
+    storage.write_all([(name, b"") for name in [*names, "f/kept", "other/kept"]])
+    assert storage.delete_all([*names, "f/missing", "f/0"]) == {}
+    assert storage.list_names("f") == ["kept"]
+    assert storage.list_names("other") == ["kept"]
+    assert storage.delete_all([]) == {}
+
+
+def test_files_that_cannot_be_deleted_are_reported_and_the_others_go(storage: Storage) -> None:
+    storage.write_all([("a", b""), ("b", b"")])
+    failed = storage.delete_all(["a", "../x", "b"])
+    assert {path: type(why) for path, why in failed.items()} == {"../x": InvalidOption}
+    assert storage.list_names("") == []
+
+
+def test_a_folder_that_holds_something_is_not_deleted_with_others(storage: Storage) -> None:
+    storage.write_all([("folder/file", b"kept"), ("gone", b"")])
+    assert storage.delete_all(["folder", "gone"]) == {}
+    assert storage.read("folder/file") == b"kept"
+
+
+def test_all_files_below_a_folder_are_listed_in_pages(storage: Storage) -> None:
+    inside = ["t/a", "t/x=1/bucket-0/b", "t/x=1/bucket-0/.hidden", "t/x=2/bucket-1/c"]
+    outside = ["t2/d", "t/.hidden/e", "u"]
+    storage.write_all([(path, b"12") for path in (*inside, *outside)])
+    found = [stat for page in storage.list_below("t") for stat in page]
+    assert sorted(stat.path for stat in found) == sorted(inside)
+    assert storage.stat("t/a") in found
+    assert [one for page in storage.list_below("none") for one in page] == []
+    everything = {stat.path for page in storage.list_below("") for stat in page}
+    assert everything == {*inside, "t2/d", "u"}

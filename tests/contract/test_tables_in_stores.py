@@ -70,7 +70,7 @@ def test_a_table_is_rolled_back(s3_server: StoreServer) -> None:
 
 
 def test_a_storm_of_failures_costs_time_only(s3_server: StoreServer) -> None:
-    """Requests are refused, answers are lost, and conflicts are told where there are none."""
+    """Requests are refused, answers are lost, and conflicts are reported where there are none."""
     with s3_server.proxied() as proxy:
         location, options = s3_server.place(proxy)
         table = PaimonTable.create(location, COLUMNS, storage_options=options)

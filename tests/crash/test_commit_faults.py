@@ -15,6 +15,7 @@ from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, Perm
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench
+from tests.kits.places import following
 
 BATCH = 7
 
@@ -98,7 +99,7 @@ def attempts(make: Callable[[], Case], fault: dict[str, object]) -> Iterator[tup
     at = 0
     fired = True
     while fired:
-        at += 1
+        at = following(at)
         case = make()
         storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
         yield case, storage

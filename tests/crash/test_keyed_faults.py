@@ -20,12 +20,12 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
-from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
 from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
+from tests.kits.places import following, new_storage
 
 OPTIONS = {"bucket": "2", "write-only": "true", "changelog-producer": "input"}
 BATCH = 7
@@ -38,7 +38,7 @@ class World:
     def __init__(self, engine: str = "aggregation") -> None:
         chosen = ENGINES[engine]
         random, model = Random(4), chosen.model()
-        self.storage = MemoryStorage()
+        self.storage = new_storage()
         fields = [DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(COLUMNS)]
         options = {**OPTIONS, **chosen.options}
         made = create_table(self.storage, fields, primary_keys=["k"], options=options, runtime=RUNTIME)
@@ -68,9 +68,9 @@ class World:
         faulty = replace(table, storage=storage)
         return tuple(self._write(faulty, self.changes, first_sequence=self.first_sequence).messages)
 
-    def copy(self) -> MemoryStorage:
+    def copy(self) -> Storage:
         """The same files on a storage of their own."""
-        made = MemoryStorage()
+        made = new_storage()
         waiting = [""]
         while waiting:
             folder = waiting.pop()
@@ -89,12 +89,12 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-def attempts(world: World, fault: dict[str, Any]) -> Iterator[tuple[MemoryStorage, FaultyStorage]]:
+def attempts(world: World, fault: dict[str, Any]) -> Iterator[tuple[Storage, FaultyStorage]]:
     """A copy of the world for each operation, and a storage on it that fails there. Ends with a run
     without a failure."""
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         copy = world.copy()
         faulty = FaultyStorage(copy, [Fault(at=at, **fault)])
         yield copy, faulty
@@ -191,7 +191,7 @@ def test_a_key_task_that_fails_anywhere_leaves_sums_as_they_were_and_can_be_repe
         check_changelog(storage)
 
 
-def files_of(storage: MemoryStorage) -> set[str]:
+def files_of(storage: Storage) -> set[str]:
     found = set()
     for bucket in storage.list_folders(""):
         found |= {f"{bucket}/{stat.name}" for stat in storage.list_files(bucket)}

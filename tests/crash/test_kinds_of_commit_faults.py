@@ -23,6 +23,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed
 from tests.crash.test_commit_faults import FAULTS as ALL_FAULTS
 from tests.kits.commits import Bench
+from tests.kits.places import emptied, following
 
 FAULTS = {kind: ALL_FAULTS[kind] for kind in ("after", "refused", "killed after")}
 BATCH = 7
@@ -65,9 +66,8 @@ class Case:
 
     def again(self) -> None:
         """The table as it was before the commit."""
-        self.bench.storage.clear()  # type: ignore[attr-defined]
-        for path, data in self.files.items():
-            self.bench.storage.put_if_absent(path, data)
+        emptied(self.bench.storage)
+        self.bench.storage.write_all(list(self.files.items()))
         if isinstance(self.observer, ForeignCommits):
             self.observer.seen = 0
 
@@ -207,7 +207,7 @@ def test_a_commit_that_failed_anywhere_leaves_whole_halves_and_can_be_repeated(
     case = make()
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         case.again()
         storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
         outcome = commit(case, storage)
@@ -244,7 +244,7 @@ def test_a_definite_failure_leaves_no_staged_metadata_of_any_kind(make: Callable
     case = make()
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         case.again()
         storage = FaultyStorage(case.bench.storage, [Fault(at=at, error=NoSpace, verb="write")])
         outcome = commit(case, storage)

@@ -18,6 +18,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench
 from tests.kits.maintained import Case, tried
+from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped
 
 FAULTS = {
@@ -32,7 +33,7 @@ def attempts(fault: dict[str, object]) -> Iterator[tuple[Case, FaultyStorage]]:
     """A fresh table for each operation, which then fails. Ends with a run without a failure."""
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         case = Case.make()
         storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])  # type: ignore[arg-type]
         yield case, storage
@@ -99,7 +100,7 @@ def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(
     for target in (4, "old"):
         at, fired = 0, True
         while fired:
-            at += 1
+            at = following(at)
             case = Case.make()
             bench = case.bench
             wanted = ["big-1", "f2"]
@@ -132,7 +133,7 @@ def test_what_another_does_at_any_operation_of_an_expiry_keeps_the_table_whole()
     for what in (commit, compact, expire):
         at, met = 0, True
         while met:
-            at += 1
+            at = following(at)
             case = Case.make()
             live = case.bench.live_names()
             meanwhile = Meanwhile(case.bench.storage, at, lambda case=case, what=what: what(case))
@@ -152,7 +153,7 @@ def test_what_another_does_at_any_operation_of_an_expiry_keeps_the_table_whole()
 def test_what_an_expiry_does_at_any_operation_of_a_commit_keeps_the_table_whole() -> None:
     at, met = 0, True
     while met:
-        at += 1
+        at = following(at)
         case = Case.make()
         bench = case.bench
         live = sorted([*bench.live_names(), "f100"])
@@ -191,7 +192,7 @@ def ends_well(case: Case, live: list[str], made: dict[str, bool]) -> None:
 def test_a_tag_created_at_any_operation_of_an_expiry_is_whole_or_refused(snapshot: int) -> None:
     at, met, refused = 0, True, 0
     while met:
-        at += 1
+        at = following(at)
         case, made = Case.make(), {}
         live = case.bench.live_names()
 
@@ -205,14 +206,14 @@ def test_a_tag_created_at_any_operation_of_an_expiry_is_whole_or_refused(snapsho
         ends_well(case, live, made)
         case.expire()
         ends_well(case, live, made)
-    assert (refused > 0) == (snapshot < 6)
+    assert not WHOLE or (refused > 0) == (snapshot < 6)
 
 
 @pytest.mark.parametrize("snapshot", [2, 5, 6])
 def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expires(snapshot: int) -> None:
     at, met, outcomes = 0, True, set()
     while met:
-        at += 1
+        at = following(at)
         case = Case.make()
         live = case.bench.live_names()
         storage = Meanwhile(case.bench.storage, at, lambda case=case: case.expire())  # type: ignore[arg-type,return-value]
@@ -220,7 +221,7 @@ def test_a_tag_is_whole_or_refused_at_each_operation_at_which_its_snapshot_expir
         met = storage.happened
         outcomes.add(made["new"])
         ends_well(case, live, made)
-    assert outcomes == ({True} if snapshot == 6 else {True, False})
+    assert not WHOLE or outcomes == ({True} if snapshot == 6 else {True, False})
 
 
 def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_each_other() -> None:
@@ -228,7 +229,7 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
     of its own, where the expiry goes on to its end."""
     at, met, refused = 0, True, 0
     while met:
-        at += 1
+        at = following(at)
         within, switched = 0, True
         while switched:
             within += 1
@@ -248,7 +249,7 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
             assert expiry.error is None
             refused += not made["new"]
             ends_well(case, live, made)
-    assert refused > 20
+    assert refused > 20 or not WHOLE
 
 
 @pytest.mark.parametrize("moment", Moment)
@@ -277,7 +278,7 @@ def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_ref
     for tags_meanwhile in (True, False):
         at, met, outcomes = 0, True, set()
         while met:
-            at += 1
+            at = following(at)
             case, made = Case.make(), {}
             live = case.bench.live_names()
             case.expire()
@@ -294,7 +295,7 @@ def test_of_a_tag_that_is_deleted_another_can_be_made_at_any_operation_or_is_ref
             met = storage.happened
             outcomes.add(made.get("new"))
             ends_well(case, live, made)
-        assert {True, False} <= outcomes
+        assert not WHOLE or {True, False} <= outcomes
 
 
 def test_a_commit_that_reads_a_snapshot_as_it_expires_says_so_or_succeeds() -> None:

@@ -24,6 +24,7 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.crash.test_commit_faults import FAULTS
 from tests.kits.commits import Bench
+from tests.kits.places import following
 
 BATCH = 7
 
@@ -117,7 +118,7 @@ def attempts(
     """A fresh table for each operation, which then fails. Ends with a run in which nothing failed."""
     at, fired = 0, True
     while fired:
-        at += 1
+        at = following(at)
         case = make()
         storage = FaultyStorage(case.bench.storage, [Fault(at=at, **fault)])
         yield case, storage

@@ -27,12 +27,12 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table
+from tests.kits.places import new_storage
 
 FIELDS = (
     DataField(id=0, name="id", type=parse_type("BIGINT")),
@@ -52,7 +52,7 @@ class Bench:
     partitioned: bool = False
     keys: Sequence[str] = ()
     seed: int = 0
-    storage: Storage = field(default_factory=MemoryStorage)
+    storage: Storage = field(default_factory=new_storage)
 
     def __post_init__(self) -> None:
         self.clock = SimulatedClock()

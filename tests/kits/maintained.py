@@ -23,6 +23,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
+from tests.kits.places import new_storage
 
 
 @dataclass
@@ -36,9 +37,8 @@ class Case:
         """A copy of the one that `built` made, with everything of its own."""
         built_once = built()
         clock = SimulatedClock(TEMPLATE.bench.clock.millis)
-        storage = MemoryStorage(clock=clock)
-        for path, data in built_once.items():
-            storage.write(path, data)
+        storage = new_storage(clock=clock)
+        storage.write_all(list(built_once.items()))
         return cls.on(storage, clock)
 
     @classmethod
@@ -115,7 +115,7 @@ class Case:
 
 NEEDED: dict[str, set[str]] = {}
 SEEDS = count(1)
-TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=True))
+TEMPLATE = Case(Bench(options={"manifest.merge-min-count": "3"}, partitioned=True, storage=MemoryStorage()))
 
 
 @cache

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paimon_stream.commit.committer import Committer, Published
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     AlreadyExists,
@@ -20,14 +21,16 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableRolledBack,
 )
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.storage.base import Storage
-from tests.kits.commits import java_latest
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.commits import Bench, java_latest
 from tests.kits.maintained import Case
 from tests.kits.streams import Stream
 
@@ -224,3 +227,38 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
 }
 
 CONTENDERS = {**COMMANDS, "stream": _stream}
+
+
+@dataclass
+class Replacing:
+    """A writer of another engine that looks whether a snapshot is there and copies its own to that id later,
+    as Java does on a store without a lock."""
+
+    bench: Bench
+    user: str = "java"
+
+    def copy_over(self, snapshot_id: int, name: str, identifier: int = 7) -> Snapshot:
+        """Copies a commit of one new file over the snapshot, on which it was not built."""
+        table, storage = self.bench.table, MemoryStorage()
+        for path in self._below(snapshot_id):
+            storage.write(path, self.bench.storage.read(path))
+        committer = Committer(replace(table, storage=storage), storage, self.bench.runtime)
+        before = SnapshotStore(storage, self.bench.runtime).latest()
+        storage.write(f"bucket-0/{name}", b"data")
+        request = replace(
+            self.bench.request(identifier, [self.bench.message(name)], user=self.user),
+            seen=None if before is None else SnapshotRef.of(before),
+        )
+        made = committer.commit(request)
+        assert isinstance(made, Published) and made.snapshot.id == snapshot_id
+        for stat in storage.list_files("manifest"):
+            self.bench.storage.put_if_absent(stat.path, storage.read(stat.path))
+        theirs = replace(made.snapshot, properties={})
+        self.bench.storage.write(f"snapshot/snapshot-{snapshot_id}", encode_snapshot(theirs))
+        return theirs
+
+    def _below(self, snapshot_id: int) -> list[str]:
+        """The metadata of the table as it was before the snapshot."""
+        storage = self.bench.storage
+        paths = [stat.path for folder in ("schema", "manifest") for stat in storage.list_files(folder)]
+        return paths + [f"snapshot/snapshot-{one}" for one in self.bench.snapshots.ids() if one < snapshot_id]

@@ -16,11 +16,13 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from paimon_stream.maintenance import after_commit
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated, system
 from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_settings import StoreSettings
 from tests.servers import azurite, s3_moto
 from tests.servers.fault_proxy import FaultProxy
+from tests.servers.gateway import Gateway
 from tests.servers.gcs_moto import GcsProxy
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ T = TypeVar("T")
 KINDS: Final = ("s3", "azure", "gcs")
 SECRETS: Final = (s3_moto.Moto.access_key, s3_moto.Moto.secret_key, azurite.KEY)
 _ROOTS: Final = itertools.count(1)
+_SCHEMES: Final = {"s3": "s3", "azure": "abfss", "gcs": "gs"}
 
 
 def started(start: Callable[[Path], T]) -> T:
@@ -52,16 +55,21 @@ class StoreServer:
     def place(self, proxy: FaultProxy | None = None) -> tuple[str, dict[str, str]]:
         """A new location as a user writes it, and its storage options under Java Paimon's names."""
         path = f"wh/db.db/t{os.getpid()}_{next(_ROOTS)}"
+        bucket = "bucket"
+        if self.kind == "azure":
+            bucket = f"container@{self.server.account}.dfs.core.windows.net"
+        return f"{_SCHEMES[self.kind]}://{bucket}/{path}", self.options(proxy)
+
+    def options(self, proxy: FaultProxy | Gateway | None = None) -> dict[str, str]:
+        """Storage options under Java Paimon's names."""
         url = proxy.url if proxy is not None else self.server.url
         match self.kind:
             case "s3":
-                return f"s3://bucket/{path}", {**self.server.options, "s3.endpoint": url}
+                return {**self.server.options, "s3.endpoint": url}
             case "azure":
-                account = self.server.account
-                options = {**self.server.options, "azure.endpoint": f"{url}/{account}"}
-                return f"abfss://container@{account}.dfs.core.windows.net/{path}", options
+                return {**self.server.options, "azure.endpoint": f"{url}/{self.server.account}"}
         gcs = proxy if isinstance(proxy, GcsProxy) else self.server
-        return f"gs://bucket/{path}", {"gs.service-account-key": gcs.service_account_key}
+        return {"gs.service-account-key": gcs.service_account_key}
 
     def storage(self, proxy: FaultProxy | None = None, **how: Any) -> ObjectStorage:
         """A storage on an empty folder, behind the proxy if there is one."""
@@ -111,7 +119,11 @@ class StoreServer:
         else:
             proxy = FaultProxy(f"127.0.0.1:{self.server.port}")
         with proxy:
+            before = set(after_commit._WORKERS)
             yield proxy
+            proxy.rules = []
+            for worker in set(after_commit._WORKERS) - before:
+                worker.join(5)  # without the proxy, an expiry would wait for minutes
 
 
 class WaitingClock(SimulatedClock):
@@ -122,6 +134,20 @@ class WaitingClock(SimulatedClock):
     def sleep(self, seconds: float) -> None:
         self.waits += 1
         super().sleep(seconds)
+
+
+class Outage(WaitingClock):
+    """Ends an outage when `seconds` of it were waited."""
+
+    def __init__(self, seconds: float, end: Callable[[], object]) -> None:
+        super().__init__()
+        self.seconds, self.end, self.waited = seconds, end, 0.0
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        before, self.waited = self.waited, self.waited + seconds
+        if before < self.seconds <= self.waited:
+            self.end()
 
 
 def opened(settings: StoreSettings, clock: SimulatedClock | None = None) -> ObjectStorage:

@@ -62,6 +62,7 @@ def test_registers_of_each_release_are_read(release: Path) -> None:
             query_name=identity.query_name,
             schema_digest=digest,
             journal_since=journal_since,
+            run=Claims(storage, identity).run,
         )
 
 

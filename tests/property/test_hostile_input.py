@@ -8,24 +8,22 @@ from tests.kits.limited import Outcome, outcomes
 
 OURS = {"", "CorruptMetadata", "FormatError", "NotFound", "UnsupportedFeature"}
 MEGABYTES = 256
-SECONDS = 30
-OF_ONE_FILE = 10
+SECONDS = 40
+"""Of the processor, on a slow machine. Without their bounds, the files take minutes or for ever."""
 
 
-def wrong(found: dict[str, Outcome], errors: set[str], seconds: int) -> dict[str, Outcome]:
+def wrong(found: dict[str, Outcome], errors: set[str]) -> dict[str, Outcome]:
     return {
         name: one
         for name, one in found.items()
-        if one.error not in errors or one.megabytes > MEGABYTES or one.seconds > seconds
+        if one.error not in errors or one.megabytes > MEGABYTES or one.seconds > SECONDS
     }
 
 
-@pytest.mark.parametrize(
-    ("module", "errors", "seconds"), [("crafted_files", OURS, OF_ONE_FILE), ("hostile_bytes", {""}, SECONDS)]
-)
+@pytest.mark.parametrize(("module", "errors"), [("crafted_files", OURS), ("hostile_bytes", {""})])
 def test_no_file_takes_more_than_a_little_time_and_memory_or_raises_another_error(
-    module: str, errors: set[str], seconds: int
+    module: str, errors: set[str]
 ) -> None:
     found = outcomes(f"tests.property.{module}", seconds=SECONDS)
     assert len(found) > 20
-    assert wrong(found, errors, seconds) == {}
+    assert wrong(found, errors) == {}

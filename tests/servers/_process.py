@@ -18,12 +18,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; Linux
 
 
 class Server:
-    """A child process that serves `port`. `log` holds what it printed."""
+    """A child process that serves `port` of `host`. `log` holds what it printed. It runs in `folder`."""
 
     def __init__(
         self,
@@ -32,6 +32,8 @@ class Server:
         log: Path,
         env: dict[str, str] | None = None,
         seconds: float = 60,
+        host: str = "127.0.0.1",
+        folder: Path | None = None,
     ) -> None:
         self.port, self.log = port, log
         with open(log, "wb") as out:
@@ -41,13 +43,14 @@ class Server:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=env,
-                preexec_fn=_die_with_parent,
+                cwd=folder,
+                preexec_fn=die_with_parent,
             )
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.child.poll() is not None:
                 raise RuntimeError(f"{command[0]} ended with {self.child.returncode}: {self._said()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
                 return
             time.sleep(0.1)
         self.stop()

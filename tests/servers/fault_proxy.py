@@ -1,4 +1,4 @@
-"""An HTTP proxy that fails where it is told to, in front of an object store or a REST catalog on loopback.
+"""An HTTP proxy that fails by its rules, in front of an object store or a REST catalog on loopback.
 
     with FaultProxy("127.0.0.1:5555") as proxy:            # a thread of this process
         proxy.add(Rule(method="PUT", path="snapshot-7$", action="drop_answer"))
@@ -23,6 +23,8 @@ Actions, by what has happened at the server when the client sees the failure:
 | `hang`         | yes                | nothing for `seconds`, then the connection closes        |
 | `answer_after` | yes                | `status` instead of the right answer                     |
 | `half_answer`  | yes                | the head and half of the answer's body, then it closes   |
+| `die_before`   | no                 | the same as `refuse`; the process of the proxy is killed |
+| `die_after`    | yes                | the same as `drop_answer`; the process is killed         |
 | `late`         | yes, `seconds`     | the connection closes at once; the request reaches the   |
 |                | later              | server only then: the put that overtakes its own retry   |
 
@@ -35,8 +37,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -54,6 +58,8 @@ ACTIONS = (
     "answer_after",
     "half_answer",
     "late",
+    "die_before",
+    "die_after",
 )
 HOP = {"connection", "keep-alive", "proxy-connection", "expect", "transfer-encoding", "content-length"}
 S3_ERROR = (
@@ -96,7 +102,7 @@ class Rule:
 @dataclass
 class Entry:
     """One request that came: `status` is what the server answered (None: it was not asked), `sent` what the
-    client got (None: no answer). Bodies are kept as text where the proxy was told to `record`."""
+    client got (None: no answer). Bodies are kept as text if `record` is given."""
 
     method: str
     path: str
@@ -120,6 +126,7 @@ class FaultProxy:
         self.port, self.rules, self.log = port, [], []
         self._random, self._lock = random.Random(seed), threading.Lock()
         self._ready = threading.Event()
+        self.struck = threading.Event()  # set when a request has met a rule
 
     # -- use --------------------------------------------------------------------------------------
 
@@ -212,6 +219,8 @@ class FaultProxy:
             if action == "answer":
                 entry.sent = rule.status
                 return await _answer(writer, rule.status, *_planned(rule, method))
+            if action == "die_before":
+                os.kill(os.getpid(), signal.SIGKILL)
             if action == "late":
                 asyncio.get_running_loop().create_task(self._late(rule.seconds, line, headers, body, entry))
                 return False
@@ -223,6 +232,8 @@ class FaultProxy:
             entry.status, entry.answer = status, answer.decode("utf-8", "replace") if self.record else None
             if action == "hang":
                 await asyncio.sleep(rule.seconds)
+            if action == "die_after":
+                os.kill(os.getpid(), signal.SIGKILL)
             if action in ("drop_answer", "hang"):
                 return False
             if action == "answer_after":
@@ -251,6 +262,7 @@ class FaultProxy:
                     spent = rule.times is not None and rule.fired >= rule.times
                     if rule.seen > rule.skip and not spent and self._random.random() < rule.probability:
                         rule.fired += 1
+                        self.struck.set()
                         return rule
         return None
 
@@ -258,7 +270,8 @@ class FaultProxy:
         await asyncio.sleep(seconds)
         fresh: list[Any] = []
         entry.status = (await self._ask(fresh, line, headers, body, line.split(" ")[0]))[0]
-        fresh[1].close()
+        if fresh:  # the server has not closed the connection
+            fresh[1].close()
 
     async def _send(self, upstream, line, headers, body: bytes, length: int) -> None:
         if not upstream:

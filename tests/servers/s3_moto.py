@@ -27,6 +27,18 @@ class Moto(Server):
             "s3.access-key": self.access_key, "s3.secret-key": self.secret_key,
         }  # fmt: skip
 
+    def create_bucket(self) -> None:
+        """Creates the bucket."""
+        signed = f"AWS4-HMAC-SHA256 Credential={self.access_key}/20200101/us-east-1/s3/aws4_request"
+        url, headers = f"{self.url}/{BUCKET}", {"Authorization": signed}
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers), timeout=30).read()
+
+    def reset(self) -> None:
+        """Removes everything. moto looks at all keys of a bucket for each list."""
+        url = f"{self.url}/moto-api/reset"
+        urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), timeout=30).read()
+        self.create_bucket()
+
 
 def start(folder: Path, python: str = sys.executable, port: int = 0) -> Moto:
     """Raises RuntimeError where moto is not installed."""
@@ -36,8 +48,5 @@ def start(folder: Path, python: str = sys.executable, port: int = 0) -> Moto:
         port,
         Path(folder) / "moto.log",
     )
-    signed = f"AWS4-HMAC-SHA256 Credential={server.access_key}/20200101/us-east-1/s3/aws4_request"
-    bucket = f"{server.url}/{BUCKET}"
-    put = urllib.request.Request(bucket, method="PUT", headers={"Authorization": signed})
-    urllib.request.urlopen(put, timeout=30).read()
+    server.create_bucket()
     return server

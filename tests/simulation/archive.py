@@ -48,11 +48,18 @@ class Archive:
 
     def _list(self, name: str) -> tuple[str, ...]:
         if name not in self._lists:
-            metas = decode_manifest_list(self.files[name], name)
+            metas = decode_manifest_list(self._file(name), name)
             self._lists[name] = tuple(meta.file_name for meta in metas)
         return self._lists[name]
 
     def _entries(self, name: str) -> list[ManifestEntry]:
         if name not in self._manifests:
-            self._manifests[name] = decode_manifest(self.files[name], name)
+            self._manifests[name] = decode_manifest(self._file(name), name)
         return self._manifests[name]
+
+    def _file(self, name: str) -> bytes:
+        if name not in self.files:
+            raise Violation(
+                "everything is readable whole", f"a snapshot names {name}, which was never written"
+            )
+        return self.files[name]

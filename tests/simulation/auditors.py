@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paimon_stream.errors import CorruptMetadata
+from paimon_stream.errors import CommitContended, CorruptMetadata
 from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.table.references import journalled_names
-from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner, Restorer
+from tests.simulation.actors.advice import RollbackOperator
+from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner
 from tests.simulation.actors.streams import Stream
 from tests.simulation.scheduler import DAY
 from tests.simulation.state import State, Violation
@@ -28,14 +29,10 @@ def come_to_rest(world: World) -> None:
     world.choices.begin_end()
     world.peaceful = True
     world.log.append("from here on nothing fails")
-    while world.late:
-        if world.choices.once_in(2):
-            world.land(0)
-        else:
-            world.late.pop(0)
+    world.settle_late()
     for actor in world.actors:
         process = actor.process
-        while process is not None and process.busy and not process.dead:
+        while process is not None and process.alive_at_work:
             if world.choices.once_in(3):
                 process.kill()
                 world.log.append(f"{actor.name}: is killed; {actor.ended()}")
@@ -47,10 +44,15 @@ def come_to_rest(world: World) -> None:
 
 def finish_rollbacks(world: World) -> None:
     """An operator completes the rollback that was interrupted, as every command that deletes advises."""
-    operator = Restorer(world, "the operator")
+    refused, operator = LastCleaner(world, "a command that deletes"), RollbackOperator(world, "the operator")
     for _ in range(ATTEMPTS):
         pins = [path for path in world.truth.tags if is_pin(path.removeprefix(TAG))]
         if not pins:
+            return
+        if not operator.text:
+            world.turn(refused)
+            operator.text = "" if refused.error is None else refused.error.message
+        if operator.waits:
             return
         world.turn(operator)
     raise Violation("advice works", f"the rollback of {pins} cannot be completed")
@@ -58,12 +60,12 @@ def finish_rollbacks(world: World) -> None:
 
 def streams_end(world: World) -> None:
     """Every stream comes to its end within a few attempts: its operator does what the errors advise."""
-    streams = {one.user: one for one in world.actors if isinstance(one, Stream)}
+    streams = {one.user: one for one in world.actors if isinstance(one, Stream) and not one.retired}
     for stream in streams.values():
         wanted = stream.checkpoint.next_batch + MORE
         behind = max(0, stream.checkpoint.next_batch - stream.next_batch)
         for _ in range(ATTEMPTS + MORE + behind):
-            if stream.checkpoint.next_batch >= wanted:
+            if stream.checkpoint.next_batch >= wanted or stream.retired:
                 break
             world.turn(stream)
             world.check()
@@ -76,6 +78,8 @@ def orphans_go(world: World) -> None:
     world.millis += 2 * DAY
     cleaner = LastCleaner(world, "the last orphan cleaner")
     world.turn(cleaner)
+    if isinstance(cleaner.error, CommitContended) and not world.truth.there:
+        return  # an interrupted rollback has nothing to go to, and nobody writes any more
     if isinstance(cleaner.error, CorruptMetadata):  # its advice: let expiry finish with what uses the file
         cleaner.error = None
         world.turn(Expirer(world, "the operator's expiry"))
@@ -125,4 +129,5 @@ def last_look(world: World) -> None:
     """Everything that is looked at in the end."""
     come_to_rest(world)
     streams_end(world)
+    finish_rollbacks(world)  # one that waited for a snapshot
     orphans_go(world)

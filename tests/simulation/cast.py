@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
-from tests.simulation.actors.java import Brancher, JavaKeeper, JavaWithoutLock, JavaWriter
+from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
 from tests.simulation.actors.maintenance import (
     Expirer,
     ManifestCompactor,
@@ -39,7 +40,10 @@ OTHERS: dict[type[Actor], int] = {
 }
 """An actor takes part once in this number of schedules."""
 
-NEWCOMERS = frozenset({Keeper.kind, HastyKeeper.kind, "moved stream", "doctor"})
+NEWCOMERS = frozenset(
+    {Keeper.kind, HastyKeeper.kind, "moved stream", "named stream", "doctor", "object store", "clock"}
+    | {JavaOverwriter.kind}
+)
 """They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
 
 TABLES: tuple[dict[str, str], ...] = (
@@ -89,9 +93,21 @@ def world_of(
         actors.append(HastyKeeper(world, "the hasty keeper"))
     if newcomers and takes_part("moved stream", 12):
         done = world.millis if choices.once_in(2) else 1
-        moved = Checkpoint("c", next_batch=4, done_millis=done, tampered=True)
+        moved = Checkpoint("c", next_batch=4, done_millis=done, tampered=True, foreign=True)
         actors.append(Stream(world, "the stream from another table", moved))
+    world.forgetful = "forgetful operator" in only
     world.asks_doctor = newcomers and takes_part("doctor", 4)
+    if newcomers and takes_part("named stream", 6):
+        actors.append(Stream(world, "the stream of two sinks", Checkpoint("d"), names=("x", "y")))
+    if newcomers:
+        world.careless = choices.below(5) == 0
+        world.on_store = takes_part("object store", 3)
+        world.in_flight = world.on_store and random.Random(f"in flight {seed}").randrange(2) == 1
+        world.clocks_jump = takes_part("clock", 4)
+        if world.on_store and choices.once_in(3) and not only:
+            actors.append(JavaWithoutLock(world, "the Java writer at the store"))
+        if takes_part(JavaOverwriter.kind, 10):
+            actors.append(JavaOverwriter(world, "the Java overwriter"))
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world

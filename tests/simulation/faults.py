@@ -8,9 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from paimon_stream.errors import NoSpace, Unavailable
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult
+from paimon_stream.errors import NoSpace, PaimonStreamError, Unavailable
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, delete_each
 from paimon_stream.storage.faults import Killed
+from paimon_stream.storage.together import Request, Tally, in_turn
+from tests.simulation.in_flight import in_any_order, wait_until_chosen
+from tests.simulation.limits import Limit
+from tests.simulation.state import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -28,6 +32,8 @@ class Fault(Enum):
     LATE_AND_DEAD = "is delayed, and its process dies"
     NO_SPACE = "finds no space"
     SLOW = "lists one half of the folder now and the other half later"
+    CONFLICT = "is refused again and again because of other requests, and nothing is there"
+    STORM = "is refused, as are the next requests of all processes"
 
 
 _DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
@@ -35,11 +41,17 @@ _FAILURES: Final = (Fault.FAILS_BEFORE, Fault.ANSWER_LOST)
 CHANGES: Final = frozenset({"put", "write", "delete"})
 
 
-def possible(verb: str, path: str) -> tuple[Fault, ...]:
-    """The faults that such an operation may have.
+STORM = 40
+"""How many requests fail while a store is overloaded."""
+CONFLICT_MILLIS = 1600
+"""How long a store's client repeats a put that is refused because of other requests (docs/stores.md)."""
 
-    A put may arrive after its writer is dead, and so may a write of a hint. Other requests that arrive late
-    are no promise of any storage that this package accepts.
+
+def possible(verb: str, path: str, *, on_store: bool = False) -> tuple[Fault, ...]:
+    """The faults that such an operation may have on a disk or `on_store`, an object store.
+
+    A put may arrive after its writer is dead, and so may a write of a hint. On a store this may happen to any
+    file that is written. Deletions that arrive late are no promise of any storage that this package accepts.
     """
     faults = (Fault.NONE, *_DEATHS, *_FAILURES)
     if verb == "put" or (verb == "write" and path.endswith("/LATEST")):
@@ -48,6 +60,12 @@ def possible(verb: str, path: str) -> tuple[Fault, ...]:
         faults += (Fault.NO_SPACE,)
     if verb == "list":
         faults += (Fault.SLOW,)
+    if on_store:
+        faults += (Fault.STORM,)
+        if verb == "put":
+            faults += (Fault.CONFLICT,)
+        elif verb == "write":
+            faults += (Fault.LATE, Fault.LATE_AND_DEAD)
     return faults
 
 
@@ -55,10 +73,13 @@ class ProcessStorage:
     """The table's storage as one process sees it."""
 
     location = "memory://table"
+    has_folders = False
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._disk = process.world.disk
+        if process.world.in_flight:
+            self.tally = Tally()  # a storage that counts its requests has several in flight
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         return self._run("read", path, lambda: self._disk.read(path, limit))
@@ -67,7 +88,10 @@ class ProcessStorage:
         self._run("write", path, lambda: self._disk.write(path, data))
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        for path, data in files:
+        """The files are sent at once, so those that land before a fault may be any of them."""
+        world = self._process.world
+        first = world.choices.below(len(files)) if world.on_store and files else 0
+        for path, data in (*files[first:], *files[:first]):
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
@@ -85,6 +109,13 @@ class ProcessStorage:
     def list_folders(self, folder: str) -> list[str]:
         return self._run("list", folder, lambda: self._disk.list_folders(folder))
 
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        def look() -> list[FileStat]:
+            found = [one for page in self._disk.list_below(folder) for one in page]
+            return sorted(found, key=lambda one: one.path)
+
+        yield self._list(folder, look, lambda one: one.path)
+
     def stat(self, path: str) -> FileStat:
         return self._run("stat", path, lambda: self._disk.stat(path))
 
@@ -97,6 +128,9 @@ class ProcessStorage:
     def delete(self, path: str) -> None:
         self._run("delete", path, lambda: self._disk.delete(path))
 
+    def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+        return delete_each(self.delete, paths)
+
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         raise AssertionError("nothing here writes data files in pieces")
@@ -105,20 +139,34 @@ class ProcessStorage:
     def open_input(self, path: str) -> AbstractContextManager[Any]:
         return self._run("read", path, lambda: self._disk.open_input(path))
 
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        if not self._process.world.in_flight or len(requests) < 2:
+            return in_turn(requests)
+        return in_any_order(requests, self._process.world.choices)
+
     def _run(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         process = self._process
+        if not process.dead:
+            wait_until_chosen()
         fault = process.reached(verb, path)
+        world = process.world
+        if fault is Fault.STORM:
+            world.storm = STORM
+        if fault is Fault.CONFLICT:
+            world.millis += CONFLICT_MILLIS
+        if world.is_refused(process.actor):
+            fault = Fault.FAILS_BEFORE
         if fault is Fault.NONE or fault is Fault.SLOW:
             return self._take_effect(verb, path, effect)
         text = f"{verb} of {path!r}: {fault.value}"
         if fault is Fault.DIES_BEFORE:
             raise process.die()
-        if fault is Fault.FAILS_BEFORE:
+        if fault in (Fault.FAILS_BEFORE, Fault.CONFLICT):
             raise Unavailable(text, path=path)
         if fault is Fault.NO_SPACE:
             raise NoSpace(text, path=path)
         if fault in (Fault.LATE, Fault.LATE_AND_DEAD):
-            process.world.late.append((process, verb, path, effect))
+            world.late.append((process, verb, path, effect))
         else:
             self._take_effect(verb, path, effect)
         if fault in (Fault.DIES_AFTER, Fault.LATE_AND_DEAD):
@@ -128,14 +176,24 @@ class ProcessStorage:
     def _take_effect(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         if verb not in CHANGES:
             return effect()
-        return self._process.world.truth.change(self._process, verb, path, effect)
+        try:
+            return self._process.world.truth.change(self._process, verb, path, effect)
+        except (Limit, Violation) as verdict:
+            self._process.world.verdict = (
+                verdict  # whoever is at work may take it for a failure of the storage
+            )
+            raise
 
     def _list(self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]) -> list[Any]:
         process = self._process
+        if not process.dead:
+            wait_until_chosen()
         fault = process.reached("list", folder)
         if fault is Fault.DIES_BEFORE or fault is Fault.DIES_AFTER:
             raise process.die()
-        if fault in _FAILURES:
+        if fault is Fault.STORM:
+            process.world.storm = STORM
+        if fault in _FAILURES or process.world.is_refused(process.actor):
             raise Unavailable(f"list of {folder!r}: {fault.value}", path=folder)
         if fault is not Fault.SLOW:
             return look()

@@ -4,19 +4,21 @@ ever finds."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paimon_stream.api import doctor
-from paimon_stream.commit import committer, publish, sequence, table_commit
+from paimon_stream.commit import committer, publish, sequence, stage, table_commit
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import CommitUnknown, Unavailable
 from paimon_stream.storage.base import PutResult
-from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, writer
+from paimon_stream.storage.bundle import Bundle
+from paimon_stream.stream import dead_attempts, evidence, later_batches, ledger, recommit, writer
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh
 from paimon_stream.stream.writer import StreamWriter
-from paimon_stream.table import message_files
+from paimon_stream.table import lineage, message_files
 from paimon_stream.table.layout import LATEST_HINT, snapshot_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
@@ -27,6 +29,26 @@ from tests.simulation.bug import BUGS, Bug, Patch, bug
 def _fresh(snapshots: SnapshotStore) -> Fresh:
     latest = snapshots.latest()
     return Fresh(seen=None if latest is None else ledger.SnapshotRef.of(latest))
+
+
+# -- staging -------------------------------------------------------------------------------------------
+
+
+@bug("On a store, a snapshot is sent in the trip of its manifests.", "object store")
+def the_manifests_are_still_on_their_way(patch: Patch) -> None:
+    class Late(Bundle):
+        def flush(self) -> None:
+            waiting.append(super().flush)
+
+    def publish(self: SnapshotStore, snapshot: Any, content: bytes) -> PutResult:
+        sent = [*waiting, partial(real, self, snapshot, content)]
+        waiting.clear()
+        return self.storage.together(sent)[-1]  # type: ignore[no-any-return]
+
+    waiting: list[Any] = []
+    real = SnapshotStore.publish
+    patch.setattr(stage, "Bundle", Late)
+    patch.setattr(SnapshotStore, "publish", publish)
 
 
 # -- judging -------------------------------------------------------------------------------------------
@@ -99,6 +121,9 @@ def the_fence_always_holds(patch: Patch) -> None:
 @bug(
     "The fence answers for a gap although an earlier run may have attempted the batch.",
     "hasty keeper",
+    "keeper of checkpoints",
+    "twin",
+    seed=180,
 )
 def the_fence_forgets_earlier_runs(patch: Patch) -> None:
     patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
@@ -109,7 +134,7 @@ def the_fence_forgets_earlier_runs(patch: Patch) -> None:
     "rollback",
     "batch writer",
     "twin",
-    seed=60,
+    seed=600,
     newcomers=True,
 )
 def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
@@ -121,7 +146,7 @@ def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
     "An attempt counts as published if the next snapshot has its files, whoever put them there.",
     "twin",
     "expirer",
-    seed=100,
+    seed=300,
 )
 def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
     patch.setattr(
@@ -136,7 +161,22 @@ def the_claim_alone_is_trusted(patch: Patch) -> None:
     patch.setattr(RunFence, "__call__", lambda self: bool(self._claims.holds()))
 
 
-@bug("A checkpoint behind its journal is not refused.", seed=248)
+@bug(
+    "A first snapshot counts as published if none follows it; all that followed may have expired.",
+    "hasty keeper",
+    seed=100,
+)
+def the_first_snapshot_has_no_lineage(patch: Patch) -> None:
+    def confirm(self: Publisher, staged: Any, *given: Any, **how: Any) -> Any:
+        if staged.base.snapshot is None and not self._snapshots.exists(staged.snapshot.id + 1):
+            return Landed(newest=True)
+        return real(self, staged, *given, **how)
+
+    real = Publisher.confirm
+    patch.setattr(Publisher, "confirm", confirm)
+
+
+@bug("A checkpoint behind its journal is not refused.", "keeper of checkpoints", "hasty keeper")
 def later_entries_are_overlooked(patch: Patch) -> None:
     real = evidence.Evidence
 
@@ -285,6 +325,14 @@ def abort_does_not_ask(patch: Patch) -> None:
     patch.setattr(table_commit, "names_in_use", lambda *given: frozenset())
 
 
+# -- recommit ------------------------------------------------------------------------------------------
+
+
+@bug("recommit overlooks rollbacks.", "rollback", "Java writer", "forgetful operator")
+def recommit_overlooks_rollbacks(patch: Patch) -> None:
+    patch.setattr(recommit, "rolled_back", lambda storage: ())
+
+
 # -- sequence numbers ----------------------------------------------------------------------------------
 
 
@@ -306,3 +354,38 @@ def numbers_begin_at_zero(patch: Patch) -> None:
 
 
 __all__ = ["BUGS", "Bug", "planted_maintenance"]
+
+
+@bug(
+    "A snapshot without changes always counts as part of the table.",
+    seed=20261123032317,
+    within=1,
+    newcomers=True,
+)
+def what_changes_nothing_is_part_of_the_table(patch: Patch) -> None:
+    patch.setattr(lineage, "_counts_on", lambda *given: True)
+
+
+@bug(
+    "A register that a dead run wrote late is believed.",
+    "keeper of checkpoints",
+    "hasty keeper",
+    "twin",
+    seed=100,
+)
+def a_late_register_is_believed(patch: Patch) -> None:
+    def since(self: Evidence) -> int | None:
+        return None if self.registered is None else self.registered.journal_since
+
+    patch.setattr(Evidence, "journal_since", property(since))
+
+
+@bug(
+    "Behind a batch that has expired, a later one counts as new.",
+    seed=20261123028268,
+    within=1,
+    newcomers=True,
+)
+def what_follows_an_expired_batch_is_new(patch: Patch) -> None:
+    real = writer.Memory
+    patch.setattr(writer, "Memory", lambda **known: real(**{**known, "has_expired": False}))

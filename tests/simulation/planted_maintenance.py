@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from paimon_stream.commit import committer
@@ -16,10 +17,29 @@ from tests.simulation.bug import Patch, bug
 # -- expiry --------------------------------------------------------------------------------------------
 
 
+@bug(
+    "An expiry takes what a rollback has removed for what another expiry took.",
+    seed=20261123000134,
+    newcomers=True,
+)
+def what_is_gone_has_expired(patch: Patch) -> None:
+    real = Cleaner._look
+
+    def look(self: Cleaner, *given: Any) -> Any:
+        found = real(self, *given)
+        return found if found.is_there else found._replace(is_history=True)
+
+    patch.setattr(Cleaner, "_look", look)
+
+
 @bug("Expiry takes the newest of the old snapshots first.", "expirer")
 def expiry_from_the_wrong_end(patch: Patch) -> None:
-    real = expire._pairs
-    patch.setattr(expire, "_pairs", lambda *given: reversed(list(real(*given))))
+    def groups(*given: Any) -> Any:
+        found = [pair for group in real(*given) for pair in pairwise(group)]
+        return map(list, reversed(found))
+
+    real = expire._groups
+    patch.setattr(expire, "_groups", groups)
 
 
 @bug("Expiry overlooks tags.", "expirer", "tagger")
@@ -60,7 +80,12 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "stands", lambda *given: False)
 
 
-@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback", seed=43)
+@bug("A rollback believes a tag that an expiry may have overlooked.", seed=1174)
+def a_rollback_believes_any_tag(patch: Patch) -> None:
+    patch.setattr(rollback_target, "_refuse_half_expired", lambda *given: None)
+
+
+@bug("A rollback does not wait for an expiry, and leaves no pin.", "expirer", "rollback")
 def a_rollback_without_a_pin(patch: Patch) -> None:
     patch.setattr(rollback, "pin_target", lambda *given: "tag/tag-none")
     patch.setattr(rollback._Rollback, "_look", lambda self: None)
@@ -94,3 +119,8 @@ def orphans_know_one_snapshot(patch: Patch) -> None:
 
     real = references.list_roots
     patch.setattr(references, "list_roots", roots)
+
+
+@bug("A snapshot that is no part of the table is tagged.", seed=20261123021034, within=1, newcomers=True)
+def a_stray_snapshot_is_tagged(patch: Patch) -> None:
+    patch.setattr(tags, "refuse_beside", lambda *given: None)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from paimon_stream.errors import PaimonStreamError
 from tests.simulation.cast import world_of
 from tests.simulation.choices import Script
+from tests.simulation.limits import DISTURBED, Limit
 from tests.simulation.shrink import shrink
-from tests.simulation.state import Limit, Violation
+from tests.simulation.state import Violation
 from tests.simulation.world import World
 
 MakeWorld = Callable[[int, "Script | None"], World]
-DISTURBED = "a rule was broken after a rollback or a drop beside a writer at work"
 
 
 @dataclass(frozen=True)

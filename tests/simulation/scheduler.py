@@ -27,6 +27,9 @@ DAY = 24 * HOUR
 LONGEST_MILLIS = 50 * MINUTE
 """How long work may take whose files only their age protects. Orphan cleaners choose an hour and more."""
 
+JUMPS = (0, 90_000, -90_000, 20 * MINUTE, -20 * MINUTE, 5 * HOUR, -5 * HOUR)
+"""What a clock is wrong by after a jump, in milliseconds."""
+
 WAITS = (0, 0, 0, 0, 0, 0, 1, 1, 400, 2000, 2000, 70_000, 20 * MINUTE, 2 * HOUR, 13 * HOUR, 3 * DAY)
 """How long everybody waits before a step, in milliseconds."""
 
@@ -89,6 +92,7 @@ class Process:
     error: BaseException | None = None
     putting: Any = None
     _greenlet: greenlet | None = None
+    _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
 
     def __post_init__(self) -> None:
         self.clock = ProcessClock(self.world, self.world.choices.pick((0, 0, 0, 0, -90_000, 90_000)))
@@ -130,7 +134,8 @@ class Process:
         assert self._greenlet is not None
         self.burst, self.fault, self.done = burst, fault, 0
         self._greenlet.parent = getcurrent()
-        self._greenlet.switch()
+        stopped, self._stopped = self._stopped or self._greenlet, None
+        stopped.switch()
         if self._greenlet.dead:
             self._greenlet = self.pending = None
             self.phase = None
@@ -179,4 +184,5 @@ class Process:
     def _stop(self) -> None:
         assert self._greenlet is not None
         assert self._greenlet.parent is not None
+        self._stopped = getcurrent()
         self._greenlet.parent.switch()

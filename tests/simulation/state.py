@@ -24,11 +24,6 @@ class Violation(AssertionError):
         self.rule = rule
 
 
-class Limit(Exception):
-    """The schedule reached something that the documents exclude, or that no writer can prevent. It ends
-    there. docs/reliability.md lists these limits."""
-
-
 def token_of(name: str) -> Token | None:
     """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
     `<user>-<batch>-<number>`."""
@@ -45,7 +40,8 @@ def stream_of(user: str) -> str:
 class State:
     """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
     `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
-    data files in its manifests, live or not. `slept` says that its maker slept through a rollback."""
+    data files in its manifests, live or not. `slept` says that its maker slept through a rollback, and
+    `upsets` how often the line had lost something when it was made."""
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]
@@ -54,6 +50,7 @@ class State:
     mentioned: frozenset[str]
     made_by: Process | None = None
     slept: bool = False
+    upsets: int = 0
     rolled_back: bool = False
     order: tuple[str, ...] = ()
 

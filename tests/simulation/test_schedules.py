@@ -8,8 +8,11 @@ import pytest
 
 from tests.kits.seeds import seeds
 from tests.simulation.cast import world_of
+from tests.simulation.choices import Script
+from tests.simulation.limits import DOCUMENTED
 from tests.simulation.report import run, shortest
 from tests.simulation.shrink import shrink
+from tests.simulation.torture import PAGE
 from tests.simulation.world import World
 
 FOUND = {
@@ -21,13 +24,76 @@ FOUND = {
     "a run sees the snapshot of a writer that slept through a rollback": 292,
     "an expired id created again is taken for a commit": 477,
     "a run of which an earlier one wakes up writes a batch twice": 497,
+    "a rollback believes a tag that an expiry has overlooked": 1174,
 }
 """Seeds that found something, and what it was."""
 
+AMONG: dict[str, tuple[int, tuple[str, ...]]] = {
+    "an operator loses the newest plan of a run that went on when he put a checkpoint back": (
+        370,
+        ("keeper of checkpoints", "twin"),
+    ),
+    "a writer that slept cannot remove its snapshot, whose files are gone": (
+        191,
+        ("rollback", "batch writer", "twin"),
+    ),
+    # test_pins.py has its unit test.
+    "a writer takes the id of a rollback's target, and no error says how to go on": (20261123003675, ()),
+    "a register that a dead run writes late vouches for a later run without a journal": (20261123013019, ()),
+    "a batch waits for days for its journal entry, beside an orphan cleaner": (20261123014129, ()),
+    "somebody tags an expired snapshot that a paused writer has created again": (20261123021034, ()),
+    "a register of a run before the checkpoint was put back vouches for later ones": (20261123034420, ()),
+    "an expired id created again without changes hides a batch that has expired": (20261123032317, ()),
+    "a rollback to a tag dies half-way, and the tag is gone": (20261123020285, ()),
+    "a copy of a checkpoint whose newest plan died with its run": (20261124002544, ()),
+    "a lost attempt's files go, but it was tagged before Java's writer replaced it": (20261123007256, ()),
+    "an operator is asked to wait for an expiry that was killed": (20261124500695, ()),
+    "a rollback puts the newest snapshot back before the expiry that took it": (20261124500385, ()),
+    "a tag that its maker could not take back is left to him": (20261123032879, ()),
+    "a checkpoint is put back behind batches that were not journalled and have expired": (20261123028268, ()),
+}
+"""Seeds that found something among these actors, or among all, and what it was."""
 
-@pytest.mark.parametrize("what", FOUND)
+
+SCRIPTS: dict[str, Script] = {
+    "an expiry of the dropped table puts a snapshot into the new one": [
+        [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 9, 0, 0, 0, 3],
+        *([], [0], [0], [0], [0], [3], [0], [0], [0], [2], [0], [3, 0, 0, 0, 8], [0], [6, 0, 3, 0]),
+        *([3, 0, 0, 11], [0], [0], [2], [3, 0, 0, 12], [2]),
+    ],
+    "a run from before the checkpoint was put back has it replaced once more": [
+        [0, 0, 3, 0, 0, 1, 0, 0, 0, 0, 1, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0],
+        *([0], [0], [6], [6, 0, 2], [2], [7], [7], [7], [0, 0, 0], [2], [0], [0, 0, 0, 0, 0, 0, 16], [2]),
+        *([0], [0, 0, 0, 8], [2], [7], [0, 0, 4, 6, 0], [7], [6, 0, 3, 0, 1], [0, 0, 0, 0, 0, 0, 15], [2]),
+    ],
+    "a run finds its batch in the snapshot of a sleeper that a rollback removes": [
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 2, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0],
+        *([], [6], [0], [0], [0], [0], [0], [6, 0, 2], [0, 0, 0, 18], [7], [0, 0, 0, 8], [2]),
+        *([0, 0, 4, 7, 10], [7, 0, 0, 0, 0, 0, 0, 23], [0, 0, 3, 0, 4, 1, 0], [7, 0, 0, 10], [3]),
+        *([7, 0, 0, 13], [0, 0, 0, 0, 0, 0, 13], [0, 0, 0, 13], [0, 0, 4, 0, 14], [3]),
+    ],
+    "a clock that is ahead hides that the table was created again": [
+        [0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 2, 3, 0, 3, 0, 0, 0, 0, 9, 0, 0, 11, 1, 0, 0, 1, 0, 3],
+        *([], [8, 0, 0, 0, 0, 0, 7, 5, 0], [7, 0, 3, 0, 0], [8, 0, 7, 0, 0, 0, 0, 0, 0]),
+    ],
+    "an expiry takes a snapshot made after two rollbacks for the one that it had looked at": [
+        [0, 0, 0, 0, 0, 0, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3],
+        *([0], [0], [6], [0], [0, 13, 0, 0, 0], [3, 0, 0, 2, 0, 0, 23], [3, 0, 0, 0, 14]),
+        *([0, 13, 0, 0, 0, 0, 0], [5], [5], [2]),
+    ],
+}
+"""Shrunk schedules that found something, and what it was."""
+
+
+@pytest.mark.parametrize("what", [*FOUND, *AMONG, *SCRIPTS])
 def test_what_was_found_once_is_not_found_again(what: str) -> None:
-    outcome = run(FOUND[what], make=partial(world_of, newcomers=False))
+    if what in SCRIPTS:
+        outcome = run(0, SCRIPTS[what])
+    elif what in AMONG:
+        seed, only = AMONG[what]
+        outcome = run(seed, make=partial(world_of, only=only))
+    else:
+        outcome = run(FOUND[what], make=partial(world_of, newcomers=False))
     assert outcome.rule is None, str(outcome)
 
 
@@ -64,3 +130,8 @@ def test_a_failing_schedule_is_shrunk_to_the_choices_that_matter() -> None:
     script = [[9], [1], *([n % 3, n] for n in range(60))]
     found = shrink(script, lambda one: [2, 41] in one and sum(step[0] for step in one) > 3)
     assert found == [[2], [0], [2, 41]]
+
+
+@pytest.mark.parametrize("limit", DOCUMENTED)
+def test_each_limit_is_in_the_page_about_reliability(limit: str) -> None:
+    assert DOCUMENTED[limit] in " ".join(PAGE.read_text().split())

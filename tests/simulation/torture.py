@@ -13,10 +13,9 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from tests.simulation.cast import world_of
+from tests.simulation.limits import DOCUMENTED
 from tests.simulation.page import figures, written_into
 from tests.simulation.planted import BUGS
 from tests.simulation.report import Outcome, run, shortest
@@ -63,16 +62,15 @@ class Tally:
             self.limits[outcome.limit] += 1
 
 
-def chunk(first: int, newcomers: bool) -> Tally:
+def chunk(first: int) -> Tally:
     """Runs some schedules, one seed after another."""
-    make = partial(world_of, newcomers=newcomers)
     tally = Tally()
     begun = time.process_time()
     for seed in range(first, first + CHUNK):
-        outcome = run(seed, make=make, strict=False)
+        outcome = run(seed, strict=False)
         tally.of(outcome)
         if outcome.rule is not None:
-            tally.failed.append((seed, str(shortest(outcome, make, strict=False))))
+            tally.failed.append((seed, str(shortest(outcome, strict=False))))
     tally.seconds = time.process_time() - begun
     return tally
 
@@ -87,17 +85,17 @@ def caught(number: int) -> tuple[str, str, int | None]:
     return bug.name, bug.what, None
 
 
-def torture(minutes: float, seed: int, processes: int, newcomers: bool) -> Tally:
+def torture(minutes: float, seed: int, processes: int) -> Tally:
     """Runs schedules until the time is over."""
     total, begun = Tally(), time.monotonic()
     until = begun + 60 * minutes
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         starts = iter(range(seed, sys.maxsize, CHUNK))
-        pending = [pool.apply_async(chunk, (next(starts), newcomers)) for _ in range(2 * processes)]
+        pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
         while pending:
             done = pending.pop(0).get()
             if time.monotonic() < until:
-                pending.append(pool.apply_async(chunk, (next(starts), newcomers)))
+                pending.append(pool.apply_async(chunk, (next(starts),)))
             for number, steps in done.failed[: max(0, MOST_SHOWN - len(total.failed))]:
                 print(f"\n{steps}\n(again: make torture SEED={number} MINUTES=0)", flush=True)
             total.add(done)
@@ -108,7 +106,8 @@ def torture(minutes: float, seed: int, processes: int, newcomers: bool) -> Tally
                 print(f"\r{line}, {left / 60:.1f} min left  ", end="", flush=True)
     print(f"\r{line}")
     for limit, count in total.limits.most_common():
-        print(f"{count:6} ({100 * count / total.schedules:.2f} %) ended early: {limit}")
+        share, sentence = 100 * count / total.schedules, DOCUMENTED[limit]
+        print(f"{count:6} ({share:.2f} %) ended early: {limit} (docs/reliability.md: {sentence!r})")
     return total
 
 
@@ -119,14 +118,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--page", action="store_true", help="write the figures into docs/reliability.md")
-    parser.add_argument(
-        "--newcomers", action="store_true", help="with the keepers of checkpoints and the doctor"
-    )
     given = parser.parse_args()
     today = time.strftime("%Y%m%d")
     seed = int(today) * 1_000_000 if given.seed is None else given.seed
     print(f"Seeds from {seed} on (SEED={seed} repeats this run).", flush=True)
-    tally = torture(given.minutes, seed, given.processes, given.newcomers)
+    tally = torture(given.minutes, seed, given.processes)
     if given.page:
         with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
             bugs = pool.map(caught, range(len(BUGS)), chunksize=1)

@@ -15,7 +15,23 @@ from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.archive import Archive
-from tests.simulation.state import Limit, State, Token, Violation, token_of, tokens
+from tests.simulation.limits import (
+    BUILT_ON_SLEEPERS,
+    EXPIRY_OF_DROPPED,
+    EXPIRY_SLEPT,
+    FOUND_IN_SLEEPERS,
+    NEVER_PUT_BACK,
+    NO_PART,
+    NOT_PUT_BACK_YET,
+    ROLLBACK_UNDER_WAY,
+    SAW_SLEEPER,
+    SLEEPER_COUNTED,
+    SLEEPER_ENDED,
+    SLEEPER_REMOVED_ANOTHER,
+    SLEEPER_REMOVED_BASE,
+    Limit,
+)
+from tests.simulation.state import State, Token, Violation, token_of, tokens
 from tests.simulation.wholeness import is_whole
 
 if TYPE_CHECKING:
@@ -29,7 +45,9 @@ class Truth:
 
     `there` are the snapshots that exist, `head` the end of the line, `beside` those outside it with the
     process that made them, `taken` the batches that something took away and what it was, `upsets` the number
-    of times that the line lost something, `replaced` that of the tables that were dropped.
+    of times that the line lost something, `drops` that of the tables that were dropped. `voided` are the
+    batches in snapshots that lay beside the line and were removed, with the number of that upset. `unsure`
+    are the tags whose makers ended before they could take them back.
     """
 
     world: World
@@ -43,12 +61,14 @@ class Truth:
     taken: dict[Token, str] = field(default_factory=dict)
     acked: set[Token] = field(default_factory=set)
     excused: set[Token] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     suspects: dict[tuple[str, object], State] = field(default_factory=dict)
     there_again: tuple[State, Process] | None = None
     late: set[str] = field(default_factory=set)
     upsets: int = 0
     last_void: int = 0
+    voided: dict[Token, int] = field(default_factory=dict)
     drops: int = 0
     archive: Archive = field(default_factory=Archive)
 
@@ -102,16 +122,24 @@ class Truth:
         """Somebody was promised that this batch is in the table."""
         if process.drops != self.drops:
             return  # the table was dropped meanwhile
+        live = self.head.tokens() if self.head is not None else set()
+        if token not in live and token in self.voided and self.voided[token] > process.upsets:
+            raise Limit(FOUND_IN_SLEEPERS)
         self.acked.add(token)
         self.check_acknowledged()
+
+    def excuse_sleepers(self) -> None:
+        """What a run says of a table is no matter while the snapshot of a sleeper stands beside the line."""
+        if self.beside:
+            raise Limit(SAW_SLEEPER)
 
     def check_acknowledged(self) -> None:
         """Acknowledged rows are there, unless something took them away."""
         live = self.head.tokens() if self.head is not None else set()
         missing = {one for one in self.acked if one not in live and one not in self.taken} - self.excused
-        asleep = [self.there[one] for one, maker in self.beside.items() if maker.busy and not maker.dead]
+        asleep = [self.there[one] for one, maker in self.beside.items() if maker.alive_at_work]
         if missing and any(missing <= state.tokens() for state in asleep):
-            raise Limit("a run found its batch in the snapshot of a twin that slept through a rollback")
+            raise Limit(FOUND_IN_SLEEPERS)
         if missing:
             raise Violation("acknowledged rows are there", f"batches {sorted(missing)} are not in the table")
 
@@ -121,6 +149,7 @@ class Truth:
         before, head = self.there.get(state.id), self.head
         self.there[state.id] = state
         state.made_by, state.slept = process, process.upsets != self.upsets
+        state.upsets = self.upsets
         self.states[state.nonce] = state
         process.putting = state
         known = self.history.get(state.nonce)
@@ -135,7 +164,9 @@ class Truth:
                 self._moved_to(known, "rollback")  # expiry had just taken it, or to a tag that is not below
             return
         if process.may_roll_back:
-            raise Limit("somebody rolled back to the tag of a snapshot that is no part of this table")
+            raise Limit(NO_PART)
+        if process.may_expire and process.drops != self.drops:
+            raise Limit(EXPIRY_OF_DROPPED)
         if process.drops != self.drops and state.files - self.paths:
             self.beside[state.id] = process
         elif self._continues(state, head):
@@ -143,11 +174,9 @@ class Truth:
         elif before is not None and before is head and before.base == state.base:
             self._moved_to(state, "replaced")
         elif self.there_again is not None and not self.there.keys() - {state.id}:
-            raise Limit(
-                "somebody wrote before an expiry that met a rollback had put the newest snapshot back"
-            )
+            raise Limit(NOT_PUT_BACK_YET)
         elif head is not None and state.id > head.id and self._on_beside(state):
-            raise Limit("somebody built on the snapshot of a writer that slept through a rollback")
+            raise Limit(BUILT_ON_SLEEPERS)
         else:
             self.beside[state.id] = process
         self._once(state)
@@ -163,21 +192,32 @@ class Truth:
 
     def writer_ended(self, process: Process) -> None:
         """A process has ended its work or has died. If its snapshot lies beside the line and is the newest
-        that exists, it is the table from now on: a restarted writer may have to live with that."""
-        process.putting = None
+        that exists, it is the table from now on: a restarted writer may have to live with that. The same
+        holds for one that it could not remove, and whose files others have removed meanwhile."""
+        put, process.putting = process.putting, None
+        if process.dead or process.error is not None:
+            made = [one for one, (state, maker) in self.tags.items() if maker is process and state is put]
+            self.unsure.update(made)
+        stands = put is not None and put.slept and self.there.get(put.id) is put
+        if process.error is not None and put is not None and stands and put.files - self.paths:
+            raise Limit(SLEEPER_ENDED)
         lost, expirer = self.there_again or (None, None)
         if lost is not None and process is expirer and lost.id not in self.there:
             if process.dead or process.error is not None:
-                raise Limit("an expiry that met a rollback ended before it put the newest back")
+                raise Limit(NEVER_PUT_BACK)
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
+        if process is expirer:  # it is back, perhaps by another rollback
+            lost = self.there_again = None
         newest = max(self.there, default=0)
         if self.beside.get(newest) is process:
             ours = not (process.may_expire or process.actor.kind.startswith("Java"))
             late = snapshot_path(newest) in self.late
             if ours and not late and not process.dead and process.error is None:
+                if lost is not None:  # it saw nothing below its snapshot, as after an expiry
+                    raise Limit(NOT_PUT_BACK_YET)
                 what = f"{process.name} reports snapshot {newest}, which lies beside the table's line"
                 raise Violation("acknowledged rows are there", what)
-            raise Limit("a writer that slept through a rollback ended before it removed its snapshot")
+            raise Limit(SLEEPER_ENDED)
 
     def _moved_to(self, state: State | None, reason: str) -> None:
         """Another state is the newest. What it lacks was removed."""
@@ -206,20 +246,23 @@ class Truth:
         if state is None:
             return
         if process.may_expire and process.drops != self.drops:
-            raise Limit("an expiry of the dropped table went on in the new one")
+            raise Limit(EXPIRY_OF_DROPPED)
         state.rolled_back = process.may_roll_back and not process.may_expire
         keeps = process.may_expire or process.may_roll_back
         if not keeps and state.made_by is not process and self.upsets > process.upsets:
-            raise Limit("a writer that slept through a rollback removed the snapshot that had taken its id")
+            raise Limit(SLEEPER_REMOVED_ANOTHER)
         if self.beside.pop(snapshot_id, None) is not None:
             self.upsets += 1
             self.last_void = self.upsets
+            self.voided.update(dict.fromkeys(state.tokens(), self.upsets))
             return
         if self.head is state:
             counted = process.may_expire and self.last_void > process.upsets
             if counted or any(one > snapshot_id for one in self.beside):
-                raise Limit("expiry counted the snapshot of a writer that slept through a rollback")
+                raise Limit(SLEEPER_COUNTED)
             if process.may_expire and not process.may_roll_back:
+                if state.upsets > process.upsets:
+                    raise Limit(EXPIRY_SLEPT)
                 self.there_again = state, process  # it looks again, and must put it back
                 return
             voided = state.made_by is process and process.busy
@@ -230,12 +273,10 @@ class Truth:
         elif process.may_roll_back:
             return  # it began to remove the newest before others went on
         elif not process.may_expire and state.made_by is process:
-            raise Limit(
-                "a writer that slept through a rollback removed its snapshot while another built on it"
-            )
+            raise Limit(SLEEPER_REMOVED_BASE)
         elif any(one < snapshot_id for one in self.there if one not in self.beside):
             if process.may_expire and self.upsets > process.upsets:
-                raise Limit("an expiry that slept through a rollback removed the snapshot that had its id")
+                raise Limit(EXPIRY_SLEPT)
             raise Violation(
                 "ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}"
             )
@@ -249,7 +290,7 @@ class Truth:
             token = token_of(name)
             if token is not None and token in seen and token not in self.excused:
                 if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
-                    raise Limit("a writer went on while a rollback was under way")
+                    raise Limit(ROLLBACK_UNDER_WAY)
                 twice = [one for one in state.live if token_of(one) == token]
                 raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
             if token is not None:

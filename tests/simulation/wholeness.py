@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paimon_stream.table.layout import snapshot_path
-from tests.simulation.state import Limit, State, Violation
+from tests.simulation.limits import LATE_PUT, TAG_OF_ROLLBACK, TAGGED_SLEEPER, UNSURE_TAG, Limit
+from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.truth import Truth
@@ -19,7 +20,7 @@ def is_whole(truth: Truth, key: Key, state: State) -> bool:
     missing = state.files - truth.paths
     if not missing:
         return True
-    if any(one.putting is state for one in truth.world.processes if one.busy and not one.dead):
+    if any(one.putting is state for one in truth.world.processes if one.alive_at_work):
         return False
     limit = _limit(truth, key, state)
     if limit is not None:
@@ -29,16 +30,16 @@ def is_whole(truth: Truth, key: Key, state: State) -> bool:
 
 def _limit(truth: Truth, key: Key, state: State) -> str | None:
     if _is_unsure(truth, key):
-        return "somebody who made a tag died, or got no answer, before he could take it back"
+        return UNSURE_TAG
     if state.rolled_back:
-        return "a rollback died before it removed the tag of a snapshot that it had removed"
+        return TAG_OF_ROLLBACK
     maker = state.made_by
     if key[0] == "snapshot" and state.slept:
         late = snapshot_path(state.id) in truth.late or maker is None or maker.dead
         if late:
-            return "a put from before a rollback arrived after its writer had ended"
+            return LATE_PUT
     if (key[0] != "snapshot" and state.slept) or (maker is not None and maker.drops != truth.drops):
-        return "somebody tagged what a writer that had slept was about to remove"
+        return TAGGED_SLEEPER
     return None
 
 
@@ -47,4 +48,4 @@ def _is_unsure(truth: Truth, key: Key) -> bool:
     if key[0] != "tag":
         return False
     maker = truth.tags[str(key[1])][1]
-    return key[1] in truth.late or maker.dead or maker.error is not None
+    return key[1] in truth.late or key[1] in truth.unsure or maker.dead or maker.error is not None

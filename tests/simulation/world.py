@@ -16,7 +16,7 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.choices import Choices, Script
 from tests.simulation.faults import Fault, possible
-from tests.simulation.scheduler import BURSTS, LONGEST_MILLIS, MINUTE, WAITS, Process
+from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
 from tests.simulation.truth import Truth
 
@@ -25,7 +25,13 @@ STEPS = 60
 
 @dataclass(eq=False)
 class World:
-    """A table and its actors. `log` has the steps in words, `late` the puts that are on their way."""
+    """A table and its actors. `log` has the steps in words, `late` the puts that are on their way.
+
+    `careless` operators roll back and drop while writers are at work. The others stop them first, as
+    docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back. With `on_store`
+    the table lies in an object store. With `in_flight` the requests that are sent there together happen in
+    any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
+    """
 
     seed: int
     script: Script | None = None
@@ -45,6 +51,13 @@ class World:
     peaceful: bool = False
     disturbed: bool = False
     asks_doctor: bool = False
+    forgetful: bool = False
+    careless: bool = True
+    on_store: bool = False
+    in_flight: bool = False
+    clocks_jump: bool = False
+    storm: int = 0
+    verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -141,6 +154,8 @@ class World:
         """One turn of one actor: from where it waits to where it stops next."""
         process, fault, said = actor.process, Fault.NONE, f"{actor.name}: "
         if process is None or not process.busy:
+            if not self.careless and actor.writes and self._is_stopped():
+                return
             work = actor.begin()
             if work is None:
                 return
@@ -149,6 +164,8 @@ class World:
             process.begun_millis = self.millis
             process.drops, process.upsets = self.truth.drops, self.truth.upsets
             process.start(work)
+            if actor.takes_away and not self.careless:
+                self._stop_writers(actor)
             self.disturbed = self.disturbed or self._disturbs(actor)
             said += f"begins {actor.doing}"
         else:
@@ -159,15 +176,20 @@ class World:
                 return
             verb, path = process.pending
             if not (self.peaceful or actor.without_faults) and self.choices.once_in(5):
-                fault = self.choices.pick(possible(verb, path))
+                fault = self.choices.pick(possible(verb, path, on_store=self.on_store))
             self.faults_met[verb, fault.name] += 1
             said += f"goes on with {verb} {path}" + ("" if fault is Fault.NONE else f", which {fault.value}")
+        if self.clocks_jump and not self.peaceful and self.choices.once_in(8):
+            process.clock.skew = self.choices.pick(JUMPS)
+            said += f" (its clock is now wrong by {process.clock.skew / 1000:g} s)"
         burst = BURSTS[0] if self.peaceful or actor.whole else self.choices.pick(BURSTS)
         for other in self.actors:
             if other is not actor and other.process is not None and other.process.phase is not None:
                 self.met[other.process.phase.value, actor.kind] += 1
         self.log.append(said)
         process.resume(burst, fault)
+        if self.verdict is not None:
+            raise self.verdict
         if process.busy:
             self.log[-1] += f"; stops before {' '.join(process.pending or ())}"
         else:
@@ -178,13 +200,37 @@ class World:
     def _disturbs(self, actor: Actor) -> bool:
         """Whether this is a rollback or a drop beside a writer at work, or the other way round. operations.md
         says: stop the writers first."""
-        others = [one for one in self.actors if one is not actor and one.process is not None]
-        busy = [
-            one for one in others if one.process is not None and one.process.busy and not one.process.dead
-        ]
+        busy = [one for one in self.actors if one is not actor and one.at_work]
         if actor.takes_away:
             return bool(self.late) or any(one.writes for one in busy)
         return actor.writes and any(one.takes_away for one in busy)
+
+    def _stop_writers(self, operator: Actor) -> None:
+        """Ends all writers, and waits until their last requests have arrived or are lost."""
+        for one in self.actors:
+            if one is not operator and one.writes and one.process is not None and one.at_work:
+                one.process.kill()
+                self.log.append(f"{one.name}: is stopped; {one.ended()}")
+        self.settle_late()
+
+    def settle_late(self) -> None:
+        """Late puts arrive, or are lost."""
+        while self.late:
+            if self.choices.once_in(2):
+                self.land(0)
+            else:
+                self.late.pop(0)
+
+    def _is_stopped(self) -> bool:
+        """Whether an operator has stopped the writers, and is not done."""
+        return any(one.takes_away and one.at_work for one in self.actors)
+
+    def is_refused(self, actor: Actor) -> bool:
+        """Whether the store is overloaded and refuses one more request."""
+        if self.peaceful or self.storm == 0 or actor.whole or actor.without_faults:
+            return False
+        self.storm -= 1
+        return True
 
     def land(self, which: int) -> None:
         """A late operation takes effect, even if its process has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,6 +70,15 @@ def test_a_sink_and_a_table_take_them_for_stores_only(session: SparkSession) -> 
     off = {"paimon-stream.store.from-spark": "false"}
     switched: Any = SinkSettings(location="s3a://bucket/t", token="t", options=off).of(session).open_storage()
     assert "endpoint" not in switched.settings.config
+
+
+def test_a_thread_without_a_session_of_its_own_takes_the_processs(session: SparkSession) -> None:
+    pytest.importorskip("obstore")
+    opened: list[Any] = []
+    thread = Thread(target=lambda: opened.append(open_beside_spark("s3a://bucket/t")))
+    thread.start()
+    thread.join()
+    assert opened[0].settings.config["secret_access_key"] == SECRET
 
 
 def test_on_connect_the_sessions_own_settings_are_read() -> None:

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import _attempts, _failure
+from paimon_stream.spark.write_job import _failure, attempts_of
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.result import TaskFailure, TaskResult
@@ -152,5 +151,19 @@ def test_wide_rows_and_a_users_own_limit_are_written_like_any(
     assert job.ids() == list(range(12))
 
 
-def test_a_local_master_says_how_often_it_tries_a_task(spark_session: SparkSession) -> None:
-    assert _attempts(spark_session) == 1
+@pytest.mark.parametrize(
+    ("master", "failures", "attempts"),
+    [
+        ("local", None, 1),
+        ("local[2]", "9", 1),
+        ("local[*, 3]", "9", 3),
+        ("local-cluster[2,1,1024]", None, 4),
+        ("local-cluster[2,1,1024]", "2", 2),
+        ("spark://host:7077", "2", 2),
+        ("yarn", None, 4),
+    ],
+)
+def test_the_master_or_a_setting_says_how_often_a_task_is_tried(
+    master: str, failures: str | None, attempts: int
+) -> None:
+    assert attempts_of(master, failures) == attempts

@@ -62,6 +62,11 @@ class Actor:
             self.process.phase = phase
 
     @property
+    def at_work(self) -> bool:
+        """Whether it is in the middle of a piece of work, and can go on."""
+        return self.process is not None and self.process.alive_at_work
+
+    @property
     def takes_away(self) -> bool:
         """Whether its work takes away what was committed, by a rollback or a drop."""
         return self.may_roll_back or self.drops

@@ -24,7 +24,9 @@ class Checkpoint:
 
     `saved` is the newest state before somebody wiped or rewound the checkpoint, and `copies` are the copies
     of it that are alive, itself included. Then `tampered` is true. `tried` are the plans of those
-    that the operator has put back since the last batch."""
+    that the operator has put back since the last batch, and `restored` how often he has done so. `foreign`
+    is a checkpoint of a stream of another table. `done_skew` is by how much the clock was wrong that gave
+    `done_millis`."""
 
     user: str
     next_batch: int = 0
@@ -40,6 +42,9 @@ class Checkpoint:
     copies: list[Checkpoint] = field(default_factory=list)
     tried: list[dict[int, str]] = field(default_factory=list)
     tampered: bool = False
+    restored: int = 0
+    done_skew: int = 0
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.name or self.user
@@ -94,18 +99,21 @@ class Checkpoint:
 
     def put_back(self, *, other: bool) -> bool:
         """The operator puts the newest state back, as the errors advise. Returns whether there is a newer
-        one, or with `other` another one that is as new and that he has not put back in vain."""
+        one, or with `other` another one that is as new and that he has not put back in vain. What he
+        replaces he keeps: a run that was alive may have planned the newest batch in it."""
         group = self.copies or [self]
-        lowest = self.next_batch + (not other)
+        lowest = self.first_batch + (not other)
         states = [one for each in group for one in (each.saved, each) if one is not None and one is not self]
-        found = [one for one in states if one.next_batch >= lowest and one.plans not in self.tried]
+        found = [one for one in states if one.first_batch >= lowest and one.plans not in self.tried]
         if not found:
             return False
-        newest = max(found, key=lambda one: one.next_batch)
+        newest = max(found, key=lambda one: one.first_batch)
+        replaced = _copy(self)
         self.tried.append(dict(newest.plans))
         self.take(newest)
+        self.restored += 1
         if newest is self.saved:
-            self.saved = None
+            self.saved = replaced
         return True
 
     def files(self, now_millis: int) -> SparkCheckpoint:
@@ -201,7 +209,7 @@ class Keeper(Actor):
         mine.tried.clear()
         for one in self.world.actors:
             if getattr(one, "checkpoint", None) is mine:
-                vars(one)["answers"] = set()  # they were given for the checkpoint as it was
+                vars(one)["answers"].clear()  # they were given for the checkpoint as it was
 
     def _wiped(self, mine: Checkpoint, user: str) -> None:
         self.world.serial += 1

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, PaimonStreamError, ReplayError
 from paimon_stream.runtime import Runtime
-from tests.simulation.state import Limit, State, Violation
+from tests.simulation.limits import SLEEPER_UNREADABLE, Limit
+from tests.simulation.state import State, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.actors.streams import Stream
@@ -35,8 +36,8 @@ def diagnose(stream: Stream) -> Diagnosis | None:
 def check_refused(name: str, said: Diagnosis | None, error: PaimonStreamError, head: State | None) -> None:
     """The restart stops with this error. `head` is the newest snapshot."""
     sleeper = None if head is None or not head.slept else head.made_by
-    if isinstance(error, CorruptMetadata) and sleeper is not None and sleeper.busy and not sleeper.dead:
-        raise Limit("the snapshot of a writer that slept through a rollback cannot be read")
+    if isinstance(error, CorruptMetadata) and sleeper is not None and sleeper.alive_at_work:
+        raise Limit(SLEEPER_UNREADABLE)
     if said is not None and said.safe:
         raise Violation(RULE, f"{name}: the restart is called safe, and ends in {error!r}")
     if said is not None and isinstance(error, ReplayError) and said.verdict != type(error).__name__:

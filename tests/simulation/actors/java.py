@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import (
@@ -174,6 +175,24 @@ class JavaKeeper(Actor):
         for path, (state, _) in sorted(truth.tags.items()):
             if state.id > target:
                 storage.delete(path)
+
+
+class JavaOverwriter(Actor):
+    """Java replaces the rows of a table, in one step. It looks for conflicts as this package does."""
+
+    kind = "Java overwriter"
+    writes = True
+    whole = True
+
+    def begin(self) -> Work | None:
+        self.doing = "an overwrite of Java's"
+        self.ready()
+        return None if self.world.keyed else self.work
+
+    def work(self) -> object:
+        process, table = self.ready(), self.table()
+        writer = TableCommit(table, "java", storage=process.storage, runtime=process.runtime)
+        return writer.overwrite({}, (self.message(table, "java", None),))
 
 
 class Brancher(Actor):

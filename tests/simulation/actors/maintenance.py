@@ -73,7 +73,7 @@ class Restorer(Actor):
     """Whether the error said that the target of the interrupted rollback cannot be read."""
 
     def begin(self) -> Work | None:
-        process, truth = self.ready(), self.world.truth
+        truth = self.world.truth
         pinned = sorted(state.id for path, (state, _) in truth.tags.items() if is_pin(path[len(TAG) :]))
         standing: list[int | str] = [one for one in sorted(truth.there) if one not in truth.beside][-4:]
         targets = standing[:-1] + tags_of(self.world)
@@ -87,7 +87,11 @@ class Restorer(Actor):
             take_over = True
         if not targets:
             return None
-        target = self.world.choices.pick(targets)
+        return self.to(self.world.choices.pick(targets), take_over=take_over)
+
+    def to(self, target: int | str, *, take_over: bool) -> Work:
+        """A rollback to this target."""
+        process = self.ready()
         self.doing = f"rollback to {target}" + (", taking over" if take_over else "")
         self.world.millis += 2 * SECOND  # nobody decides that within the second of a swift commit
         return lambda: rollback_to(

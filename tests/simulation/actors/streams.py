@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from paimon_stream.api.doctor import Diagnosis
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import (
@@ -12,68 +13,109 @@ from paimon_stream.errors import (
     CheckpointRewound,
     CommitLost,
     CorruptMetadata,
+    DeletedFiles,
     DuplicateWriter,
     HistoryUnknown,
+    NotFound,
     PaimonStreamError,
     SequenceConflict,
     SharedCheckpoint,
     TableReplaced,
     TableRolledBack,
+    UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
+from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
+from paimon_stream.table.rolled_back import rolled_back
+from tests.simulation.actors.advice import (
+    NEVER,
+    Recommit,
+    asks_for_checkpoint,
+    asks_for_repair,
+    command_of,
+    option_of,
+)
+from tests.simulation.actors.advice import RULE as ADVICE
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.checkpoints import Checkpoint
 from tests.simulation.actors.doctor import check_admitted, check_refused, diagnose
-from tests.simulation.state import Limit, State, Token, Violation, stream_of
+from tests.simulation.limits import CLOCK_HID_DROP, Limit
+from tests.simulation.scheduler import MINUTE
+from tests.simulation.state import State, Token, Violation, stream_of
 
 REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
+BESIDE_MANIFESTS = (Phase.BASE_READ, Phase.CHECKED)
+"""Where a batch's first attempt has not written its journal entry yet: it goes with the manifests."""
 LOSSES = (TableRolledBack, CommitLost, TableReplaced)
+REFUSED = (
+    CheckpointRewound,
+    DeletedFiles,
+    HistoryUnknown,
+    NotFound,
+    SequenceConflict,
+    TableReplaced,
+    TableRolledBack,
+    UnsupportedFeature,
+)
+"""What `recommit` raises if it cannot commit the files again."""
 RESETS = (CheckpointReset, CheckpointRewound)
-ANSWERS: dict[type[PaimonStreamError], str] = {
-    TableRolledBack: "paimon-stream.on-table-change",
-    CommitLost: "paimon-stream.on-table-change",
-    TableReplaced: "paimon-stream.on-table-change",
-    HistoryUnknown: "paimon-stream.on-unknown-history",
-}
+ON_TABLE_CHANGE = "paimon-stream.on-table-change"
+Reports = dict[str, CommitReport]
+"""What each sink of a stream reported, by its commit user."""
 
 
 @dataclass(eq=False)
 class Stream(Actor):
-    """A driver. Two of them on one checkpoint are twins."""
+    """A driver. Two of them on one checkpoint are twins. Its batch function calls the sinks `names` one after
+    another; one sink needs no name. `answers` are the options that the operator gives to each sink, by its
+    commit user."""
 
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("a"))
     options: dict[str, str] = field(default_factory=dict)
     overwrites: bool = False
+    names: tuple[str, ...] = ("",)
     kind = "stream"
     writes = True
 
     def __post_init__(self) -> None:
-        self.writer: StreamWriter | None = None
-        self.answers: set[str] = set()
+        self.writers: dict[str, StreamWriter] = {}
+        self.answers: dict[str, set[str]] = {}
+        self.answered: set[str] = set()
         self.next_batch = 0
         self.at = 0
-        self.last: State | None = None
+        self.last: dict[str, State] = {}
         self.owed: set[Token] = set()
         self.upsets = 0
         self.repair = False
         self.dropped = False
         self.unjournalled = False
         self.run_options: dict[str, str] = {}
+        self.diagnosis: Diagnosis | None = None
         self.starts = False
         self.whole = False
+        self.began_with = 0
+        self.retired = False
+        self.command: Recommit | None = None
+        self.tried: set[str] = set()
+        self.rolled_back = False
 
     def copied(self, checkpoint: Checkpoint) -> Stream:
         """The same query, started on a copy of the checkpoint."""
         return replace(self, name=f"a copy of {self.name}", checkpoint=checkpoint)
 
     @property
-    def rows(self) -> str:
-        """Whose rows these are, whatever the commit user is."""
-        return stream_of(self.user)
+    def users(self) -> list[str]:
+        """The commit users of its sinks."""
+        return [f"{self.user}_{name}" if name else self.user for name in self.names]
+
+    @property
+    def rows(self) -> set[str]:
+        """Whose rows its sinks write, whatever the commit users are."""
+        return {stream_of(user) for user in self.users}
 
     @property
     def user(self) -> str:
@@ -82,23 +124,37 @@ class Stream(Actor):
     @property
     def exposed(self) -> bool:
         process = self.process
-        return self.unjournalled or process is None or process.phase in UNTIL_JOURNALLED
+        if self.unjournalled or process is None or process.phase in UNTIL_JOURNALLED:
+            return True
+        return process.phase in BESIDE_MANIFESTS and not self._is_noted()
+
+    def _is_noted(self) -> bool:
+        """Whether the journal has the batch."""
+        return all(self.world.disk.exists(f"_paimon_stream/{user}/{self.at}") for user in self.users)
 
     def begin(self) -> Work | None:
-        if self.writer is None or self.process is None or self.process.dead or self.world.choices.once_in(8):
+        if self.retired:
+            return None
+        if not self.writers or self.process is None or self.process.dead or self.world.choices.once_in(8):
             self.start()
+        if self.command is not None:
+            command, process = self.command, self.ready()
+            self.doing, self.unjournalled = "recommit", True
+            return lambda: command(self.world.table, storage=process.storage, runtime=process.runtime)
         if self.repair:
             self.repair, self.doing = False, "repair of the hints"
             table, process = self.world.table, self.ready()
             return lambda: repair_hints(table, storage=process.storage, runtime=process.runtime)
         self.at = self.next_batch
         self.doing = f"batch {self.at}"
-        if ANSWERS[TableReplaced] in self.answers:
+        if any(ON_TABLE_CHANGE in given for given in self.answers.values()):
             self.checkpoint.known_drops = self.world.truth.drops
         self.owed = self.tellable()
         self.upsets = self.world.truth.upsets
-        self.dropped = self.world.truth.drops > self.checkpoint.heard_drops and self.next_batch > 0
-        self.whole = self.world.asks_doctor and self.starts and self.checkpoint.planned >= 0
+        heard = self.world.truth.drops <= self.checkpoint.heard_drops
+        self.dropped = not heard and self.checkpoint.done_before(self.at) is not None
+        asks = self.world.asks_doctor and self.names == ("",)
+        self.whole = asks and self.starts and self.checkpoint.planned >= 0
         self.starts = False
         if self.whole:
             self.doing += " after the doctor was asked"
@@ -115,47 +171,65 @@ class Stream(Actor):
             options["paimon-stream.commit.guard"] = "trust"
         if self.world.choices.once_in(6):
             options["paimon-stream.journal.reuse"] = "false"
-        options |= dict.fromkeys(sorted(self.answers), "continue")
+        for user in self.answered:  # an answer is for one start
+            self.answers.pop(user, None)
+        self.answered, self.diagnosis = set(), None
         self.checkpoint.runs += 1
         self.next_batch = self.checkpoint.first_batch
-        self.last = None
-        self.run_options, self.starts = options, True
-        self.writer = StreamWriter(
-            storage=process.storage,
-            identity=WriterIdentity(
-                user=self.user,
-                query_id=self.checkpoint.query,
-                run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
-                checkpoint=self.checkpoint.path,
-                token="sink",
-            ),
-            options=options,
-            overwrites=self.overwrites,
-            runtime=process.runtime,
-            observer=self,
-        )
+        self.last, self.starts = {}, True
+        self.began_with = self.checkpoint.restored
+        for user in self.users:
+            answers = dict.fromkeys(sorted(self.answers.get(user, ())), "continue")
+            self.run_options = options | answers
+            self.writers[user] = StreamWriter(
+                storage=process.storage,
+                identity=WriterIdentity(
+                    user=user,
+                    query_id=self.checkpoint.query,
+                    run_id=f"run-{self.checkpoint.name}-{self.checkpoint.runs}",
+                    checkpoint=self.checkpoint.path,
+                    token=f"sink {user}",
+                ),
+                options=self.run_options,
+                overwrites=self.overwrites,
+                runtime=process.runtime,
+                observer=self,
+            )
 
-    def examined_batch(self) -> CommitReport:
+    def examined_batch(self) -> Reports:
         """The first batch of a run, at once after the doctor was asked what it would do."""
-        diagnosis = diagnose(self)
+        self.diagnosis = diagnosis = diagnose(self)
         try:
             report = self.batch()
         except PaimonStreamError as error:
             check_refused(self.name, diagnosis, error, self.world.truth.head)
             raise
+        self.diagnosis = None
         check_admitted(self.name, diagnosis)
         return report
 
-    def batch(self) -> CommitReport:
-        """One batch, as spark/batch.py does it."""
-        writer = self.writer
-        assert writer is not None
+    def batch(self) -> Reports:
+        """One call of the batch function."""
+        reports: Reports = {}
+        for user, writer in self.writers.items():
+            reports[user] = self.batch_of(user, writer)
+            if self.has_rows:
+                self.answered.add(user)
+        return reports
+
+    @property
+    def has_rows(self) -> bool:
+        """A batch without rows leaves no trace, so the next run asks again."""
+        return self.at % 5 != 4
+
+    def batch_of(self, user: str, writer: StreamWriter) -> CommitReport:
+        """One batch of one sink, as spark/batch.py does it."""
         batch = Batch(
             batch_id=self.at,
             offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
             previous_done_millis=self.checkpoint.done_before(self.at),
         )
-        rows = 0 if self.at % 5 == 4 else 3
+        rows = 3 if self.has_rows else 0
         verdict = writer.judge(batch)
         for _ in range(REWRITES):
             if isinstance(verdict, AlreadyCommitted):
@@ -165,7 +239,7 @@ class Stream(Actor):
                     return writer.commit(batch, verdict, verdict.entry.messages)
                 dt, first = "xy"[self.at % 2], writer.first_sequence()
                 messages = (
-                    (self.message(writer.table, self.user, self.at, dt=dt, first=first, rows=rows),)
+                    (self.message(writer.table, user, self.at, dt=dt, first=first, rows=rows),)
                     if rows
                     else ()
                 )
@@ -178,87 +252,134 @@ class Stream(Actor):
     # -- what became of it ------------------------------------------------------------------------
 
     def succeeded(self, result: object) -> None:
-        if not isinstance(result, CommitReport):
+        if isinstance(result, RecommitReport):
+            self.command = None if result.found else self.command  # he runs it again: it must find the batch
+            self.writers = {}
+            self.check_rollback_stands(result)
+        if not isinstance(result, dict):
             return
-        truth, token = self.world.truth, (self.rows, self.at)
+        truth, answered = self.world.truth, any(self.answers.values())
         still = self.owed & self.tellable()  # before and after: an expiry may have hidden it meanwhile
-        if still and not self.answers and truth.beside:
-            raise Limit("a run saw the snapshot of a writer that slept through a rollback")
-        if still and not self.answers:
+        if still and not answered:
+            truth.excuse_sleepers()
             raise Violation(
                 "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
             )
-        if self.dropped and not self.answers and truth.drops > self.checkpoint.heard_drops:
-            if truth.beside:
-                raise Limit("a run saw the snapshot of a writer that slept through a rollback")
+        if self.dropped and not answered and truth.drops > self.checkpoint.heard_drops:
+            truth.excuse_sleepers()
+            if self.checkpoint.done_skew > 5 * MINUTE:
+                raise Limit(CLOCK_HID_DROP)
             raise Violation("losses are reported", f"{self.name} goes on with {self.at} in another table")
-        if self.at % 5 != 4:
-            truth.acknowledge(token, self.ready())
-        if result.snapshot_id is not None and (found := truth.there.get(result.snapshot_id)) is not None:
-            self.last = found
-        if self.at % 5 != 4:  # a batch without rows leaves no trace, so the next run asks again
+        for user, report in result.items():
+            if self.has_rows:
+                truth.acknowledge((stream_of(user), self.at), self.ready())
+            found = None if report.snapshot_id is None else truth.there.get(report.snapshot_id)
+            if found is not None:
+                self.last[user] = found
+        if self.has_rows:
             self.forgive()
-            if self.answers:
-                self.answers, self.writer = set(), None  # the next run has no answer any more
+            self.tried.clear()
+            if answered:
+                self.answers, self.writers = {}, {}  # the next run has no answer any more
         if truth.drops > self.ready().drops:  # Spark notes it after the new table was made: nobody can know
             self.checkpoint.known_drops = truth.drops
         self.checkpoint.done(self.at, self.ready().clock.now_millis())
+        self.checkpoint.done_skew = self.ready().clock.skew
         self.next_batch = self.at + 1
 
     def failed(self, error: PaimonStreamError) -> None:
-        self.writer = None
-        self.last = None
+        self.writers, self.last = {}, {}
         truth = self.world.truth
-        reset = self.checkpoint.tampered and isinstance(error, (*RESETS, HistoryUnknown))
-        if reset and self.checkpoint.put_back(other=isinstance(error, RESETS)):
+        if self.command is not None:  # then the batch is lost, and the operator lets the stream continue
+            self.command = None if isinstance(error, REFUSED) else self.command
+            return
+        user = str(error.context.get("user", self.user))
+        said, cure = self.diagnosis, None
+        if said is not None and said.verdict == type(error).__name__:
+            cure = said.cure
+        if self.began_with != self.checkpoint.restored and isinstance(error, (*RESETS, HistoryUnknown)):
+            return  # this run began with a checkpoint that the operator has replaced since
+        reset = isinstance(error, RESETS)
+        if reset and not asks_for_checkpoint(error):
+            raise Violation(ADVICE, f"no checkpoint is asked for: {error}")
+        if (
+            self.checkpoint.tampered
+            and (reset or isinstance(error, HistoryUnknown))
+            and self.checkpoint.put_back(other=reset)
+        ):
             return
         if isinstance(error, LOSSES):
             known = truth.upsets == self.checkpoint.known_upsets
             if known and not (self.checkpoint.shared or self.checkpoint.tampered):
-                if truth.beside:
-                    raise Limit("a run saw the snapshot of a writer that slept through a rollback")
+                truth.excuse_sleepers()
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
-            self.answers.add(ANSWERS[type(error)])
+            self.repair = asks_for_repair(error)
+            lost = stream_of(user), int(error.context.get("lost_batch", error.context.get("batch", -1)))
+            forgotten = truth.taken.get(lost) == "rollback" and self.world.forgetful
+            if (truth.taken.get(lost) == "replaced" or forgotten) and user not in self.tried:
+                self.command = command_of(error)  # it was no rollback, and he knows, or has forgotten it
+                self.tried.add(user)
+                self.rolled_back = forgotten and bool(rolled_back(self.world.disk))
+            if self.command is None:
+                self.answer(user, option_of(error, cure))
             self.checkpoint.known_drops = truth.drops
         elif isinstance(error, CorruptMetadata):
-            self.repair = "repair-hints" in error.message
+            self.repair = asks_for_repair(error)
         elif isinstance(error, HistoryUnknown):
             live = truth.head.tokens() if truth.head is not None else set()
-            if (self.rows, self.at) in live:  # the operator looks, and moves the source past it
+            token = stream_of(user), self.at
+            if token in live:  # the operator looks, and moves the source past it
                 self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
             else:
-                truth.excused.add((self.rows, self.at))
-                self.answers.add(ANSWERS[HistoryUnknown])
+                truth.excused.add(token)
+                self.answer(user, option_of(error, cure))
         elif isinstance(error, (SharedCheckpoint, DuplicateWriter, CheckpointRewound)):
             others = self.checkpoint.shared or self.checkpoint.tampered
             if not (others or self.user in self.world.landed):
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
+            if isinstance(error, CheckpointRewound) and self.checkpoint.name == "copy":
+                self.retired = True  # no other copy is left to try, so he ends the second of the two queries
         elif isinstance(error, CheckpointReset):
             raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
 
+    def check_rollback_stands(self, report: RecommitReport) -> None:
+        """What a rollback took is not committed again, if the rollback could note it."""
+        brought_back = self.rolled_back and not report.found
+        self.rolled_back = False
+        if brought_back:
+            raise Violation("what a rollback took stays away", f"{self.name}: {report} is there again")
+
+    def answer(self, user: str, option: str | None) -> None:
+        """Gives that option to a sink from the next start on."""
+        if option == NEVER:
+            self.retired = True
+            if not self.checkpoint.foreign:
+                raise Violation(ADVICE, f"{self.name} is taken for a stream of another table")
+        elif option is not None:
+            self.answers.setdefault(user, set()).add(option)
+
     def killed(self) -> None:
-        self.writer = None
-        self.last = None
+        self.writers, self.last = {}, {}
 
     def forgive(self) -> None:
         """The operator knows everything that was removed so far."""
         known = self.checkpoint
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
-        for token in [one for one in self.world.truth.taken if one[0] == self.rows]:
+        for token in [one for one in self.world.truth.taken if one[0] in self.rows]:
             if self.world.truth.taken[token] != "overwrite":
                 self.world.truth.acked.discard(token)
 
     def tellable(self) -> set[Token]:
         """The acknowledged batches of this run that were taken away, if the run can know: the snapshot of its
         last batch is gone and no expiry explains that, or another one has its id."""
-        truth, last = self.world.truth, self.last
-        if last is None or truth.head is None:
-            return set()
-        there = truth.there.get(last.id)
-        if (there is None and truth.head.id > last.id) or (there is not None and there.nonce == last.nonce):
-            return set()
+        truth, rows = self.world.truth, set()
+        for user, last in self.last.items() if truth.head is not None else ():
+            there = truth.there.get(last.id)
+            expired = there is None and truth.head is not None and truth.head.id > last.id
+            if not expired and (there is None or there.nonce != last.nonce):
+                rows.add(stream_of(user))
         return {
             one
             for one, why in truth.taken.items()
-            if one in truth.acked and one[0] == self.rows and why in ("rollback", "replaced")
+            if one in truth.acked and one[0] in rows and why in ("rollback", "replaced")
         }

@@ -33,9 +33,11 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "create_tag": {"name": "y"},
     "delete_tag": {"name": "x"},
     "rollback_to": {"target": 1},
+    "recommit": {},
     "remove_orphan_files": {},
     "verify": {},
     "compact_manifests": {},
+    "compact": {},
 }
 OF_COMMIT: dict[str, dict[str, Any]] = {
     "commit": {"identifier": 1, "messages": []},
@@ -146,6 +148,8 @@ def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> N
         ("rollback_to", {"target": True}),
         ("expire_snapshots", {"retain_max": True}),
         ("compact_manifests", {"dry_run": 0}),
+        ("compact", {"full": 1}),
+        ("compact", {"partitions": {"dt": "a"}}),
         ("to_batches", {"batch_rows": True}),
         ("to_arrow", {"columns": "id"}),
     ],

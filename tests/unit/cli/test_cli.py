@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,6 +37,9 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, iso, jsonable, plain, ranges, size
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.batch_summary import BatchSummary
+from tests.kits.commits import Bench
+from tests.kits.rivals import Replacing
+from tests.kits.streams import Stream
 
 ROOT = Path(__file__).parents[3]
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -49,6 +55,7 @@ CHANGING = {
     "repair-hints": [],
     "orphans": [],
     "compact-manifests": [],
+    "compact": ["--option", "compaction.min.file-num=2"],
 }
 
 
@@ -272,6 +279,43 @@ def test_manifests_are_merged_into_a_snapshot_of_their_own(table: Path) -> None:
     assert (document["manifests_before"], document["manifests_after"]) == (3, 1)
     assert answer_of("snapshots", table)["snapshots"][0]["id"] == document["snapshot_id"] == 4
     assert "nothing to merge" in run("compact-manifests", table).stdout
+
+
+def test_small_files_of_the_named_partitions_become_one(golden: Golden) -> None:
+    path, _ = golden("compaction/append_remainder")
+    shown = run("compact", path)
+    assert (shown.exit_code, "11 files" in shown.stdout) == (5, True)
+    assert run("compact", path, "--partition", "p=b").stdout == "There is nothing to compact.\n"
+    document = answer_of("compact", path, "--partition", "p=a", "--yes")
+    assert (document["files_before"], document["files_after"], document["rows_after"]) == (6, 1, 6)
+    assert [one["partition"] for one in document["buckets"]] == [{"p": "a"}]
+    assert answer_of("snapshots", path)["snapshots"][0]["id"] == document["snapshot_id"]
+    assert run("compact", path, "--option", "bucket=2").exit_code == 1
+    assert run("compact", path, "--option", "bucket").exit_code == 2
+
+
+def test_a_compaction_of_a_table_with_a_primary_key_says_what_only_moves(golden: Golden) -> None:
+    path, _ = golden("compaction/pk_upgrade")
+    shown = run("compact", path, "--full", "--option", "target-file-size=1 kb").stdout
+    assert "1 file (" in shown and "would become about" in shown
+    assert "2 files would move to a higher level as they are." in shown
+    done = run("compact", path, "--full", "--option", "target-file-size=1 kb", "--yes").stdout
+    assert "2 files moved to a higher level as they are, in snapshot " in done
+    assert run("compact", path, "--full").stdout == "There is nothing to compact.\n"
+
+
+def test_stats_say_what_a_compaction_would_join(golden: Golden) -> None:
+    path, _ = golden("compaction/append_remainder")
+    assert "11 small files into about 2: paimon-stream compact\n" in run("stats", path).stdout
+    assert answer_of("stats", path)["to_compact"] == {"files": 11, "into": 2}
+    path, _ = golden("compaction/append_bucketed")
+    assert ": paimon-stream compact --full\n" in run("stats", path).stdout
+    path, _ = golden("compaction/pk_deletes")
+    assert "5 small files into about 1: paimon-stream compact\n" in run("stats", path).stdout
+    path, _ = golden("compaction/pk_upgrade")
+    assert answer_of("stats", path)["to_compact"] == {"files": 0, "into": 0}
+    path, _ = golden("compaction/lookup_changelog")
+    assert answer_of("stats", path)["to_compact"] is None
 
 
 def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> None:
@@ -667,6 +711,24 @@ def test_ctrl_c_ends_a_running_command_with_130_and_one_line(table: Path) -> Non
     assert "interrupted" in done.stderr
 
 
+def test_ctrl_c_ends_a_command_whose_store_accepts_and_never_answers() -> None:
+    pytest.importorskip("obstore")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        given = {
+            "s3.endpoint": f"http://127.0.0.1:{server.getsockname()[1]}",
+            "s3.access-key": "id",
+            "s3.secret-key": "key",
+        }
+        options = [part for one in given.items() for part in ("--storage-option", "=".join(one))]
+        command = [sys.executable, "-m", "paimon_stream", "snapshots", "s3://bucket/t", *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            server.accept()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)  # if the client gave up, it would say so
+    assert process.returncode == 130
+    assert said == "paimon-stream: interrupted while it waited for an answer.\n"
+
+
 # -- how values look ----------------------------------------------------------------------------------
 
 
@@ -680,6 +742,36 @@ def test_times_sizes_and_counts_for_people() -> None:
     assert ranges([(n, n) for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
     assert [plain(one) for one in (None, True, 1234, "x")] == ["-", "yes", "1,234", "x"]
     assert jsonable({"b": b"x", "t": (1, 2)}) == {"b": "eA==", "t": [1, 2]}
+
+
+def test_a_batch_that_another_engine_replaced_is_committed_again_once(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    bench = Bench(storage=LocalStorage(str(location)))
+    stream = Stream(bench, user="a user")
+    stream.batches(2)
+    Replacing(bench).copy_over(2, "java-1")
+    stream.start()
+    with pytest.raises(errors.CommitLost) as caught:
+        stream.batch()
+    words = shlex.split(caught.value.context["command"])
+    assert words == ["paimon-stream", "recommit", "--user", "a user", "--batch", "1", str(location)]
+    shown = CliRunner().invoke(cli, words[1:])
+    assert shown.exit_code == 5
+    for part in (
+        "Batch 1 of commit user a user was snapshot 2",
+        "user java",
+        "1 file with 10 rows",
+        "rolled the table back",
+    ):
+        assert part in shown.stdout
+    done = answer_of("recommit", location, "--user", "a user", "--yes")
+    assert (done["snapshot"], done["found"], done["replaced"], done["by"]) == (3, False, 2, "java")
+    again = run("recommit", location, "--yes")
+    assert (again.exit_code, "is in the table, in snapshot 3" in again.stdout) == (0, True)
+    stream.batch()
+    bench.audit(["a user-0-1", "a user-1-2", "a user-2-3", "java-1"])
+    refused = run("recommit", location, "--user", "nobody")
+    assert (refused.exit_code, "NotFound" in refused.stderr) == (3, True)
 
 
 def test_a_name_cannot_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:

@@ -412,4 +412,4 @@ def test_bash_itself_completes_a_command(tmp_path: Path) -> None:
         timeout=60,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
-    assert (done.stdout, done.returncode) == ("compact-manifests\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("compact compact-manifests\n", 0), done.stderr

@@ -25,6 +25,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table, load_table
 from tests.kits.commits import FIELDS, Bench
 
@@ -638,9 +639,9 @@ def test_a_batch_commit_of_the_same_user_supersedes_nothing() -> None:
 # -- the table itself ----------------------------------------------------------------------------------
 
 
-def drop_and_create(bench: Bench) -> None:
+def drop_and_create(bench: Bench, later_millis: int = 5000) -> None:
     bench.storage.clear()  # type: ignore[attr-defined]
-    bench.clock.advance(5000)
+    bench.clock.advance(later_millis)
     assert create_table(bench.storage, FIELDS, runtime=bench.runtime) is not None
 
 
@@ -653,13 +654,21 @@ def test_a_table_that_was_dropped_and_created_again_gets_nothing(phase: Phase) -
     assert bench.snapshots.ids() == []
 
 
+def test_a_table_that_was_dropped_right_after_the_put_and_created_again_gets_no_hint() -> None:
+    bench = Bench()
+    others(bench, 2)
+    with pytest.raises(TableReplaced):
+        paused(bench, Phase.PUBLISHED, lambda: drop_and_create(bench, 500))
+    assert SnapshotStore(bench.storage).latest() is None, "the new table can be read"
+
+
 def test_a_replaced_table_is_noticed_before_anything_is_written() -> None:
     bench = Bench()
     others(bench, 2)
     committer = bench.committer()
     request = bench.request(0, [bench.message("mine")])
     drop_and_create(bench)
-    with pytest.raises(TableReplaced):
+    with pytest.raises(TableReplaced, match="Start the query again"):
         committer.commit(request)
     assert bench.metadata_files() == set()
 

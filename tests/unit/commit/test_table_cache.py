@@ -12,7 +12,7 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import BucketCountChanged
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.live import BucketIndex
@@ -261,7 +261,7 @@ def test_a_delta_that_is_gone_ends_the_knowledge_and_what_is_asked_for_is_read_a
 def test_the_manifests_of_our_own_last_snapshot_are_known_until_all_is_forgotten() -> None:
     known = Known()
     ours = known.commit_ours([add("1", A)])
-    assert known.cache.last == SnapshotRef.of(ours)
+    assert known.cache.last == ours
     assert known.reads_of(lambda: known.cache.base(ours)) == 0
     known.cache.forget()
     assert known.cache.last is None

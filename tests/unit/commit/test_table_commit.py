@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from paimon_stream._version import __version__
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
@@ -63,7 +64,7 @@ def test_a_commit_of_nothing_reports_empty() -> None:
 def test_properties_are_stored_on_the_snapshot() -> None:
     bench = Bench()
     table_commit(bench).commit(0, [bench.message("a")], properties={"k": "v"})
-    assert dict(bench.latest().properties) == {"k": "v"}
+    assert dict(bench.latest().properties) == {"paimon-stream.version": __version__, "k": "v"}
 
 
 def test_a_blind_commit_does_not_look_back() -> None:
@@ -450,7 +451,10 @@ def test_a_commit_after_a_rollback_of_the_last_one_is_refused() -> None:
     for number in (1, 2, 3):
         commit.commit(number, [bench.message(f"f{number}")])
     rollback_to(bench.table, 1, runtime=bench.runtime)
-    with pytest.raises(TableRolledBack, match=r"snapshot 3, .* is gone, and snapshot 1 is the newest"):
+    with pytest.raises(
+        TableRolledBack,
+        match=r"snapshot 3, .* is gone, and snapshot 1 is the newest.* Start the query again, or call",
+    ):
         commit.commit(4, [bench.message("f4")])
     assert bench.snapshots.ids() == [1]
 

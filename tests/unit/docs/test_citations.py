@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SPEC = ROOT / "docs" / "spec"
 PAGES = sorted(page.name for page in SPEC.glob("*.md"))
-ITEM = r"(?:§ ?\d+(?:\.\d+)*|R\d+\.\d+)"
+ITEM = r"(?:§ ?\d+(?:\.\d+)*|RC?\d+\.\d+)"
 JOINT = r"(?:[\s,;]+|\s*-\s*|\s+and\s+|\s+or\s+|\s+steps? \d+(?:(?:-| and |, )\d+)*)"
 CITATION = re.compile(rf"([a-z][\w-]*\.md)((?:{JOINT}*{ITEM})*)")
 UNMARKED = re.compile(rf"\b({'|'.join(re.escape(page) for page in PAGES)}),? \d")
@@ -40,7 +40,7 @@ def defined(page: str) -> set[str]:
     """The sections (`§4.5`) and rules (`R2.3`) that a page of the specification has."""
     text = (SPEC / page).read_text()
     sections = re.findall(r"^#{2,3} (\d+(?:\.\d+)*)\.? ", text, re.MULTILINE)
-    return {f"§{section}" for section in sections} | set(re.findall(r"\*\*(R\d+\.\d+)\*\*", text))
+    return {f"§{section}" for section in sections} | set(re.findall(r"\*\*(RC?\d+\.\d+)\*\*", text))
 
 
 def test_the_reader_of_citations_finds_them() -> None:

@@ -19,7 +19,14 @@ def test_the_snippet_of_the_readme_is_the_quickstart_example() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "docs/architecture.md", "docs/operations.md", "docs/stores.md", "checkpoints/README.md"],
+    [
+        "README.md",
+        "docs/architecture.md",
+        "docs/clusters.md",
+        "docs/operations.md",
+        "docs/stores.md",
+        "checkpoints/README.md",
+    ],
 )
 def test_every_local_link_and_path_exists(document: str) -> None:
     path = ROOT / document

@@ -202,7 +202,7 @@ def test_a_snapshot_that_cannot_be_read_is_no_target_although_it_stands(lost: st
     assert case.files() == before
 
 
-def test_a_snapshot_that_a_paused_writer_created_again_is_no_target() -> None:
+def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_tag() -> None:
     bench = Bench()
     for number in range(5):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
@@ -212,4 +212,15 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target() -> None:
     bench.storage.write("snapshot/snapshot-2", content)
     with pytest.raises(NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"):
         rollback_to(bench.table, 2, runtime=bench.runtime)
+    storage = FaultyStorage(bench.storage)
+    with pytest.raises(NotFound):
+        rollback_to(bench.table, 2, storage=storage, runtime=bench.runtime)
+    # A pin, left by a kill, would vouch for the next try.
+    assert not [one for one in storage.operations if one.verb == "write"]
     assert bench.snapshots.ids() == [2, 3, 4, 5]
+    for gone in ((), (3,)):
+        for number in gone:
+            bench.storage.delete(f"snapshot/snapshot-{number}")
+        with pytest.raises(NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"):
+            create_tag(bench.table, "t", 2, runtime=bench.runtime)
+    assert read_tags(bench.storage) == {}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     AlreadyExists,
@@ -26,18 +30,24 @@ from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until
 from paimon_stream.options import Options
+from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench
+from tests.kits.places import new_storage
+from tests.kits.races import Meanwhile
 
 HOUR = 3_600_000
 
 
-def grown(commits: int, **options: str) -> Bench:
+def grown(commits: int, storage: MemoryStorage | None = None, **options: str) -> Bench:
     """A table of this number of snapshots, one each second. The last was made a second ago."""
-    bench = Bench(options={key.replace("_", "-"): value for key, value in options.items()})
+    bench = Bench(
+        options={key.replace("_", "-"): value for key, value in options.items()},
+        storage=storage or new_storage(),
+    )
     for number in range(commits):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
         bench.clock.advance(1000)
@@ -46,6 +56,38 @@ def grown(commits: int, **options: str) -> Bench:
 
 def expire(bench: Bench, *given: int, **more: object) -> ExpireReport:
     return expire_snapshots(bench.table, *given, runtime=bench.runtime, **more)  # type: ignore[arg-type]
+
+
+def test_what_late_puts_replaced_beside_the_lineage_stays() -> None:
+    """Two writers died at their puts. These arrive after the ids have expired, and nobody removes them."""
+    bench = grown(1)
+
+    def late_after(request: CommitRequest, *appended: int) -> tuple[str, bytes]:
+        path = f"snapshot/snapshot-{bench.latest().id + 1}"
+        dying = FaultyStorage(
+            bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER, stop=True)]
+        )
+        with pytest.raises(Killed):
+            bench.committer(dying).commit(request)
+        content = bench.storage.read(path)
+        bench.storage.delete(path)  # it was still on its way
+        for number in appended:
+            bench.committer().commit(bench.request(number, [bench.message(f"f{number}")], user="other"))
+        return path, content
+
+    first = late_after(bench.request(10, [bench.message("late")], user="one"), 1, 2)
+    second = late_after(bench.overwriting(11, [bench.message("new")], user="two"), 3, 4)
+    bench.clock.advance(10_000)
+    expire(bench, 1, 1, older_than="1 s")
+    assert bench.snapshots.ids() == [5]
+    for path, content in (first, second):
+        bench.storage.put_if_absent(path, content)
+    bench.committer().commit(bench.request(5, [bench.message("f5")], user="other"))
+    assert bench.snapshots.ids() == [2, 4, 5, 6]
+    bench.clock.advance(10_000)
+    expire(bench, 1, 1, older_than="1 s")
+    assert bench.snapshots.ids() == [6]
+    bench.audit([f"f{number}" for number in range(6)])
 
 
 def with_options(bench: Bench, **options: str) -> Bench:
@@ -190,20 +232,27 @@ def test_a_journalled_file_and_a_branch_keep_what_they_refer_to() -> None:
 
 
 def test_a_branch_that_is_made_during_an_expiry_keeps_what_it_refers_to() -> None:
-    bench = grown(4)
-    bench.committer().commit(bench.request(9, [bench.compaction("f0", "f1", into="big")]))
-    held = bench.metadata_of(3)
+    at, met, kept = 0, True, 0
+    while met:
+        at += 1
+        bench = grown(4)
+        bench.committer().commit(bench.request(9, [bench.compaction("f0", "f1", into="big")]))
+        held = bench.metadata_of(3)
 
-    def branch(_what: str, done: int, _total: int | None) -> None:
-        if done == 1:
-            path = "branch/branch-b/snapshot/snapshot-3"
-            bench.storage.write(path, bench.storage.read("snapshot/snapshot-3"))
+        def branch(bench: Bench = bench) -> None:
+            if bench.snapshots.exists(3):
+                path = "branch/branch-b/snapshot/snapshot-3"
+                bench.storage.write(path, bench.storage.read("snapshot/snapshot-3"))
 
-    report = expire_snapshots(bench.table, 1, 1, dt.timedelta(0), runtime=bench.runtime, progress=branch)
-    assert report.snapshots == (1, 2, 3, 4)
-    assert held <= bench.metadata_files()
-    for name in ("f0", "f1", "big", "f2"):
-        bench.storage.stat(f"bucket-0/{name}")
+        storage = Meanwhile(bench.storage, at, branch)
+        assert expire(bench, 1, storage=storage).snapshots == (1, 2, 3, 4)
+        if bench.storage.list_folders("branch"):
+            kept += 1
+            assert held <= bench.metadata_files()
+            for name in ("f0", "f1", "f2"):
+                bench.storage.stat(f"bucket-0/{name}")
+        met = storage.happened
+    assert kept > 10
 
 
 def test_a_commit_expires_what_is_due_and_never_fails_by_it() -> None:
@@ -276,10 +325,10 @@ def test_snapshots_are_not_listed_after_each_commit_of_a_table_in_which_nothing_
     table = replace(bench.table, storage=watched)
     after = AfterCommit(runtime=bench.runtime)
     for _ in range(3):
-        after.after(table, 15)
+        after(table, bench.latest())
     assert [one.path for one in watched.operations if one.verb.startswith("list")] == ["snapshot"]
     bench.clock.advance(HOUR)
-    after.after(table, 15)
+    after(table, bench.latest())
     assert after.expired == 5
 
 
@@ -304,7 +353,7 @@ def test_what_a_committer_leaves_to_others_is_said_once(caplog: pytest.LogCaptur
     bench = with_options(grown(3), changelog_time__retained="2 h")
     after = AfterCommit(runtime=bench.runtime)
     for _ in range(3):
-        after.after(bench.table, 3)
+        after(bench.table, bench.latest())
     assert [record.message for record in caplog.records if "changelog" in record.message].__len__() == 1
     assert after.failures == 0
 
@@ -490,6 +539,9 @@ def test_what_is_no_age_is_refused_and_the_table_named() -> None:
             expire(bench, older_than=given)
         with pytest.raises(InvalidOption, match=f"{where}: time_retained is .* not an age"):
             create_tag(bench.table, "t", time_retained=given, runtime=bench.runtime)  # type: ignore[arg-type]
+    for negative in ("-1 d", dt.timedelta(microseconds=-1)):  # the tag would be over before it is made
+        with pytest.raises(InvalidOption, match=r"time_retained is .* not an age"):
+            create_tag(bench.table, "t", time_retained=negative, runtime=bench.runtime)
     assert bench.storage.list_files("tag") == []
 
 
@@ -529,6 +581,7 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
 
     def followed_by_none(bench: Bench) -> None:
         bench.storage.delete("snapshot/snapshot-2")
+        bench.storage.delete("_paimon_stream/expiring-2")
 
     for change in (broken, followed_by_another, followed_by_none):
         bench = grown(4)
@@ -538,8 +591,47 @@ def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
         caplog.clear()
         expire(bench, 9, 9)
         assert "expiry of snapshot 1 was cut short" in caplog.text
-        assert bench.storage.list_files("_paimon_stream") == []
+        assert not bench.storage.exists("_paimon_stream/expiring-1")
         assert held <= bench.metadata_files()
+
+
+def test_an_expiry_that_another_one_overtakes_has_met_no_rollback(caplog: pytest.LogCaptureFixture) -> None:
+    at, met = 0, True
+    while met:
+        at += 1
+        bench = grown(4)
+
+        def overtake(bench: Bench = bench) -> None:
+            bench.committer().commit(bench.request(4, [bench.message("f4")]))
+            bench.clock.advance(1000)
+            expire(bench, 1)
+
+        storage = Meanwhile(bench.storage, at, overtake)
+        assert expire(bench, 1, storage=storage).complete, at
+        assert "rollback" not in caplog.text, at
+        bench.audit([f"f{number}" for number in range(4 + storage.happened)], orphans=True)
+        met = storage.happened
+
+
+def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
+    """The rollback takes the expiry for one that was killed. Nothing is left of the snapshots above."""
+    at, met = 0, True
+    while met:
+        at += 1
+        clock = SimulatedClock()
+        bench = grown(5, MemoryStorage(clock=clock))
+
+        def roll_back(bench: Bench = bench, clock: SimulatedClock = clock) -> None:
+            clock.advance(600_000)
+            bench.clock.advance(600_000)
+            rollback_to(bench.table, min(bench.snapshots.ids()), runtime=bench.runtime)
+
+        storage = Meanwhile(bench.storage, at, roll_back)
+        expire(bench, 1, storage=storage)
+        left = bench.snapshots.ids()
+        assert len(left) == 1, at
+        bench.audit([f"f{number}" for number in range(left[0])])
+        met = storage.happened
 
 
 def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pytest.LogCaptureFixture) -> None:
@@ -548,3 +640,30 @@ def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pyte
     assert expire(bench, 1, storage=FaultyStorage(bench.storage, full)).snapshots == (1, 2, 3)
     assert "expires without a note" in caplog.text
     bench.audit([f"f{number}" for number in range(4)], orphans=True)
+
+
+_ENDS_AT_ONCE = """
+import sys, threading
+import pyarrow as pa
+from paimon_stream import PaimonTable
+from paimon_stream.api import batch_write
+
+class Late(batch_write.AfterCommit):
+    def _work(self, *args):
+        threading.main_thread().join()
+        super()._work(*args)
+
+batch_write.AfterCommit = Late
+options = {f"snapshot.num-retained.{one}": "1" for one in ("min", "max")}
+options["snapshot.expire.execution-mode"] = "async"
+table = PaimonTable.create(sys.argv[1], [("id", "BIGINT")], options=options, if_not_exists=True)
+table.append(pa.table({"id": pa.array([1], pa.int64())}))
+"""
+
+
+def test_a_process_that_commits_once_and_ends_lets_its_expiry_end(tmp_path: Path) -> None:
+    """Otherwise a table to which such processes write would keep every snapshot."""
+    table = tmp_path / "db.db" / "t"
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", _ENDS_AT_ONCE, str(table)], check=True, timeout=60)
+    assert [one.name for one in (table / "snapshot").glob("snapshot-*")] == ["snapshot-3"]

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from paimon_stream._version import __version__
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
@@ -54,7 +56,7 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
     assert made.commit_user not in ("me", base.commit_user)
     assert (made.delta_record_count, made.total_record_count) == (0, base.total_record_count)
     assert bench.manifests.delta(made) == ()
-    assert dict(made.properties) == {"story": "2"}
+    assert dict(made.properties) == {"story": "2", VERSION_MARK: __version__}
     assert made.watermark == base.watermark == 2
 
 
@@ -149,7 +151,7 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
         assert report.snapshot_id is not None
         below = bench.snapshots.get(report.snapshot_id - 1)
         made = bench.snapshots.get(report.snapshot_id)
-        assert dict(made.properties) == {"story": below.properties["story"]}
+        assert dict(made.properties) == {"story": below.properties["story"], VERSION_MARK: __version__}
     assert at > 20
 
 

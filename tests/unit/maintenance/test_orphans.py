@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -28,6 +30,7 @@ from paimon_stream.maintenance.orphans import LEAST_AGE, OrphanReport, remove_or
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from tests.kits.commits import Bench, data_file
@@ -137,6 +140,15 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
     scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
 
 
+def test_a_file_directly_in_a_partition_does_not_make_its_folder_a_skipped_one() -> None:
+    scene = grown(partitioned=True)
+    for path in ("dt=x/_SUCCESS", "dt=x/bucket-01/notes"):
+        scene.storage.write(path, b"mine")
+    scene.clock.advance(2 * DAY)
+    report = remove_orphan_files(scene.bench.table, dry_run=False, runtime=scene.runtime)
+    assert (report.count, report.skipped) == (0, ("dt=x/bucket-01",))
+
+
 def test_a_dry_run_reports_the_same_and_deletes_nothing() -> None:
     scene = grown()
     scene.litter(*LITTER)
@@ -203,11 +215,15 @@ def test_a_clock_file_that_cannot_be_removed_does_not_stop_the_cleaner() -> None
     assert scene.clean(stuck).paths == ("bucket-0/old",)
 
 
-def test_folders_that_were_emptied_go_with_their_partition() -> None:
+def test_folders_that_were_emptied_go_with_their_partition(tmp_path: Path) -> None:
     scene = grown(partitioned=True)
     scene.litter("dt=gone/bucket-0/litter", "dt=a/bucket-1/litter")
+    disk, seconds = LocalStorage(str(tmp_path)), scene.clock.now_millis() / 1000
+    for path in scene.all_files():
+        disk.write(path, scene.storage.read(path))
+        os.utime(tmp_path / path, (seconds, seconds))
     scene.wait()
-    report = scene.clean()
+    report = scene.clean(disk)
     assert set(report.paths) == {"dt=gone/bucket-0/litter", "dt=a/bucket-1/litter"}
     assert report.folders == 3
 

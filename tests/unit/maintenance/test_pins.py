@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from paimon_stream.errors import CommitContended, InvalidOption, NoSpace, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    CommitContended,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
 from paimon_stream.format.checksummed import encode_checksummed
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.orphans import remove_orphan_files
-from paimon_stream.maintenance.pins import read_pins
+from paimon_stream.maintenance.pins import pin_path, put_pin, read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
 from paimon_stream.maintenance.verify import verify
@@ -89,11 +97,45 @@ def test_after_a_take_over_that_was_killed_the_error_says_how_to_go_on() -> None
     assert not read_pins(case.bench.storage)
 
 
+def test_where_another_snapshot_has_the_targets_id_the_error_says_how_to_go_on() -> None:
+    case = Case.make()
+    table, storage, runtime = case.bench.table, case.bench.storage, case.bench.runtime
+    there = case.bench.snapshots.get(5)
+    before = replace(there, delta_manifest_list="manifest-list-before")
+    put_pin(storage, pin_path(before, runtime), before)
+    with pytest.raises(CommitContended, match="roll back to snapshot 5, or to another, with take_over"):
+        rollback_to(table, 5, runtime=runtime)
+    assert rollback_to(table, 5, take_over=True, runtime=runtime).snapshot == 5
+    assert case.bench.latest().nonce == there.nonce
+
+
+def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_snapshots_id() -> None:
+    case = Case.make()
+    bench = case.bench
+    create_tag(bench.table, "old", 5, runtime=bench.runtime)
+    wanted = bench.snapshots.find(5)
+    keep = bench.storage.read("tag/tag-old")
+    rollback_to(bench.table, 4, runtime=bench.runtime)
+    bench.storage.write("tag/tag-old", keep)  # as somebody does who has made it meanwhile
+    for number in range(20, 23):
+        case.append(number)
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", stop=True)
+    dying = FaultyStorage(bench.storage, [fault])
+    assert isinstance(
+        tried(lambda: rollback_to(bench.table, "old", storage=dying, runtime=bench.runtime)), Killed
+    )
+    bench.storage.delete("tag/tag-old")
+    assert rollback_to(bench.table, 5, dry_run=True, runtime=bench.runtime).snapshot == 5
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    assert bench.snapshots.latest() == wanted
+    assert read_pins(bench.storage) == []
+
+
 def test_a_rollback_stops_when_another_has_taken_over() -> None:
     case = Case.make()
     bench = case.bench
     storage = Meanwhile(
-        bench.storage, 14, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime)
+        bench.storage, 20, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime)
     )
     with pytest.raises(CommitContended, match="another one has taken over"):
         rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
@@ -117,6 +159,19 @@ def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refu
             with pytest.raises(NotFound, match="lost files"):
                 rollback_to(bench.table, 5, runtime=bench.runtime)
             assert bench.snapshots.ids() == [6]
+
+
+def test_a_pin_of_a_table_that_was_created_again_goes_with_a_rollback_to_its_first_snapshot() -> None:
+    case = killed()
+    bench = case.bench
+    for path in case.files():
+        if not path.startswith(("tag/tag-paimon-stream", "schema/")):
+            bench.storage.delete(path)
+    with pytest.raises(NotFound, match="When it has a snapshot, roll back to it with take_over"):
+        rollback_to(bench.table, 5, runtime=bench.runtime)
+    case.append(20)
+    assert rollback_to(bench.table, 1, take_over=True, runtime=bench.runtime).snapshot == 1
+    assert read_pins(bench.storage) == []
 
 
 def test_a_kill_after_the_target_was_restored_leaves_no_earliest_hint_that_hides_it() -> None:
@@ -168,6 +223,43 @@ def test_a_rollback_waits_for_the_expiry_of_its_target_and_then_gives_up() -> No
     bench.clock.advance(300_000)  # the writer of the note was killed
     assert rollback_to(bench.table, 5, runtime=bench.runtime).snapshots == (6, 7)
     assert bench.storage.list_files("_paimon_stream", "expiring-") == []
+
+
+def test_a_tag_that_an_expiry_may_have_overlooked_is_no_target_until_the_expiry_has_ended() -> None:
+    """The expiry stands still before it deletes files, and has read the tags. The tag's creator has not yet
+    looked whether the snapshot stands."""
+    case = Case.make()
+    bench = case.bench
+    case.expire_to(5)
+    content = bench.storage.read("snapshot/snapshot-5")
+    refused: list[Exception | None] = []
+
+    class Waiting(FaultyStorage):
+        def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
+            if not refused and not bench.snapshots.exists(5):
+                bench.clock.advance(300_000)
+                bench.storage.write("tag/tag-new", content)
+                refused.append(tried(lambda: rollback_to(bench.table, "new", runtime=bench.runtime)))
+                assert case.files() >= set(paths)
+            return super().delete_all(paths)
+
+    case.expire_to(6, Waiting(bench.storage, []))
+    assert "Run expire_snapshots, then roll back again" in str(refused[0])
+    assert (bench.snapshots.ids(), read_pins(bench.storage)) == ([6, 7], [])
+
+
+def test_after_a_killed_expiry_a_tag_is_a_target_as_soon_as_the_next_expiry_has_finished_it() -> None:
+    case = Case.make()
+    bench = case.bench
+    case.expire_to(4)
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-4", moment=Moment.AFTER, stop=True)
+    assert isinstance(tried(lambda: case.expire_to(5, FaultyStorage(bench.storage, [fault]))), Killed)
+    bench.clock.advance(300_000)
+    with pytest.raises(CommitContended, match="Run expire_snapshots, then roll back again"):
+        rollback_to(bench.table, "kept", runtime=bench.runtime)
+    case.expire_to(5)
+    assert rollback_to(bench.table, "kept", runtime=bench.runtime).snapshots == (5, 6, 7)
+    assert not case.broken(bench.snapshots.get(4))
 
 
 def test_a_stream_reports_a_rollback_once_and_expires_after_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -292,6 +292,14 @@ def contradictory_schema(d: Damage) -> None:
     d.storage.write("schema/schema-0", old.replace('"options" : {', '"options" : {' + engine).encode())
 
 
+def lookup_switched_on(d: Damage) -> None:
+    """The files are of a schema without lookup, the table's newest schema has it."""
+    before = d.storage.read("schema/schema-0").decode()
+    assert before.count('"lookup"') == 1
+    d.storage.write("schema/schema-1", before.replace('"id" : 0,', '"id" : 1,', 1).encode())
+    d.storage.write("schema/schema-0", before.replace('"lookup"', '"none"').encode())
+
+
 PLAIN = "append_bucketed"
 BROKEN = {
     "snapshot-broken": write("snapshot/snapshot-1", b"{]"),
@@ -348,6 +356,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Damage], object]]] = {
     "row-partition": ("append_partitioned", lambda d: d.rewrite(named("dt", "elsewhere"))),
     "sequence-range": ("pk_partitioned", lambda d: d.rewrite(shifted("_SEQUENCE_NUMBER", 10_000))),
     "sequence-overlap": ("pk_partitioned", overlapping),
+    "levels-without-lookup": ("pk_lookup_levels", lookup_switched_on),
     "consumer-behind": ("expired", write("consumer/consumer-x", b'{"nextSnapshot": 1}')),
 }
 
@@ -446,7 +455,7 @@ def test_what_expires_while_it_is_read_is_no_finding() -> None:
 
 def test_a_storage_that_fails_raises() -> None:
     scene = grown()
-    storage = FaultyStorage(scene.storage, [Fault(at=5)])
+    storage = FaultyStorage(scene.storage, [Fault(at=3, verb="list_files")])
     with pytest.raises(Exception, match="Planned fault"):
         look(scene.bench.table, storage)
 

@@ -34,6 +34,7 @@ REPORT = CommitReport(
 KEYS = {
     "paimon_table", "paimon_user", "paimon_batch", "paimon_outcome", "paimon_snapshot", "paimon_attempts",
     "paimon_rows", "paimon_files", "paimon_bytes", "paimon_millis", "paimon_phases", "paimon_reused",
+    "paimon_requests", "paimon_trips",
 }  # fmt: skip
 
 
@@ -55,6 +56,11 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
             replace(REPORT, reused=True, attempts=1, rows=1, files=2, bytes=1023),
             "/w/db.db/orders: batch 7 committed as snapshot 12: 1 row in 2 files (files of an earlier run), "
             "1023 bytes, 1 attempt, 121 ms, user paimon-stream_q1",
+        ),
+        (
+            replace(REPORT, requests={"PUT": 6, "GET": 5}, trips=4),
+            "/w/db.db/orders: batch 7 committed as snapshot 12: 12,345 rows in 1 file, 1.5 MiB, 2 attempts, "
+            "121 ms (4 round trips: 5 GET, 6 PUT), user paimon-stream_q1",
         ),
         (
             CommitReport.already_committed(location="/t", user="u", identifier=3, snapshot_id=4),
@@ -188,6 +194,7 @@ def test_metrics_have_javas_names_and_ours() -> None:
     assert (values["lastTableFilesAdded"], values["lastDeltaRecordsAppended"]) == (3, 30)
     assert (values["lastCompactionInputFileSize"], values["lastGeneratedSnapshots"]) == (8, 2)
     assert values["lastCommittedSnapshotId"] == values["lastSnapshotId"] == 13
+    assert values["lastCommitTrips"] == values["lastCommitRequests.GET"] == 0, "the local disk counts nothing"
     assert (values["lostRaces"], values["manifestsMerged"], values["orphanFilesDeleted"]) == (1, 4, 2)
 
 

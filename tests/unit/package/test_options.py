@@ -124,6 +124,14 @@ def test_an_alias_is_read_where_the_key_is_missing() -> None:
     assert Options({"commit-max-retries": "3"}).is_set(declared.COMMIT_MAX_RETRIES)
 
 
+def test_an_alias_of_paimon_counts_in_silence() -> None:
+    skips = {"write.compaction-skip": "true"}
+    assert Options(skips).value(declared.WRITE_ONLY) is True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_table_options(skips)
+
+
 def test_a_missing_option_has_its_default_or_is_an_error() -> None:
     assert Options({}).value(declared.COMMIT_TIMEOUT) == 600_000
     assert not Options({}).is_set(declared.COMMIT_TIMEOUT)

@@ -93,6 +93,7 @@ ENGINES = [
         "fields.l.aggregate-function": "collect",
     },
     {"merge-engine": "partial-update"},
+    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
 ]
 
 
@@ -103,7 +104,7 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str]
     keeps_deletes = "merge-engine" not in options
     files: dict[str, pa.Table] = {}
     entries, number = [], 0
-    for name in "pqrstuv":
+    for level, name in enumerate("pqrstuv", 1):
         keys = sorted({(random.choice("xyz"), random.randint(0, 40)) for _ in range(random.randint(1, 40))})
         start = random.randrange(len(keys))
         keys = keys[start : start + random.randint(1, 30)]
@@ -113,14 +114,17 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str]
                 "a": pa.array([key[1] for key in keys], pa.int32()),
                 "b": [key[0] for key in keys],
                 "v": pa.array([random.choice([None, 1, 2, 3]) for _ in keys], pa.int64()),
-                "s": [random.choice([None, name + "1", name + "2"]) for _ in keys],
+                "s": pa.array([random.choice([None, name + "1", name + "2"]) for _ in keys], pa.string()),
                 "l": pa.array([random.choice([None, [], [1, 2]]) for _ in keys], pa.list_(pa.int32())),
                 "_SEQUENCE_NUMBER": pa.array(range(number, number + len(keys)), pa.int64()),
                 "_VALUE_KIND": pa.array([random.choice([0, 2, 3 * keeps_deletes]) for _ in keys], pa.int8()),
             }
         )
-        entries.append(entry_of(name, keys[0], keys[-1]))
-    whole = merge_rows(spec, pa.concat_tables(files.values()), keep_deletes=False)
+        entries.append(entry_of(name, keys[0], keys[-1], random.choice([0, level])))
+    entries.sort(key=lambda one: -one.file.level)
+    tables = [files[one.file.file_name] for one in entries]
+    levels = np.repeat([one.file.level for one in entries], [one.num_rows for one in tables])
+    whole = merge_rows(spec, pa.concat_tables(tables), keep_deletes=False, levels=levels)
     held = 0
 
     def read(entry: ManifestEntry, rows: int) -> Iterator[pa.RecordBatch]:
@@ -167,6 +171,41 @@ def test_of_equal_sequence_numbers_the_row_of_the_older_file_wins() -> None:
         table.column_names.index("_VALUE_KIND"), "_VALUE_KIND", pa.array([0, 0], pa.int8())
     )
     assert merge_rows(spec_of(), table, keep_deletes=False)["s"].to_pylist() == ["older"]
+
+
+LOOKUP_SUMS = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+IGNORING = {"merge-engine": "deduplicate", "ignore-delete": "true"}
+
+
+@pytest.mark.parametrize(
+    ("options", "levels", "kinds", "expected"),
+    [
+        ({}, [5, 4, 0], [0, 0, 0], [111]),
+        ({"changelog-producer": "lookup"}, [5, 4, 0], [0, 0, 0], [110]),
+        ({"deletion-vectors.enabled": "true"}, [0, 5, 4], [0, 0, 0], [101]),
+        ({"force-lookup": "true"}, [0, 0, 0], [0, 0, 0], [111]),
+        ({"force-lookup": "true"}, [5, 4, 3], [0, 0, 0], [100]),
+        ({"force-lookup": "true"}, [5, 4, 3], [0, 0, 3], [-100]),  # the engine is asked about this one row
+        ({"force-lookup": "true", "merge-engine": "deduplicate"}, [5, 4, 3], [0, 0, 3], []),
+        ({"force-lookup": "true"} | IGNORING, [5, 4, 3], [0, 0, 3], []),
+        (IGNORING, [5, 4, 3], [0, 0, 3], [10]),
+        ({"merge-engine": "first-row", "changelog-producer": "lookup"}, [5, 4, 3], [0, 0, 0], [1]),
+    ],
+)  # fmt: skip
+def test_with_lookup_a_row_takes_the_place_of_those_on_levels_below_it(
+    options: dict[str, str], levels: list[int], kinds: list[int], expected: list[int]
+) -> None:
+    rows = pa.table(
+        {
+            "a": pa.array([1, 1, 1], pa.int32()),
+            "b": ["x", "x", "x"],
+            "v": [1, 10, 100],
+            "_SEQUENCE_NUMBER": [0, 1, 2],
+            "_VALUE_KIND": pa.array(kinds, pa.int8()),
+        }
+    )
+    merged = merge_rows(spec_of(LOOKUP_SUMS | options), rows, keep_deletes=False, levels=np.array(levels))
+    assert merged["v"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("column", ["v", "s"])

@@ -29,7 +29,8 @@ def settings(
     spark: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StoreSettings:
-    return settings_of(store_location(location), options or {}, spark=spark, environment=environment or {})
+    read = None if spark is None else lambda: spark
+    return settings_of(store_location(location), options or {}, spark=read, environment=environment or {})
 
 
 def test_the_settings_have_all_that_a_store_needs() -> None:
@@ -167,7 +168,9 @@ def test_a_refusal_of_sparks_configuration_says_how_to_pass_it_over() -> None:
     spark = {"fs.s3a.custom.signers": "x"}
     with pytest.raises(UnsupportedFeature, match="from-spark to false"):
         settings(spark=spark)
-    assert settings(options={"paimon-stream.store.from-spark": "false"}, spark=spark).config == {}
+    off = {"paimon-stream.store.from-spark": "false"}
+    assert settings(options=off, spark=spark).config == {}
+    settings_of(store_location("s3://bucket/t"), off, spark=lambda: pytest.fail("is read"), environment={})
 
 
 def test_other_names_of_sparks_configuration_are_sparks_own() -> None:

@@ -3,46 +3,48 @@ expired, and journal entries that are newer than the checkpoint."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
 import pytest
 
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, TableRolledBack
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
-from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.faults import Killed
-from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import manifest_path, snapshot_path
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
 
 
-class LatePuts(MemoryStorage):
+@dataclass
+class LatePuts:
     """The storage of a process that dies while the put of a snapshot is on its way."""
 
-    __slots__ = ("sent",)
+    inner: Storage
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        object.__setattr__(self, "sent", [])
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         if path.startswith("snapshot/snapshot-"):
-            self.sent.append((path, data))  # type: ignore[attr-defined]
+            self.sent.append((path, data))
             raise Killed
-        return super().put_if_absent(path, data)
+        return self.inner.put_if_absent(path, data)
 
     def arrive(self) -> None:
-        [(path, data)] = self.sent  # type: ignore[attr-defined]
+        [(path, data)] = self.sent
         assert path == snapshot_path(3)
-        assert super().put_if_absent(path, data) is PutResult.CREATED
+        assert self.inner.put_if_absent(path, data) is PutResult.CREATED
 
 
 def sent(bench: Bench, stream: Stream) -> LatePuts:
     """The storage of a run of the stream that dies while its put of snapshot 3 is on its way."""
-    assert isinstance(bench.storage, MemoryStorage)
-    late = LatePuts(bench.storage.name)
-    stream.start(storage=late)
+    late = LatePuts(bench.storage)
+    stream.start(storage=late)  # type: ignore[arg-type]
     with pytest.raises(Killed):
         stream.batch()
     return late

@@ -23,8 +23,9 @@ def test_an_entry_comes_back_as_it_was_written() -> None:
     journal = Journal(MemoryStorage(), "me")
     previous = PreviousBatch(batch_id=2, snapshot=BASE)
     written = entry(3, BASE, previous=previous, abandoned=("bucket-0/data-a-0.parquet",), query_name="ü")
-    journal.write(written)
-    assert journal.read(3) == written
+    for one in (written, replace(written, newest=SnapshotRef(id=7, nonce="manifest-list-b-1"))):
+        journal.write(one)
+        assert journal.read(3) == one
     assert journal.read(2) is None
 
 
@@ -32,6 +33,7 @@ def test_the_last_two_entries_are_kept() -> None:
     journal = Journal(MemoryStorage(), "me")
     for batch in (0, 1, 2, 5):
         journal.write(entry(batch))
+        journal.trim(batch)
     assert journal.batches() == [2, 5]
 
 
@@ -40,9 +42,13 @@ def test_a_paused_run_that_records_its_batch_late_leaves_the_entries_of_later_on
     later, paused = Journal(storage, "me"), Journal(storage, "me")
     for batch in (8, 9):
         later.write(entry(batch))
+        later.trim(batch)
     paused.write(entry(3))
+    paused.trim(3)
     assert later.batches() == [3, 8, 9]
-    Journal(storage, "me").write(entry(10))
+    newest = Journal(storage, "me")
+    newest.write(entry(10))
+    newest.trim(10)
     assert later.batches() == [9, 10]
 
 
@@ -97,9 +103,25 @@ def test_claiming_again_is_no_second_sink() -> None:
 def test_a_new_run_ends_the_claims_of_older_ones() -> None:
     storage = MemoryStorage()
     old, new = Claims(storage, ME), Claims(storage, replace(ME, run_id="run-3", token="t3"))
-    old.acquire()
-    new.acquire()
+    assert old.acquire() == frozenset()
+    assert new.acquire() == {old.run}
+    assert new.standing() == {new.run}
     assert (old.holds(), new.holds()) == (False, True)
+
+
+def test_a_register_without_a_run_is_read() -> None:
+    storage = MemoryStorage()
+    claims = Claims(storage, ME)
+    claims.register("d", 3)
+    path = next(
+        stat.path for stat in storage.list_files(f"_paimon_stream/{ME.user}") if stat.name == "writer"
+    )
+    body = decode_checksummed("writer", storage.read(path), path)
+    assert body.pop("run") == claims.run
+    storage.write(path, encode_checksummed("writer", body))
+    own = claims.own()
+    assert own is not None
+    assert (own.journal_since, own.run) == (3, None)
 
 
 def test_registers_are_found_by_user_and_by_others() -> None:

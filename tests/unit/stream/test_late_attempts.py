@@ -109,6 +109,10 @@ def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files
     assert readable(table.bench) == expected
     table.next.start()
     assert table.next.batch().outcome == "already committed"
+    if options == NO_JOURNAL:  # the checkpoint may have been put back behind batches that nothing shows
+        with pytest.raises(HistoryUnknown, match="batch 2 of"):
+            table.next.batch()
+        return
     table.next.batch()
     assert readable(table.bench) == [*expected, "me-2-2"]
 
@@ -206,6 +210,39 @@ def test_a_rollback_is_noticed_by_a_run_whose_own_snapshots_had_expired() -> Non
     with pytest.raises(TableRolledBack, match="batch 1 was committed"):
         stream.batch()
     assert readable(bench) == ["java-1"]
+
+
+def test_a_rollback_of_a_batch_is_noticed_although_the_snapshot_that_its_run_had_seen_had_expired() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    others(bench, 1, 2, 3, 4)
+    bench.expire(2)
+    assert stream.batch().snapshot_id == 6  # the run has seen snapshot 1, which has expired
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+    assert readable(bench) == ["java-1", "java-2", "java-3", "java-4", "me-0-1"]
+
+
+def test_a_rollback_of_a_batch_with_files_of_an_earlier_run_is_noticed_where_their_base_had_expired() -> None:
+    bench = Bench({"bucket": "2"}, keys=("id",))
+    stream = Stream(bench)
+    stream.batch()
+    stream.start(At(Phase.JOURNALED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    for number in range(4):
+        message = bench.message(f"java-{number}", bucket=1)
+        bench.committer().commit(bench.request(number, [message], user="java"))
+    stream.start()
+    assert stream.batch().reused
+    bench.expire(2)
+    rollback_to(bench.table, 5, runtime=bench.runtime)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
 
 
 @pytest.mark.parametrize("options", [WRITTEN_AGAIN, {}], ids=["written again", "reused"])
@@ -449,3 +486,48 @@ def test_a_run_whose_table_is_created_again_while_it_gathers_evidence_meets_no_l
     stream.start(storage=Meanwhile(bench, lambda: bench.storage.delete("_paimon_stream/me/claim-q1-run-1")))
     stream.batch()
     assert readable(bench) == ["me-0-1"]
+
+
+@pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
+def test_behind_a_batch_that_has_expired_the_journal_shows_that_the_next_is_new(
+    options: dict[str, str],
+) -> None:
+    bench = Bench()
+    stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
+    stream.batches(4)
+    stream.next_batch -= 1  # Spark was killed before it had recorded the batch
+    other.batches(6)
+    bench.expire(7)
+    stream.options = options
+    stream.start()
+    assert [stream.batch().outcome, stream.batch().outcome] == ["already committed", "committed"]
+
+
+def test_a_run_that_ends_before_it_registers_takes_no_proof_away() -> None:
+    bench = Bench()
+    stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
+    stream.batches(3)
+    other.batches(6)
+    bench.expire(7)
+    for _ in range(2):
+        stream.start()
+        claims = stream.writer._claims
+        claims.acquire()  # then it is killed
+    stream.start()
+    assert stream.batch().outcome == "committed"
+
+
+def test_what_an_operator_has_given_up_proves_nothing_of_earlier_batches() -> None:
+    bench = Bench()
+    stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
+    stream.batches(3)
+    rollback_to(bench.table, 2, runtime=bench.runtime)
+    stream.options = {"paimon-stream.on-table-change": "continue"}
+    stream.start()
+    stream.writer.judge(Batch(batch_id=3))  # it is killed before its journal entry
+    other.batches(6)
+    bench.expire(7)
+    stream.options, stream.next_batch = {}, 0  # somebody has put the checkpoint back
+    stream.start()
+    with pytest.raises(HistoryUnknown):
+        stream.batch()

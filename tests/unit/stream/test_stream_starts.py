@@ -12,12 +12,12 @@ from paimon_stream.errors import CommitLost, TableReplaced, TableRolledBack
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.ledger import Fresh
 from paimon_stream.stream.writer import Batch
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import create_table
 from tests.kits.commits import FIELDS, Bench
+from tests.kits.places import emptied
 from tests.kits.streams import At, PowerCut, Stream
 
 CONTINUE = {"paimon-stream.on-table-change": "continue"}
@@ -31,8 +31,7 @@ def replaced_under_the_stream(batches: int = 3) -> Stream:
 
     def drop_and_create() -> None:
         storage = stream.bench.storage
-        assert isinstance(storage, MemoryStorage)
-        storage.clear()
+        emptied(storage)
         stream.bench.clock.advance(5000)
         create_table(storage, FIELDS, runtime=stream.bench.runtime)
 
@@ -185,8 +184,7 @@ def test_a_table_that_is_replaced_before_its_schema_grows_is_left_as_it_is() -> 
     assert stream.writer is not None
     verdict = stream.writer.judge(Batch(batch_id=0))
     assert isinstance(verdict, Fresh)
-    assert isinstance(stream.bench.storage, MemoryStorage)
-    stream.bench.storage.clear()
+    emptied(stream.bench.storage)
     create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
     with pytest.raises(TableReplaced, match="created again"):
         stream.writer.evolve(grown)
@@ -201,8 +199,7 @@ def test_a_table_that_is_replaced_after_its_schema_has_grown_is_reported_as_repl
     verdict = stream.writer.judge(batch)
     assert isinstance(verdict, Fresh)
     stream.writer.evolve(grown)
-    assert isinstance(stream.bench.storage, MemoryStorage)
-    stream.bench.storage.clear()
+    emptied(stream.bench.storage)
     create_table(stream.bench.storage, FIELDS[:1], runtime=stream.bench.runtime)
     with pytest.raises(TableReplaced):
         stream.writer.commit(batch, verdict, (stream.bench.message("me-1"),))

@@ -1,0 +1,80 @@
+"""`compact`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from paimon_stream.cli.columns import Column, Listing
+from paimon_stream.cli.command import YES, Session, changed_answer, pairs_of, table_command
+from paimon_stream.cli.output import Answer, Part
+from paimon_stream.cli.partition import partition_of, partition_text
+from paimon_stream.cli.progress import progress
+from paimon_stream.cli.text import count, size
+from paimon_stream.compact.report import CompactedBucket, CompactReport
+
+_BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
+    Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
+    Column("bucket", lambda one: one.bucket, number=True),
+    Column("files", lambda one: one.files, number=True),
+    Column("rows", lambda one: one.rows, number=True),
+    Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
+)
+
+
+@table_command(
+    example="compact --partition dt=2026-11-20 --yes /data/shop.db/orders",
+    params=(
+        click.Option(
+            ["--full"], is_flag=True, help="In fixed buckets, take all files (append: after large)."
+        ),
+        click.Option(
+            ["--partition"],
+            multiple=True,
+            metavar="COLUMN=VALUE[,…]",
+            help="Compact only the partitions that have these values. Can be given several times.",
+        ),
+        click.Option(
+            ["--option"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set an option of this compaction, such as compaction.min.file-num=2. Can be given several "
+            "times.",
+        ),
+        YES,
+    ),
+)
+def compact(
+    session: Session, full: bool, partition: tuple[str, ...], option: tuple[str, ...], yes: bool
+) -> Answer:
+    """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
+    What readers see stays the same, and streams go on meanwhile. It can be interrupted: what was published
+    stays, and the next run goes on from there. Without --yes it only shows what it would rewrite."""
+    options: dict[str, Any] = pairs_of(option, "--option")
+    specs = [partition_of(one) for one in partition] or None
+    with progress() as reporter:
+        report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
+    done = [one for one in report.buckets if one.skipped is None]
+    skipped = [one for one in report.buckets if one.skipped is not None]
+    parts: list[Part] = []
+    if done or not skipped:
+        parts.append(Listing(_BUCKETS, done, "There is nothing to compact."))
+    if done:
+        parts.append(_summary(report, done=yes))
+    parts += [f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped]
+    return changed_answer(report.to_json(), parts, done=yes, something=bool(done))
+
+
+def _summary(report: CompactReport, *, done: bool) -> str:
+    """What has become of the files, or would become of them."""
+    found = []
+    if report.files_before:
+        verb, about = ("became", "") if done else ("would become", "about ")
+        before = f"{count(report.files_before, 'file')} ({size(report.bytes_before)})"
+        after = f"{about}{report.files_after:,}" + (f" ({size(report.bytes_after)})" if done else "")
+        found.append(f"{before} {verb} {after}")
+    if report.files_upgraded:
+        verb = "moved" if done else "would move"
+        found.append(f"{count(report.files_upgraded, 'file')} {verb} to a higher level as they are")
+    return "; ".join(found) + (f", in snapshot {report.snapshot_id}." if done else ".")

@@ -1,0 +1,96 @@
+"""What is known of a commit whose snapshot another engine replaced: its files, and how to commit them again.
+
+The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on the storage
+when the snapshot's own file is replaced, until orphan files are removed. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from paimon_stream.errors import CorruptMetadata, StorageError
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import is_ours
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.location import KIND_OF, scheme_of
+from paimon_stream.table.lineage import published_after
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.snapshots import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFacts:
+    """The number of files and rows that a lost commit had added, None if that is not known, and the command
+    that commits the files again. In a store, it needs the storage options as well."""
+
+    files: int | None
+    rows: int | None
+    command: str
+    in_store: bool
+
+    @property
+    def sentence(self) -> str:
+        """The numbers as a sentence."""
+        if self.files is None:
+            return "how many is not known, because its manifests are gone."
+        return f"{self.rows:,} in {self.files:,} {'file' if self.files == 1 else 'files'}."
+
+    @property
+    def cure(self) -> str:
+        """The command, and what has to be added to it."""
+        more = ", and a --storage-option for each storage option of this writer" if self.in_store else ""
+        return f"{self.command} (with --yes after a look at what it shows{more})"
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The facts for programs."""
+        return {"files": self.files, "rows": self.rows, "command": self.command}
+
+
+def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:
+    """The facts of a commit that was this snapshot. They are for a message, so nothing is raised."""
+    entries = lost_entries(ManifestStore(storage), snapshot.nonce)
+    added = None if entries is None else [one.file for one in entries if one.kind is FileKind.ADD]
+    which = ("--snapshot", str(snapshot.id), "--delta-list", snapshot.nonce)
+    return _facts(storage.location, user, batch, added, which)
+
+
+def lost_messages(location: str, user: str, batch: int, messages: Iterable[CommitMessage]) -> LostFacts:
+    """The facts of a commit that a journal describes."""
+    return _facts(location, user, batch, [file for one in messages for file in one.new_files])
+
+
+def _facts(
+    location: str, user: str, batch: int, added: list[DataFileMeta] | None, which: tuple[str, ...] = ()
+) -> LostFacts:
+    command = ("paimon-stream", "recommit", "--user", user, "--batch", str(batch), *which, location)
+    return LostFacts(
+        files=None if added is None else len(added),
+        rows=None if added is None else sum(one.row_count for one in added),
+        command=shlex.join(command),
+        in_store=scheme_of(location) in KIND_OF,
+    )
+
+
+def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | None:
+    """The entries of the delta of a snapshot that had this nonce; None if they cannot be read."""
+    try:
+        return [entry for meta in manifests.read_list(nonce) for entry in manifests.read(meta)]
+    except (CorruptMetadata, StorageError):
+        return None
+
+
+def others_above(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> list[Snapshot]:
+    """The snapshots of other engines above `base`, ascending, if one of them may have replaced a snapshot of
+    ours: `base` still stands, and none above it is missing. Otherwise none. Raises `StorageError`."""
+    if base is not None:
+        kept = snapshots.find(base.id)
+        if kept is None or kept.nonce != base.nonce:
+            return []
+    window = published_after(snapshots, base, latest)
+    return [one for one in window.snapshots if not is_ours(one)] if window.complete else []

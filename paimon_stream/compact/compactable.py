@@ -1,0 +1,54 @@
+"""Which tables this release compacts (compaction.md RC12.3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.merge.spec import FIRST_ROW
+from paimon_stream.options import (
+    CHAIN_TABLE,
+    CHANGELOG_PRODUCER,
+    CLUSTERING_INCREMENTAL,
+    DELETION_VECTORS,
+    FORCE_LOOKUP,
+    LOOKUP_REMOTE_FILES,
+    MERGE_ENGINE,
+    RECORD_EXPIRE_TIME,
+)
+from paimon_stream.options.option import Option
+from paimon_stream.table.table import Table, check_table_kind
+
+_REFUSED: Final[tuple[tuple[Option[Any], tuple[Any, ...], str], ...]] = (
+    (MERGE_ENGINE, (FIRST_ROW,), "so a compaction has to look up older rows"),
+    (CHANGELOG_PRODUCER, ("lookup", "full-compaction"), "so a compaction has to write changelog files"),
+    (FORCE_LOOKUP, (True,), "so a compaction has to look up older values"),
+    (DELETION_VECTORS, (True,), "so a compaction has to mark older rows"),
+    (CHAIN_TABLE, (True,), "so deletes have to stay for the partitions that build on them"),
+    (LOOKUP_REMOTE_FILES, (True,), "so a compaction has to keep files for look-ups"),
+)
+
+
+def check_compactable(table: Table) -> None:
+    """Raises `UnsupportedFeature` for a table that this release does not compact, and what
+    `check_table_kind` raises. Nothing is read."""
+    options, keyed = table.options, bool(table.schema.primary_keys)
+    if options.value(CLUSTERING_INCREMENTAL):
+        raise _refused(table, CLUSTERING_INCREMENTAL.key, "so a compaction has to sort its rows")
+    for option, values, why in _REFUSED:
+        if keyed and options.value(option) in values:
+            raise _refused(table, option.key, why)
+    if keyed and options.is_set(RECORD_EXPIRE_TIME):
+        raise _refused(table, RECORD_EXPIRE_TIME.key, "so a compaction has to drop old rows")
+    check_table_kind(table)
+
+
+def _refused(table: Table, option: str, why: str) -> UnsupportedFeature:
+    value = table.options[option]
+    return UnsupportedFeature(
+        f"{table.location} has {option} = {value}, {why}. This release does not. Compact it with Flink or "
+        "Spark on the JVM.",
+        table=table.location,
+        option=option,
+        value=value,
+    )

@@ -1,0 +1,367 @@
+"""Compacts a table once: plans on the newest snapshot, rewrites several units at a time, and publishes them
+(compaction.md §12, RC12.1).
+
+    plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
+
+Invariants: no row changes. Before a unit is published, its new files belong to nobody. They are removed if
+the unit is given up, except after a `CommitUnknown`. What was published stays, whatever happens then, so an
+interrupted compaction goes on where it ended when it is run again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from paimon_stream.commit.overwrite import static_spec
+from paimon_stream.commit.table_commit import batch_user
+from paimon_stream.compact.append_plan import Thresholds, plan_append
+from paimon_stream.compact.compactable import check_compactable
+from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
+from paimon_stream.compact.keyed_rewrite import KeyedRewriter
+from paimon_stream.compact.publish import Publication
+from paimon_stream.compact.report import CompactedBucket, CompactReport
+from paimon_stream.compact.rewrite import Rewriter, Rewritten
+from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of, size_of
+from paimon_stream.errors import (
+    CommitUnknown,
+    FormatError,
+    InvalidData,
+    NotFound,
+    PaimonStreamError,
+    TableRolledBack,
+    UnsupportedFeature,
+)
+from paimon_stream.format.entries import FileIdentity, ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.types import TypeRoot
+from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
+from paimon_stream.read.keyed import buckets
+from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.reports import Progress, silent
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_values import partition_by_column
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+
+_PLANS: Final = 4
+_PART_SECONDS: Final = 600
+"""What was rewritten is published at least this often. No cleaner of orphans takes files that are so young,
+and little is lost if the process is killed."""
+_MOST_THREADS: Final = 8
+_MILLIS_OF_HOUR: Final = 3_600_000
+OF_CALLS: Final = (*compaction_options(), TARGET_FILE_SIZE)
+"""The options that one call may set."""
+
+_CHANGED: Final = "Others have changed its files each time. Compact again later."
+
+
+def compact(
+    load: Callable[[], Table],
+    *,
+    full: bool = False,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> CompactReport:
+    """Compacts the buckets that need it, of the partitions that match one of the specs if any is given.
+    `load` gives the table as it is now, with the options of this call. A dry run writes nothing.
+
+    Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and
+    `InvalidData` for a partition that the table cannot have, `InvalidOption`, `TableRolledBack` if the table
+    is rolled back meanwhile, and the errors of reading, writing and committing. If files are damaged, the
+    first such error is raised when all others have been published.
+    """
+    run = _Run(load, full, partitions, storage, runtime or system(), progress or silent)
+    changed: dict[Bucket, Unit] | None = None
+    for _ in range(_PLANS):
+        plan = run.plan(changed)
+        if dry_run:
+            return run.expected(plan)
+        changed = run.carry_out(plan)
+        if not changed:
+            break
+    if run.failed:
+        raise run.failed[0]
+    return run.report(list((changed or {}).values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What one look at the table asks for. `stale` are units with files of a schema that is newer than the
+    table that was loaded: their rows would lose what is new in it."""
+
+    table: Table
+    scan: Scan
+    limits: Thresholds | KeyedThresholds
+    units: list[Unit]
+    stale: list[Unit]
+
+    def rewriter(self, runtime: Runtime, progress: Progress) -> Rewriter:
+        """What carries out the units. Raises `ConfigError`s."""
+        if isinstance(self.limits, Thresholds):
+            return Rewriter(self.scan, runtime, progress, self.units)
+        units = [one for one in self.units if isinstance(one, KeyedUnit)]
+        return KeyedRewriter(self.scan, runtime, progress, units, self.limits)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call: what it has done so far."""
+
+    load: Callable[[], Table]
+    full: bool
+    partitions: Sequence[Mapping[str, Any]] | None
+    storage: Storage | None
+    runtime: Runtime
+    progress: Progress
+    location: str = ""
+    layout: Layout | None = None
+    snapshot: Snapshot | None = None
+    conflicts: int = 0
+    done: list[Rewritten] = field(default_factory=list)
+    failed: list[PaimonStreamError] = field(default_factory=list)
+    counted: list[CompactedBucket] = field(default_factory=list)
+    user: str = ""
+
+    def plan(self, only: Collection[Bucket] | None) -> _Plan:
+        """Plans on the newest snapshot and schema; with `only`, just these buckets."""
+        table = self.load()
+        if self.storage is not None:
+            table = replace(table, storage=self.storage)
+        check_compactable(table)
+        self.location, self.layout = table.location, table.layout
+        specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
+        scan = plan_scan(table, specs=specs)
+        units: list[Unit] = []
+        stale: list[Unit] = []
+        limits, found = self._units(scan, only)
+        for unit in found:
+            (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
+        return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
+
+    def _units(
+        self, scan: Scan, only: Collection[Bucket] | None
+    ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
+        """The units of these buckets. Where keys or levels are wrong, there is none, and the run fails at its
+        end."""
+        options, spec = scan.table.options, scan.merge
+        if spec is None:
+            limits = Thresholds.of(options)
+            units = plan_append(scan.files, limits, full=self.full)
+            return limits, [one for one in units if only is None or one.bucket in only]
+        hour = self.runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24
+        sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
+        # The sum of a part may be too large for the type although that of all is not.
+        decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
+        thresholds = KeyedThresholds.of(options, hour, as_whole=decimals)
+        types = [scan.schema.field(name).type for name in spec.keys]
+        found: list[Unit] = []
+        for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):
+            try:
+                unit = next_unit(files, spec, types, thresholds, full=self.full)
+            except FormatError as why:
+                self.failed.append(self.named(why, files[0]))
+                continue
+            found += [] if unit is None else [unit]
+        return thresholds, found
+
+    def named(self, why: PaimonStreamError, file: ManifestEntry) -> PaimonStreamError:
+        """The error, with the file's bucket if it names no file."""
+        if "path" in why.context:
+            return why
+        assert self.layout is not None
+        folder = self.layout.bucket_folder(file.partition, file.bucket)
+        return type(why)(
+            f"{self.location}/{folder} was not compacted: {why.message}",
+            **{**why.context, "path": folder},
+        )
+
+    def carry_out(self, plan: _Plan) -> dict[Bucket, Unit]:
+        """Rewrites and publishes. Returns the units that others have changed, by bucket."""
+        changed = plan.stale
+        if plan.units:
+            self.user = self.user or batch_user(plan.table.options, self.runtime.ids)
+            part = _Part(self, plan)
+            changed = changed + part.carry_out(plan.rewriter(self.runtime, self.progress))
+            self.done += part.landed
+            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed])
+        self.conflicts += len(changed)
+        return {unit.bucket: unit for unit in changed}
+
+    def expected(self, plan: _Plan) -> CompactReport:
+        """What a run would do with these units. New files are about as large as the target. Raises the first
+        error of the plan."""
+        if self.failed:
+            raise self.failed[0]
+        units = plan.units + plan.stale
+        before = _rewritten(units)
+        rows, size = sum(one.file.row_count for one in before), size_of(before)
+        return CompactReport(
+            table=self.location,
+            dry_run=True,
+            files_before=len(before),
+            files_after=sum(one.files_after(plan.limits.target) for one in units),
+            files_upgraded=sum(len(one.upgrades) for one in units),
+            rows_before=rows,
+            rows_after=rows,
+            bytes_before=size,
+            bytes_after=size,
+            buckets=tuple(_counted(plan.table.layout, units)),
+        )
+
+    def report(self, given_up: Sequence[Unit]) -> CompactReport:
+        """What was done. The units in `given_up` were not compacted."""
+        assert self.layout is not None
+        left = _counted(self.layout, given_up, _CHANGED)
+        units = [one.unit for one in self.done]
+        before, after = _rewritten(units), [file for one in self.done for file in one.written]
+        return CompactReport(
+            table=self.location,
+            dry_run=False,
+            snapshot_id=None if self.snapshot is None else self.snapshot.id,
+            files_before=len(before),
+            files_after=len(after),
+            files_upgraded=sum(len(one.upgrades) for one in units),
+            rows_before=sum(one.file.row_count for one in before),
+            rows_after=sum(file.row_count for file in after),
+            bytes_before=size_of(before),
+            bytes_after=sum(file.file_size for file in after),
+            conflicts=self.conflicts,
+            buckets=(*self.counted, *left),
+        )
+
+
+def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
+    """The files of the units that do not just change their level."""
+    kept = {file.identity for one in units for file in one.upgrades}
+    return [file for one in units for file in one.files if file.identity not in kept]
+
+
+def _counted(layout: Layout, units: Sequence[Unit], skipped: str | None = None) -> list[CompactedBucket]:
+    """The units by bucket."""
+    found: dict[Bucket, list[Unit]] = {}
+    for one in units:
+        found.setdefault(one.bucket, []).append(one)
+    return [
+        CompactedBucket(
+            partition=partition_by_column(layout, partition),
+            bucket=bucket,
+            files=sum(len(one.files) for one in some),
+            rows=sum(one.rows for one in some),
+            bytes=sum(one.size for one in some),
+            skipped=skipped,
+        )
+        for (partition, bucket, _), some in found.items()
+    ]
+
+
+class _Part:
+    """Rewrites the units of one plan in threads, and publishes what is done."""
+
+    def __init__(self, run: _Run, plan: _Plan) -> None:
+        assert plan.scan.snapshot is not None
+        self.landed: list[Rewritten] = []
+        self._run = run
+        self._plan = plan
+        self._planned = plan.scan.snapshot
+        self._publication = Publication(plan.table, run.runtime, run.user)
+        self._waiting: dict[int, Rewritten] = {}
+        self._changed: list[Unit] = []
+        self._live: tuple[int, set[FileIdentity]] | None = None
+
+    def carry_out(self, rewriter: Rewriter) -> list[Unit]:
+        """Returns the units that others have changed. Files that are not published are removed, except after
+        a `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
+        units, clock = self._plan.units, self._run.runtime.clock
+        running: dict[Future[Rewritten], int] = {}
+        with ThreadPoolExecutor(
+            min(_MOST_THREADS, os.cpu_count() or 1, len(units)), thread_name_prefix="paimon-stream-compact"
+        ) as pool:
+            try:
+                for number, unit in enumerate(units):
+                    running[pool.submit(rewriter.rewrite, unit)] = number
+                begun = clock.monotonic()
+                while running:
+                    left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
+                    for future in wait(running, left, FIRST_COMPLETED).done:
+                        self._take(future, running[future])
+                        del running[future]
+                    if clock.monotonic() - begun >= _PART_SECONDS:
+                        self._publish(rewriter)
+                        begun = clock.monotonic()
+                self._publish(rewriter)
+            finally:
+                rewriter.stop()
+                pool.shutdown(cancel_futures=True)
+                ended = [one for one in running if not one.cancelled() and one.exception() is None]
+                rewriter.remove([*(one.result() for one in ended), *self._waiting.values()])
+        return self._changed
+
+    def _take(self, future: Future[Rewritten], number: int) -> None:
+        """Takes what was rewritten. A unit whose files are damaged is left out and does not keep the others
+        from being published."""
+        unit = self._plan.units[number]
+        try:
+            self._waiting[number] = future.result()
+        except (NotFound, FormatError, InvalidData, UnsupportedFeature) as why:
+            if isinstance(why, NotFound) and not self._is_live(unit):
+                self._changed.append(unit)
+            else:
+                self._run.failed.append(self._run.named(why, unit.files[0]))
+
+    def _is_live(self, unit: Unit) -> bool:
+        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have removed them
+        after somebody else had replaced them (RC11.3)."""
+        table = self._plan.table
+        latest = SnapshotStore(table.storage).latest()
+        if latest is None:
+            return False
+        if self._live is None or self._live[0] != latest.id:
+            manifests = ManifestStore(table.storage)
+            found = live_files(manifests, manifests.base_and_delta(latest), table.partition_types)
+            self._live = latest.id, {one.identity for one in found}
+        return all(one.identity in self._live[1] for one in unit.files)
+
+    def _publish(self, rewriter: Rewriter) -> None:
+        """Publishes what waits, in the order of the plan. The new files of units that were left out are
+        removed."""
+        made = [self._waiting[number] for number in sorted(self._waiting)]
+        self._waiting.clear()
+        if not made:
+            return
+        run, before = self._run, ""
+        if run.snapshot is not None:
+            before = f" What was compacted before stays, in snapshot {run.snapshot.id} and earlier ones."
+        try:
+            snapshot, landed = self._publication.publish(self._planned, made)
+        except CommitUnknown as why:
+            raise CommitUnknown(
+                f"{run.location}: whether a compaction of {len(made)} groups of files was published is not "
+                f"known, and no file was removed. No row has changed.{before} Compact again.",
+                **why.context,
+            ) from why
+        except TableRolledBack as why:
+            rewriter.remove(made)
+            raise TableRolledBack(
+                f"{run.location} was rolled back while it was compacted. The new files that were not "
+                "published were removed. Compact again.",
+                **why.context,
+            ) from why
+        except PaimonStreamError:
+            rewriter.remove(made)
+            raise
+        run.snapshot = snapshot or run.snapshot
+        left_out = [one for number, one in enumerate(made) if number not in landed]
+        self.landed += [one for number, one in enumerate(made) if number in landed]
+        rewriter.remove(left_out)
+        self._changed += [one.unit for one in left_out]

@@ -1,0 +1,107 @@
+"""Publishes rewritten units as one COMPACT snapshot, without those that others have changed (compaction.md
+§11.3, RC11.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from paimon_stream._version import __version__
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.request import CommitRequest, Published
+from paimon_stream.compact.rewrite import Rewritten
+from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
+from paimon_stream.format.entries import FileIdentity, FileKind
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.runtime import Runtime
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.table import Table
+
+
+class CompactionSource:
+    """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its files is
+    not live any more, because then its rows are elsewhere or gone."""
+
+    def __init__(self, table: Table, planned: Snapshot, made: Sequence[Rewritten]) -> None:
+        self._table = table
+        self._manifests = ManifestStore(table.storage)
+        self._planned = planned
+        self._made = made
+
+    def at(self, base: Base) -> Changes:
+        """A DELETE for each file of the remaining units, then an ADD for each new file. Raises
+        `CorruptMetadata`, `StorageError`."""
+        made = self._made
+        if base.snapshot != self._planned:
+            live = self._live(base)
+            made = [one for one in made if _fits(one, live)]
+        gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
+        return Changes(entries=(*gone, *(entry for one in made for entry in one.entries(FileKind.ADD))))
+
+    def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
+        """The live files by bucket, each with its first sequence number."""
+        types = self._table.partition_types
+        chosen = PartitionFilter(types, rows={one.unit.bucket[0] for one in self._made})
+        found: dict[Bucket, dict[FileIdentity, int]] = {}
+        for one in live_files(self._manifests, base.metas, types, chosen):
+            found.setdefault(bucket_of(one), {})[one.identity] = one.file.min_sequence_number
+        return found
+
+
+def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, int]]) -> bool:
+    """Whether the unit's files are live, and no other file is where the new ones are to be."""
+    there = live.get(made.unit.bucket, {})
+    old = {one.identity for one in made.unit.files}
+    if not old <= there.keys():
+        return False
+    if isinstance(made.unit, KeyedUnit):
+        return _is_alone(made.unit, there)
+    if made.unit.bucket[2] <= 0 or not made.files:
+        return True
+    # The rows of a file that begins within the new numbers would come after some of the unit's.
+    first, last = made.files[0].min_sequence_number, made.files[-1].max_sequence_number
+    return not any(first < number <= last for identity, number in there.items() if identity not in old)
+
+
+def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:
+    """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of the unit's,
+    on its level or on an older one."""
+    known = {one.identity for one in unit.in_bucket}
+    return not any(one.level > 0 and one not in known for one in there)
+
+
+class Publication:
+    """Publishes the parts of one compaction, each as a snapshot of its own, under a user that nobody else
+    has: it must not count as a commit of a stream (RC11.1)."""
+
+    def __init__(self, table: Table, runtime: Runtime, user: str) -> None:
+        self._table = table
+        self._runtime = runtime
+        self._user = user
+        self._committer = Committer(table, runtime=runtime)
+
+    def publish(self, planned: Snapshot, made: Sequence[Rewritten]) -> tuple[Snapshot | None, set[int]]:
+        """The new snapshot, None if there is none, and the positions of the units in it. `planned` is the
+        snapshot whose files were rewritten.
+
+        Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything be published.
+        """
+        outcome = self._committer.commit(
+            CommitRequest(
+                user=self._user,
+                identifier=BATCH_IDENTIFIER,
+                source=CompactionSource(self._table, planned, made),
+                kind=CommitKind.COMPACT,
+                properties={VERSION_MARK: __version__},
+                seen=SnapshotRef.of(planned),
+                stage_uuid=self._runtime.ids.uuid(),
+            )
+        )
+        if not isinstance(outcome, Published):
+            return None, set()
+        gone = {one.identity for one in outcome.compact_changes.entries if one.kind is FileKind.DELETE}
+        landed = {number for number, one in enumerate(made) if one.unit.files[0].identity in gone}
+        return outcome.snapshot, landed

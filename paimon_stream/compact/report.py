@@ -1,0 +1,47 @@
+"""What a compaction has done, or would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paimon_stream.reports import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedBucket(Report):
+    """The files of one bucket that a compaction takes: their partition, number, rows and bytes. `skipped`
+    says why they were left as they are, if they were."""
+
+    partition: Mapping[str, Any] = field(hash=False)
+    bucket: int
+    files: int
+    rows: int
+    bytes: int
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport(Report):
+    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was nothing to
+    do, and in a dry run. *Before* and *after* count the files that were replaced and the new ones; in a dry
+    run, *after* is what is to be expected, without the rows that merging leaves out. `files_upgraded` counts
+    the files of tables with a primary key that only changed their level; they are not counted elsewhere but
+    in the buckets. `changelog_rows` is 0: no such table is compacted yet. `conflicts` counts how often files
+    could not be replaced because others had just changed them.
+    """
+
+    table: str
+    dry_run: bool
+    snapshot_id: int | None = None
+    files_before: int = 0
+    files_after: int = 0
+    files_upgraded: int = 0
+    rows_before: int = 0
+    rows_after: int = 0
+    changelog_rows: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    conflicts: int = 0
+    buckets: tuple[CompactedBucket, ...] = ()

@@ -1,0 +1,78 @@
+"""Units: the files of one bucket that are replaced together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.read.keyed import Section
+
+Bucket = tuple[bytes, int, int]
+"""The partition as a serialized row, the bucket, and the bucket count of its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Files of one bucket that are replaced together, in reading order. Of these, the `upgrades` are not
+    rewritten and only change their level."""
+
+    files: tuple[ManifestEntry, ...]
+    upgrades: tuple[ManifestEntry, ...] = ()
+
+    @property
+    def bucket(self) -> Bucket:
+        """Where the files are."""
+        return bucket_of(self.files[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return size_of(self.files)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the files."""
+        return sum(one.file.row_count for one in self.files)
+
+    @property
+    def newest_schema(self) -> int:
+        """The newest schema of the files that may be rewritten."""
+        return max(one.file.schema_id for one in self.files)
+
+    def files_after(self, target: int) -> int:
+        """About how many files replace those that are rewritten."""
+        return math.ceil(self.size / target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedUnit(Unit):
+    """Files of a bucket with a primary key that are placed on `level`. Each item of `rewrites` is merged into
+    new files. Without `keep_deletes`, rows that delete are not written. `in_bucket` are all files of the
+    bucket, in the order of commits."""
+
+    level: int
+    keep_deletes: bool
+    rewrites: tuple[tuple[Section, ...], ...]
+    in_bucket: tuple[ManifestEntry, ...]
+
+    @property
+    def newest_schema(self) -> int:
+        """The newest schema of the bucket's files, because all may be rewritten in the end."""
+        return max(one.file.schema_id for one in self.in_bucket)
+
+    def files_after(self, target: int) -> int:
+        """See `Unit`."""
+        sizes = (sum(size_of(section.files) for section in group) for group in self.rewrites)
+        return sum(math.ceil(size / target) for size in sizes)
+
+
+def bucket_of(entry: ManifestEntry) -> Bucket:
+    """Where a file is. Files of a table without buckets are in bucket 0 of −1."""
+    return entry.partition, entry.bucket, entry.total_buckets
+
+
+def size_of(files: Iterable[ManifestEntry]) -> int:
+    """Bytes of the files."""
+    return sum(one.file.file_size for one in files)

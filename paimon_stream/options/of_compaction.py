@@ -1,0 +1,79 @@
+"""The options of compactions, with Paimon's keys and defaults. One compaction may override them."""
+
+from __future__ import annotations
+
+from paimon_stream.options.option import Option, boolean, duration, integer, positive, share, size
+
+COMPACTION_MIN_FILES = Option(
+    "compaction.min.file-num",
+    positive,
+    "5",
+    "Number of small files of an append table's partition or bucket from which on they are compacted.",
+)
+COMPACTION_FILE_LIMIT = Option(
+    "compaction.file-num-limit",
+    positive,
+    "100000",
+    "One compaction of an append table without buckets takes at most this number of files.",
+)
+COMPACTION_SMALL_RATIO = Option(
+    "compaction.small-file-ratio",
+    share,
+    "0.7",
+    "A file is small if its size is below this share of target-file-size.",
+)
+COMPACTION_REWRITE_ALL = Option(
+    "compaction.force-rewrite-all-files",
+    boolean,
+    "false",
+    "A full compaction rewrites all files of a bucket, large ones, too.",
+)
+SPLIT_OPEN_FILE_COST = Option(
+    "source.split.open-file-cost",
+    size,
+    "4 mb",
+    "A compaction of an append table without buckets counts each file as this much larger.",
+)
+COMPACTION_TRIGGER = Option(
+    "num-sorted-run.compaction-trigger",
+    positive,
+    "5",
+    "A bucket of a table with a primary key is compacted when it has this number of sorted runs. See "
+    "num-sorted-run.stop-trigger.",
+)
+COMPACTION_AMPLIFICATION = Option(
+    "compaction.max-size-amplification-percent",
+    integer,
+    "200",
+    "All runs are merged if the newer ones are larger than this percentage of the oldest.",
+)
+COMPACTION_SIZE_RATIO = Option(
+    "compaction.size-ratio", integer, "1", "Per cent by which the next run to be merged may be larger."
+)
+COMPACTION_OFFPEAK_START = Option(
+    "compaction.offpeak.start.hour", integer, "-1", "First off-peak hour of the local day. -1: there is none."
+)
+COMPACTION_OFFPEAK_END = Option(
+    "compaction.offpeak.end.hour", integer, "-1", "The hour after the last off-peak hour. -1: there is none."
+)
+COMPACTION_OFFPEAK_RATIO = Option(
+    "compaction.offpeak-ratio", integer, "0", "Added to compaction.size-ratio in off-peak hours."
+)
+COMPACTION_INTERVAL = Option(
+    "compaction.optimization-interval",
+    duration,
+    None,
+    "All runs are merged this often. For a single compaction any value means: now.",
+)
+COMPACTION_TOTAL_SIZE = Option(
+    "compaction.total-size-threshold", size, None, "All runs are merged if they are smaller together."
+)
+COMPACTION_INCREMENTAL_SIZE = Option(
+    "compaction.incremental-size-threshold",
+    size,
+    None,
+    "All runs are merged if those below the highest level are larger together.",
+)
+COMPACTION_FORCE_UP = Option(
+    "compaction.force-up-level-0", boolean, "false", "Each compaction takes all files of level 0."
+)

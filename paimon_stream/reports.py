@@ -1,0 +1,37 @@
+"""What the reports of maintenance and compaction have in common: their JSON, and progress on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+Progress: TypeAlias = Callable[[str, int, int | None], None]
+"""Called with what is being done, how much of it is done, and how much there is in all (None: unknown)."""
+
+
+def silent(what: str, done: int, total: int | None) -> None:
+    """Reports nothing."""
+
+
+class Report:
+    """A dataclass with a form for JSON."""
+
+    __slots__ = ()
+
+    also_in_json: ClassVar[tuple[str, ...]] = ()
+    """The properties that the JSON has in addition to the fields."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as values for JSON. The table's location, if there is one, comes first, as `table`."""
+        fields: Any = self
+        names = (*(one.name for one in dataclasses.fields(fields)), *self.also_in_json)
+        return {("table" if name == "location" else name): _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Report):
+        return value.to_json()
+    return dict(value) if isinstance(value, Mapping) else value

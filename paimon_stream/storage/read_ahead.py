@@ -1,0 +1,135 @@
+"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
+
+`Storage.together` decides what is in flight at once. Memory holds what was asked for ahead and not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+from paimon_stream.errors import PaimonStreamError
+from paimon_stream.storage.base import MOST_BYTES, Storage, check_size
+from paimon_stream.storage.together import AT_ONCE, Request, in_turn
+
+T = TypeVar("T")
+
+_MOST_FILES: Final = 4 * AT_ONCE
+_MOST_AHEAD: Final = 32 << 20
+"""The most files, and about the most bytes, that are read ahead at once."""
+
+
+def in_groups(things: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The things in lists of at most `size`."""
+    left = iter(things)
+    while group := list(islice(left, size)):
+        yield group
+
+
+def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
+    """What several listings yield, each with the number of its listing. The next pages of several listings
+    are asked for at once, unless the storage has folders: then one listing follows the other."""
+    waiting = enumerate(sources)
+    most = 1 if storage.has_folders else AT_ONCE
+    active = list(islice(waiting, most))
+    while active:
+        pages = storage.together([partial(next, source, None) for _, source in active])
+        for (number, _), page in zip(active, pages, strict=True):
+            if page is not None:
+                yield number, page
+        active = [one for one, page in zip(active, pages, strict=True) if page is not None]
+        active += islice(waiting, most - len(active))
+
+
+class Ahead(Generic[T]):
+    """Fetches what is expected next along with what is wanted now. With a storage that answers at once,
+    nothing is fetched ahead (`helps`). Not for several threads."""
+
+    def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
+        self._storage = storage
+        self._fetch = fetch
+        self._most = most_files
+        self._plan: dict[str, int] = {}
+        self._held: dict[str, T] = {}
+        self.helps = not storage.has_folders
+
+    def expect(self, files: Iterable[tuple[str, int]]) -> None:
+        """Says which files are wanted next, in about this order, each with the bytes that it takes in memory,
+        or a guess."""
+        if self.helps:
+            self._plan.update((path, size) for path, size in files if path not in self._held)
+
+    def forget(self) -> None:
+        """Drops what was expected and not taken."""
+        self._plan, self._held = {}, {}
+
+    def peek(self, path: str) -> T | None:
+        """What `take` returns, which stays to be taken."""
+        if path in self._plan:
+            group, left = [path], _MOST_AHEAD - self._plan.pop(path)
+            while self._plan and len(group) < self._most and left > 0:
+                one = next(iter(self._plan))
+                left -= self._plan.pop(one)
+                group.append(one)
+            found = self._storage.together([partial(self._tried, one) for one in group])
+            self._held.update({one: what for one, what in zip(group, found, strict=True) if what is not None})
+        return self._held.get(path)
+
+    def hold(self, path: str) -> None:
+        """Fetches a file that is wanted later. Several threads may call this, unlike the rest."""
+        if path not in self._held:
+            found = self._tried(path)
+            if found is not None:
+                self._held[path] = found
+
+    def take(self, path: str) -> T | None:
+        """What was fetched of an expected file. None if it was not expected, was taken before, or failed."""
+        self.peek(path)
+        return self._held.pop(path, None)
+
+    def _tried(self, path: str) -> T | None:
+        try:
+            return self._fetch(path)
+        except PaimonStreamError:
+            return None
+
+
+class ReadAhead(Ahead[bytes]):
+    """Reads files whose content never changes, and with each the ones that are expected next. A file that
+    could not be read ahead is read when it is wanted, so that its error comes then."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, storage.read, _MOST_FILES)
+
+    @property
+    def location(self) -> str:
+        """The location of the storage."""
+        return self._storage.location
+
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """What `Storage.read` returns and raises."""
+        data = self.take(path)
+        if data is None:
+            return self._storage.read(path, limit)
+        check_size(f"{self.location}/{path}", len(data), limit)
+        return data
+
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        """The results of the requests, one after the other. What they read was asked for ahead."""
+        return in_turn(requests)
+
+
+class OpenAhead(Ahead[Any]):
+    """Opens data files, and with each some of those that are expected next. A source in an object store holds
+    at most a MiB when it was opened."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, storage.open_input, AT_ONCE)
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """What `Storage.open_input` returns and raises."""
+        source = self.take(path)
+        return self._storage.open_input(path) if source is None else source

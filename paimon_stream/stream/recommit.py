@@ -1,0 +1,301 @@
+"""Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`).
+
+A rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is committed
+again only if all of this holds (exactly-once.md §7):
+
+- Everything since the snapshot on which it was judged is there, and the batch is not, nor a later one of its
+  user, nor any of its files.
+- No rollback of this package has removed its snapshot.
+- Where its snapshot stood, there is one of another engine. This package never replaces a snapshot.
+- That one was made before ours could be seen: its engine had found the id free. It may only be copied later.
+- Every file exists, and with a primary key nobody has used its sequence numbers since.
+
+What is committed has the user and the identifier of the batch, so a second call finds it, and so does the
+stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paimon_stream.commit.added_files import missing_files
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.plan import Changes, collect
+from paimon_stream.commit.request import CommitRequest, Published, Superseded
+from paimon_stream.commit.sequence import Numbering, Sequences
+from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.errors import (
+    CheckpointRewound,
+    CorruptMetadata,
+    DeletedFiles,
+    HistoryUnknown,
+    InvalidOption,
+    NotFound,
+    PaimonStreamError,
+    TableRolledBack,
+)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, is_ours
+from paimon_stream.options import BUCKET
+from paimon_stream.reports import Report
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Storage
+from paimon_stream.stream.lost_batches import (
+    LIST_PREFIX,
+    LostBatch,
+    journalled_batches,
+    listed_batch,
+    not_to_be_repeated,
+)
+from paimon_stream.table.lineage import published_after
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.rolled_back import rolled_back
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table, check_committable
+
+_NONCE: Final = MARK_PREFIX + "recommitted"
+_LATEST_MILLIS: Final = 45 * 60_000
+"""A snapshot is put at most half an hour after its staging. Clocks differ by less than 15 minutes, because
+stores refuse requests of others."""
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommitReport(Report):
+    """What a batch of `user` had committed: `files` with `rows`. In place of its snapshot, whose id was
+    `replaced`, stands one of the user `by`. `snapshot` has the batch now: it was published by this call, or
+    had been there before (`found`). It is None in a dry run, and if only files show that the batch is there.
+    """
+
+    location: str
+    user: str
+    batch: int
+    files: int
+    rows: int
+    replaced: int | None = None
+    by: str | None = None
+    snapshot: int | None = None
+    found: bool = False
+    dry_run: bool = True
+
+
+def recommit(
+    table: Table,
+    user: str | None = None,
+    batch: int | None = None,
+    *,
+    snapshot: int | None = None,
+    delta_list: str | None = None,
+    dry_run: bool = True,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> RecommitReport:
+    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises
+    the same errors. A batch is not lost unless another engine's snapshot has replaced its own
+    (`TableRolledBack`)."""
+    check_committable(table)
+    used, running = storage or table.storage, runtime or system()
+    return _Recommit(table, used, running).run(user, batch, snapshot, delta_list, dry_run)
+
+
+class _Recommit:
+    def __init__(self, table: Table, storage: Storage, runtime: Runtime) -> None:
+        self._table = table
+        self._storage = storage
+        self._runtime = runtime
+        self._snapshots = SnapshotStore(storage, runtime)
+        self._manifests = ManifestStore(storage)
+        self._latest = self._snapshots.latest()
+
+    def run(
+        self, user: str | None, batch: int | None, place: int | None, nonce: str | None, dry_run: bool
+    ) -> RecommitReport:
+        lost = self._chosen(user, batch, place, nonce)
+        collected = collect(lost.messages, table_buckets=self._table.options.value(BUCKET))
+        if collected.append.takes_away or collected.compact or not collected.append:
+            raise not_to_be_repeated(self._storage, lost.user, lost.batch, "it replaced or compacted files")
+        report = RecommitReport(
+            location=self._storage.location,
+            user=lost.user,
+            batch=lost.batch,
+            files=sum(len(one.new_files) for one in lost.messages),
+            rows=sum(file.row_count for one in lost.messages for file in one.new_files),
+            dry_run=dry_run,
+        )
+        found = self._found(lost)
+        if found is not None or self._is_live(lost):
+            return dataclasses.replace(report, snapshot=None if found is None else found.id, found=True)
+        there = self._judge(lost)
+        self._check_files(lost, collected.append)
+        report = dataclasses.replace(report, replaced=int(there.id), by=there.commit_user)
+        if dry_run:
+            return report
+        outcome = Committer(self._table, self._storage, self._runtime).commit(self._request(lost))
+        if isinstance(outcome, Superseded):
+            if outcome.snapshot.commit_identifier != lost.batch:
+                raise self._went_on(lost, outcome.snapshot)
+            return dataclasses.replace(report, snapshot=outcome.snapshot.id, found=True)
+        assert isinstance(outcome, Published)  # it adds files
+        return dataclasses.replace(report, snapshot=outcome.snapshot.id)
+
+    # -- which batch ------------------------------------------------------------------------------
+
+    def _chosen(self, user: str | None, batch: int | None, place: int | None, nonce: str | None) -> LostBatch:
+        entries = list(journalled_batches(self._storage, user, batch))
+        missing = [one for one in entries if self._is_missing(one)]
+        if user is None and len({one.user for one in missing}) > 1:
+            users = ", ".join(sorted({one.user for one in missing}))
+            raise InvalidOption(
+                f"{self._storage.location}: batches of several commit users are not in the table: {users}. "
+                "Give the user.",
+                table=self._storage.location,
+            )
+        if missing:
+            return missing[0]  # the earliest
+        if entries and (nonce is None or batch is not None):
+            return entries[-1]
+        if None in (user, batch, place, nonce):
+            whose = "any stream" if user is None else f"commit user {user!r}"
+            which = "a batch" if batch is None else f"batch {batch}"
+            raise NotFound(
+                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the "
+                "batch, the snapshot and the delta list that the message of CommitLost names, or write the "
+                "rows again.",
+                table=self._storage.location,
+                user=user,
+                batch=batch,
+            )
+        return listed_batch(
+            self._table, self._storage, str(user), int(batch or 0), int(place or 0), str(nonce)
+        )
+
+    # -- is it there ------------------------------------------------------------------------------
+
+    def _found(self, lost: LostBatch) -> Snapshot | None:
+        """The snapshot since its base that has the batch. All batch commits share one identifier."""
+        if self._latest is None:
+            return None
+        for one in published_after(self._snapshots, lost.base, self._latest).snapshots:
+            if (one.commit_user, one.commit_identifier) != (lost.user, lost.batch):
+                continue
+            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (one.nonce, one.properties.get(_NONCE)):
+                return one
+        return None
+
+    def _is_missing(self, lost: LostBatch) -> bool:
+        """Whether all snapshots since its base are there, none has the batch, and its files are not live."""
+        if self._latest is None:
+            return True
+        window = published_after(self._snapshots, lost.base, self._latest)
+        return window.complete is True and self._found(lost) is None and not self._is_live(lost)
+
+    def _is_live(self, lost: LostBatch) -> bool:
+        if self._latest is None:
+            return False
+        names = {file.file_name for one in lost.messages for file in one.new_files}
+        partitions = {one.partition for one in lost.messages}
+        metas = self._manifests.base_and_delta(self._latest)
+        live = live_files(self._manifests, metas, self._table.partition_types, partitions)
+        return any(one.file.file_name in names for one in live)
+
+    # -- was it replaced --------------------------------------------------------------------------
+
+    def _judge(self, lost: LostBatch) -> Snapshot:
+        """The snapshot of another engine that replaced that of the batch. Raises what `recommit` raises."""
+        base, latest = lost.base, self._latest
+        stands = base is None or self._snapshots.find(base.id)
+        if latest is None or (base is not None and latest.id < base.id):
+            raise self._rolled_back(lost, "the table has no snapshot as new as the one on which it was made")
+        if isinstance(stands, Snapshot) and base is not None and stands.nonce != base.nonce:
+            raise self._rolled_back(lost, f"snapshot {base.id}, on which it was made, is another one now")
+        window = published_after(self._snapshots, base, latest)
+        if not window.complete:
+            raise HistoryUnknown(
+                f"{self._storage.location}: snapshots since {0 if base is None else base.id} are gone, so "
+                f"whether batch {lost.batch} of user {lost.user!r} was committed later is not known. Nothing "
+                "was published. Look for its rows in the table, and write again what is missing.",
+                **self._facts(lost),
+            )
+        for one in window.snapshots:
+            if one.commit_user == lost.user and lost.batch < one.commit_identifier < BATCH_IDENTIFIER:
+                raise self._went_on(lost, one)
+        place = lost.place or self._place(lost, window.snapshots)
+        there = next((one for one in window.snapshots if one.id == place), None)
+        if there is None or is_ours(there):
+            raise self._rolled_back(lost, "no snapshot of another engine stands in place of its own")
+        if any(lost.uuid in nonce for nonce in rolled_back(self._storage)):
+            raise self._rolled_back(lost, "a rollback has removed its snapshot")
+        lists = self._storage.list_files("manifest", f"{LIST_PREFIX}{lost.uuid}-")
+        staged = max((one.modified_millis for one in lists), default=None)
+        if staged is not None and there.time_millis > staged + _LATEST_MILLIS:
+            raise self._rolled_back(lost, f"snapshot {place} in its place was made long after it")
+        return there
+
+    def _place(self, lost: LostBatch, window: tuple[Snapshot, ...]) -> int:
+        """The id of the lost snapshot: it follows the newest one whose manifests are in its base list."""
+        known: set[str] = set()
+        for name in self._storage.list_names("manifest", f"{LIST_PREFIX}{lost.uuid}-"):
+            try:
+                known.update(meta.file_name for meta in self._manifests.read_list(name))
+            except CorruptMetadata:
+                continue
+        for one in reversed(window):
+            delta = {meta.file_name for meta in self._manifests.delta(one)}
+            if delta and delta <= known:
+                return one.id + 1
+        return 1 if lost.base is None else lost.base.id + 1
+
+    # -- may it be committed ----------------------------------------------------------------------
+
+    def _check_files(self, lost: LostBatch, changes: Changes) -> None:
+        """Raises `DeletedFiles`, `SequenceConflict`."""
+        gone = missing_files(self._storage, self._table.layout, changes)
+        if gone:
+            raise DeletedFiles(
+                f"{self._storage.location}: {len(gone)} files of batch {lost.batch} of user {lost.user!r} "
+                f"are gone: {', '.join(gone[:_SHOWN])}. Nothing was published. Write its rows again.",
+                **self._facts(lost),
+                files=tuple(gone[:_SHOWN]),
+            )
+        if self._table.schema.primary_keys:
+            cache = TableCache(self._table, self._snapshots, self._manifests)
+            Sequences(self._table, self._snapshots, cache).check(
+                Numbering(base=lost.base), changes, self._latest
+            )
+
+    def _request(self, lost: LostBatch) -> CommitRequest:
+        return CommitRequest(
+            user=lost.user,
+            identifier=lost.batch,
+            messages=lost.messages,
+            properties={**lost.properties, _NONCE: lost.nonce or lost.uuid},
+            renumber=True,
+            numbering=Numbering(base=lost.base) if self._table.schema.primary_keys else None,
+            checked=True,
+            seen=None if self._latest is None else SnapshotRef.of(self._latest),
+            stage_uuid=self._runtime.ids.uuid(),
+        )
+
+    # -- refusals ---------------------------------------------------------------------------------
+
+    def _facts(self, lost: LostBatch) -> dict[str, Any]:
+        return {"table": self._storage.location, "user": lost.user, "batch": lost.batch}
+
+    def _went_on(self, lost: LostBatch, later: Snapshot) -> PaimonStreamError:
+        return CheckpointRewound(
+            f"{self._storage.location}: user {lost.user!r} has gone on to batch {later.commit_identifier} "
+            f"(snapshot {later.id}), and its batches must be in order. Nothing was published. Write the rows "
+            f"of batch {lost.batch} again.",
+            **self._facts(lost),
+        )
+
+    def _rolled_back(self, lost: LostBatch, why: str) -> PaimonStreamError:
+        return TableRolledBack(
+            f"{self._storage.location}: batch {lost.batch} of user {lost.user!r} was not replaced by another "
+            f"engine: {why}. The table was rolled back, or the batch was never committed. Nothing was "
+            "published. Start the query again; it commits what it had prepared, or says what is lost.",
+            **self._facts(lost),
+        )

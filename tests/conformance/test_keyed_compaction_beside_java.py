@@ -1,0 +1,193 @@
+"""Our compaction of tables with a primary key beside Java's: on tables that Java wrote, and in turns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paimon_stream import PaimonTable
+from paimon_stream.api.table_file import TableFile
+from paimon_stream.errors import BadRowKind, InvalidData, InvalidOption, UnsupportedFeature
+from paimon_stream.format.binary_row import deserialize
+from paimon_stream.format.entries import FileSource
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import check_definition, load_table
+from tests.conformance.test_random_merging_beside_java import JavaRefused, asked, counted
+from tests.kits.compaction import WAYS
+from tests.kits.keyed import commit_changes
+from tests.kits.random_tables import Definition, batches, definition
+from tests.kits.reading import assert_rows, java_rows, wire_rows
+from tests.kits.seeds import seeds
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "compaction"
+CASES = ("aggregation", "level_formats", "partial_update*", "pk_*", "sequence_field")
+TAKES_ALL = [("aggregation", "minor"), ("partial_update_deletes", "minor")]
+"""Where Java merges a part of the runs, and ours must not: a merged delete could be lost (RC5.6)."""
+CALLS = [
+    (folder.name, name.removeprefix("call "))
+    for pattern in CASES
+    for folder in sorted(GOLDEN.glob(pattern))
+    for name in json.loads((folder / "expected.json").read_text())
+    if name.startswith("call ")
+]
+REFUSED = {
+    "first_row": "merge-engine = first-row",
+    "lookup_changelog": "changelog-producer = lookup",
+}
+
+
+def copied(case: str, tmp_path: Path) -> PaimonTable:
+    path = tmp_path / "db.db" / "t"
+    shutil.copytree(GOLDEN / case / "db.db" / "t", path)
+    return PaimonTable.load(str(path))
+
+
+def expected(case: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / case / "expected.json").read_text())
+    return found
+
+
+def digest(file: TableFile) -> str | None:
+    """Of the rows of a Parquet file as they are stored, in their order."""
+    if not file.path.endswith(".parquet"):
+        return None
+    columns = [column.to_pylist() for column in pq.read_table(file.path, partitioning=None).columns]
+    lines = (json.dumps(list(row), ensure_ascii=False) for row in zip(*columns, strict=True))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def described(table: PaimonTable, known: set[str]) -> list[dict[str, Any]]:
+    """The files as the golden cases tell them."""
+    names = table.schema.trimmed_primary_keys
+    types = [table.schema.field(name).type for name in names]
+    return [
+        {
+            "name": file.meta.file_name if file.meta.file_name in known else None,
+            "partition": dict(file.partition),
+            "bucket": file.bucket,
+            "level": file.meta.level,
+            "rowCount": file.meta.row_count,
+            "deleteRowCount": file.meta.delete_row_count,
+            "minKey": dict(zip(names, deserialize(types, file.meta.min_key), strict=True)),
+            "maxKey": dict(zip(names, deserialize(types, file.meta.max_key), strict=True)),
+            "minSequenceNumber": file.meta.min_sequence_number,
+            "maxSequenceNumber": file.meta.max_sequence_number,
+            "fileSource": FileSource(file.meta.file_source or 0).name,
+            "schemaId": file.meta.schema_id,
+            "extension": file.path.rsplit(".", 1)[-1],
+            "digest": digest(file),
+        }
+        for file in table.files()
+    ]
+
+
+def in_order(files: Sequence[dict[str, Any]]) -> list[str]:
+    told = ({key: value for key, value in one.items() if key != "content"} for one in files)
+    return sorted(json.dumps({"digest": None, **one}, sort_keys=True) for one in told)
+
+
+def as_a_whole(files: Sequence[dict[str, Any]]) -> list[Any]:
+    """The files without where their rows are cut."""
+    return [sum(one["rowCount"] for one in files), {(one["level"], one["fileSource"]) for one in files}]
+
+
+@pytest.mark.parametrize(("case", "name"), CALLS)
+def test_the_files_are_those_that_java_made_of_the_same_table(
+    case: str, name: str, tmp_path: Path, java: Any
+) -> None:
+    call, loose = expected(case)[f"call {name}"], expected(case)["loose"]
+    asked = {key: value for key, value in call["call"].items() if value is not None}
+    if (case, name) in TAKES_ALL:
+        call = expected(case)["call full"]
+    table = copied(case, tmp_path)
+    known = {file.meta.file_name for file in table.files()}
+    before, since = table.to_arrow(), table.latest_snapshot().id
+    report = table.compact(**asked)
+
+    form = as_a_whole if "rolling" in loose else in_order
+    assert form(described(table, known)) == form(call["files"])
+    assert [
+        [one.commit_kind.value, one.delta_record_count, one.total_record_count]
+        for one in table.snapshots()
+        if one.id > since
+    ] == [[one["commitKind"], one["deltaRecordCount"], one["totalRecordCount"]] for one in call["snapshots"]]
+    assert report.snapshot_id == (since + 1 if call["snapshots"] else None)
+    keys = [(name, "ascending") for name in table.schema.primary_keys]
+    assert table.to_arrow().sort_by(keys) == before.sort_by(keys)
+    assert_rows(before, table.schema.fields, java_rows(java, table))
+    upgraded = sum(file.meta.file_name in known and file.meta.level > 0 for file in table.files())
+    assert report.files_upgraded <= upgraded
+    assert not table.verify(sample=100).findings
+
+
+@pytest.mark.parametrize(("case", "why"), REFUSED.items())
+def test_a_table_whose_compaction_would_do_more_is_refused(case: str, why: str, tmp_path: Path) -> None:
+    table = copied(case, tmp_path)
+    with pytest.raises(UnsupportedFeature, match=why):
+        table.compact()
+
+
+def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
+    """Java and we write to a table and compact it in turns. Returns what became of the table of this seed."""
+    random = Random(seed)
+    made, path, compactions = definition(random), root / "db.db" / "t", Counter[str]()
+    if made.options["merge-engine"] == "first-row":
+        return "refused"
+    made.options.update(random.choice(WAYS))
+    try:
+        asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
+        check_definition(load_table(LocalStorage(str(path))))
+    except (JavaRefused, InvalidOption):
+        return "refused"
+    try:
+        for identifier, batch in enumerate((one for _ in range(3) for one in batches(random, made)), 1):
+            if random.random() < 0.5:
+                commit_changes(PaimonTable.load(str(path)), batch, identifier)
+            else:
+                kinds, rows = zip(*batch, strict=True)
+                asked(java.write, path, list(rows), "java", identifier, kinds=list(kinds))
+            before, theirs = read_by_both(java, path, made)
+            assert before == theirs, (seed, identifier, before - theirs, theirs - before)
+            full, who = random.random() < 0.2, random.choice(["we", "we", "java", "nobody"])
+            if who == "java":
+                asked(java.compact, path, full, "java", 1000 + identifier)
+            elif who == "we":
+                compactions["we"] += PaimonTable.load(str(path)).compact(full).snapshot_id is not None
+            after, theirs = read_by_both(java, path, made)
+            assert after == theirs, (seed, identifier, who, after - theirs, theirs - after)
+            assert who != "we" or after == before, (seed, identifier, before - after, after - before)
+    except (JavaRefused, BadRowKind, InvalidData, pa.ArrowInvalid) as why:
+        return type(why).__name__
+    assert not [one for one in PaimonTable.load(str(path)).verify().findings if one.severity == "error"]
+    return "compacted" if compactions["we"] else "nothing to do"
+
+
+def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str], Counter[str]]:
+    table = PaimonTable.load(str(path))
+    ours = counted(made, without_sums(made, wire_rows(table.to_arrow(), table.schema.fields)))
+    return ours, counted(made, without_sums(made, asked(java_rows, java, table)))
+
+
+def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
+    """The rows without values that depend on the order of adding, also in Java."""
+    floats = {
+        at for at, (name, type_) in enumerate(made.columns) if name[0] == "v" and type_ in ("FLOAT", "DOUBLE")
+    }
+    return [[None if at in floats else value for at, value in enumerate(row)] for row in rows]
+
+
+@pytest.mark.parametrize("group", range(2))
+def test_we_compact_what_java_wrote_and_java_goes_on(group: int, tmp_path: Path, java: Any) -> None:
+    tried = [one + 1000 * group for one in seeds(12, 100)]
+    ends = Counter(compacted_in_turns(java, tmp_path / str(seed), seed) for seed in tried)
+    assert ends["compacted"] >= 2, ends
