@@ -218,7 +218,7 @@ def test_a_misspelt_endpoint_is_reported_at_once(s3_server: StoreServer) -> None
         for call in (storage.list_files, storage.read, storage.stat):
             with pytest.raises(Unavailable, match=why):
                 call("a")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert clock.waits == 6
 
 
