@@ -200,9 +200,10 @@ class _Run:
 
     def expected(self, plan: _Plan) -> CompactReport:
         """What a run would do with these units. New files are about as large as the target. Raises the first
-        error of the plan."""
+        error of the plan, and what keeps the new files from being written."""
         if self.failed:
             raise self.failed[0]
+        plan.rewriter(self.runtime, silent)
         units = plan.units + plan.stale
         before = _rewritten(units)
         rows, size = sum(one.file.row_count for one in before), size_of(before)

@@ -41,6 +41,8 @@ class KeyedRewriter(Rewriter):
         self._spec, self._limits = scan.merge, limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
         self._of_levels: dict[int, KeyValueSettings] = {}
+        for one in units:
+            self._settings_of(one.level)
 
     def rewrite(self, unit: Unit) -> Rewritten:
         """Carries out the unit, then what is due in its bucket after that. See `Rewriter.rewrite`."""

@@ -21,6 +21,10 @@ from paimon_stream.write.cast_scalar import Place, check_nulls
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
 
 _LOG: Final = logging.getLogger(__name__)
+_NULL_CURE: Final = (
+    "They are older than the constraint, or deletes have taken their values away. Make the column nullable, "
+    "then compact again."
+)
 
 
 class Stopped(Exception):
@@ -100,7 +104,7 @@ class Rewriter:
                 raise Stopped
             for field in self._scan.schema.fields:
                 place = Place(table=self._scan.table.location, column=field.name)
-                check_nulls(batch.column(field.name), field.type, place)
+                check_nulls(batch.column(field.name), field.type, place, _NULL_CURE)
             yield batch
             told += size * batch.num_rows / rows
             self._report(size * batch.num_rows / rows)

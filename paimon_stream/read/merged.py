@@ -2,13 +2,21 @@
 
 One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all
 rows up to that key are merged and returned. Memory holds one piece of every run, however large the files are.
+
+Every run that is read has a file open, and every piece costs a look at all runs. So if a section has more
+than `MOST_RUNS`, the rows of its files of level 0 are first put together into longer runs, in a temporary
+file (compaction.md RC5.3).
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -16,9 +24,11 @@ import pyarrow as pa
 
 from paimon_stream.errors import FormatError
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.merge.key_runs import in_key_order
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.keyed import Key, Section, key_at
+from paimon_stream.storage.os_errors import writing
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
 """Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs together."""
@@ -26,7 +36,16 @@ PIECE_ROWS: Final = (4_096, 65_536, 524_288)
 PIECE_BYTES: Final = 2**23
 """Bytes read from all runs together at a time, compressed as in the files, because rows may be wide."""
 
+MOST_RUNS: Final = 64
+"""The most runs of level 0 that are merged at a time."""
+
 _FEWEST_ROWS: Final = 64
+_SPILLED_BYTES: Final = 2**20
+"""Bytes of a piece in the temporary file, before they are compressed."""
+_SPILLED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+Piece = tuple[ManifestEntry, pa.RecordBatch]
+"""Rows in key order, and the file that they come from."""
 
 ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 """Returns the rows of a file in batches; the number is the most rows of a batch."""
@@ -37,44 +56,119 @@ def merged_batches(
     section: Section,
     read: ReadFile,
     piece_rows: tuple[int, int, int] = PIECE_ROWS,
+    most_runs: int = MOST_RUNS,
     *,
     keep_deletes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`.
 
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
-    for a file that is not sorted by key, `InvalidData` for rows that cannot be merged.
+    for a file that is not sorted by key, `InvalidData` for rows that cannot be merged, `StorageError` for a
+    temporary file that cannot be written.
     """
     least, most, together = piece_rows
-    rows = max(least, min(most, together // len(section.runs)))
-    share = PIECE_BYTES // len(section.runs)
-    runs = [_Run(spec, run, read, rows, share) for run in section.runs]
+    several = min(len(section.runs), most_runs)
+    rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
+
+    def run_of(files: Iterable[ManifestEntry]) -> _Run:
+        return _Run(
+            spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share))))
+        )
+
+    if len(section.runs) <= most_runs:
+        yield from _merged(spec, section, map(run_of, section.runs), keep_deletes)
+        return
+    new = sorted(
+        (one for one in section.files if not one.file.level),
+        key=lambda one: section.ages[one.file.file_name],
+    )
+    older = [[one for one in run if one.file.level] for run in section.runs]
+    with _Spill(spec, section) as spill:
+        longer = spill.shortened([run_of([one]) for one in new], most_runs)
+        yield from _merged(spec, section, [*(run_of(run) for run in older if run), *longer], keep_deletes)
+
+
+def _merged(
+    spec: MergeSpec, section: Section, runs: Iterable[_Run], keep_deletes: bool
+) -> Iterator[pa.RecordBatch]:
+    for pieces in _steps(section, runs):
+        batches = [batch for _, batch in pieces]
+        levels = None
+        if spec.lookup:
+            levels = np.repeat([entry.file.level for entry, _ in pieces], [one.num_rows for one in batches])
+        yield from merge_rows(spec, batches, keep_deletes=keep_deletes, levels=levels).to_batches()
+
+
+def _steps(section: Section, of_runs: Iterable[_Run]) -> Iterator[list[Piece]]:
+    """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end."""
+    runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
         bounds = [run.last_key for run in runs if not run.ended]
         bound = min(bounds) if bounds else None
-        pieces = [piece for run in runs for piece in run.take(bound)]
-        pieces.sort(key=lambda piece: section.ages[piece[0].file.file_name])
-        if pieces:
-            batches = [batch for _, batch in pieces]
-            levels = None
-            if spec.lookup:
-                levels = np.repeat(
-                    [entry.file.level for entry, _ in pieces], [one.num_rows for one in batches]
-                )
-            merged = merge_rows(spec, batches, keep_deletes=keep_deletes, levels=levels)
-            yield from merged.to_batches()
+        if pieces := [piece for run in runs for piece in run.take(bound)]:
+            yield sorted(pieces, key=lambda piece: section.ages[piece[0].file.file_name])
+
+
+class _Spill:
+    """A temporary file with runs that were put together. The rows of one key stay apart, in the order of
+    their files, because only a merge of all rows of a key is right for all merge engines."""
+
+    def __init__(self, spec: MergeSpec, section: Section) -> None:
+        self._spec, self._section = spec, section
+        self._name = f"a temporary file in {tempfile.gettempdir()}"
+
+    def __enter__(self) -> _Spill:
+        with writing(self._name):
+            self._file = tempfile.TemporaryFile()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what could not be written has been reported
+            self._file.close()
+
+    def shortened(self, runs: list[_Run], most: int) -> list[_Run]:
+        """The rows of these runs, which are in the order of commits, as at most `most` runs."""
+        while len(runs) > most:
+            runs = [self._together(runs[at : at + most]) for at in range(0, len(runs), most)]
+        return runs
+
+    def _together(self, runs: list[_Run]) -> _Run:
+        """One run. Its pieces have the age of one of its files, so no other file's age may lie between
+        theirs."""
+        places: list[tuple[ManifestEntry, int]] = []
+        for pieces in _steps(self._section, runs):
+            rows = pa.Table.from_batches([batch for _, batch in pieces])
+            ordered, starts = in_key_order(self._spec, rows)
+            piece_rows = max(_FEWEST_ROWS, _SPILLED_BYTES * rows.num_rows // max(1, rows.nbytes))
+            wanted = np.arange(0, rows.num_rows, piece_rows)
+            # All rows of a key are in one piece.
+            cuts = np.unique(starts[np.searchsorted(starts, wanted, side="right") - 1]).tolist()
+            for start, end in pairwise([*cuts, rows.num_rows]):
+                places.append((pieces[0][0], self._written(ordered.slice(start, end - start))))
+        return _Run(self._spec, ((entry, self._read(place)) for entry, place in places))
+
+    def _written(self, rows: pa.Table) -> int:
+        """Where the rows begin in the file."""
+        with writing(self._name):
+            place = self._file.seek(0, os.SEEK_END)
+            with pa.ipc.new_stream(self._file, rows.schema, options=_SPILLED) as stream:
+                stream.write_table(rows.combine_chunks())
+            self._file.flush()
+        return place
+
+    def _read(self, place: int) -> pa.RecordBatch:
+        self._file.seek(place)
+        return pa.ipc.open_stream(self._file).read_next_batch()
 
 
 class _Run:
-    """One run: the pieces of its files, one file after the other, each with its file."""
+    """One run: the pieces of its files, one after the other."""
 
-    def __init__(
-        self, spec: MergeSpec, files: Sequence[ManifestEntry], read: ReadFile, rows: int, share: int
-    ) -> None:
+    def __init__(self, spec: MergeSpec, pieces: Iterator[Piece]) -> None:
         self._keys = spec.keys
         self._table = spec.table
-        self._source = ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share))))
-        self._held: deque[tuple[ManifestEntry, pa.RecordBatch]] = deque()
+        self._source = pieces
+        self._held: deque[Piece] = deque()
         self.ended = False
         self.last_key: Key = ()
 

@@ -17,7 +17,6 @@ from paimon_stream.errors import (
     InvalidData,
     NotFound,
     PaimonStreamError,
-    Unavailable,
     UnsupportedFeature,
 )
 from paimon_stream.format.arrow_types import arrow_schema
@@ -35,6 +34,7 @@ from paimon_stream.read.merged import merged_batches
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
+from paimon_stream.storage.os_errors import translated
 from paimon_stream.storage.read_ahead import OpenAhead, in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.schema import SchemaStore
@@ -296,10 +296,7 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
         raise
     except OSError as failed:
         if failed.errno:
-            raise Unavailable(
-                f"Cannot read {path}: {failed.strerror or failed}. Check the disk or mount and try again.",
-                path=path,
-            ) from None
+            raise translated(failed, path, "read") from None
         raise _broken(path, failed) from None
     except MemoryError:
         raise FormatError(

@@ -22,6 +22,10 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     errno.EROFS: (PermissionDenied, "the file system is read-only. Mount it writable"),
     errno.ENAMETOOLONG: (StorageError, "the path, or a name in it, is too long. Use shorter names"),
     errno.ELOOP: (StorageError, "its symbolic links lead to each other. Remove the links"),
+    errno.EMFILE: (
+        Unavailable,
+        "this process has too many files open. Raise its limit (ulimit -n), or close files, and try again",
+    ),
     errno.ENOSPC: (NoSpace, "the disk is full. Free space and try again"),
     errno.EDQUOT: (NoSpace, "the disk quota is used up. Free space or raise the quota, and try again"),
     errno.EFBIG: (NoSpace, "the file is larger than the process or file system allows. Raise that limit"),

@@ -27,6 +27,7 @@ from paimon_stream.format.types import MAX_LENGTH, DataType, TypeRoot
 _WIDE: Final = Context(prec=100)
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _DAY_MILLIS: Final = 86_400_000
+_NULL_CURE: Final = "Filter NULLs out, or replace them with coalesce()."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +55,11 @@ class Place:
         return {"table": self.table, "column": self.column + self.path, "count": count}
 
 
-def check_nulls(column: pa.Array, type_: DataType, place: Place) -> None:
-    """Raises `NullInNotNull` if the column has NULLs and the type does not allow them."""
+def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NULL_CURE) -> None:
+    """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
         raise NullInNotNull(
-            f"{place} is NOT NULL, but the value is NULL in {place.amount}. Filter NULLs out, or replace "
-            "them with coalesce().",
+            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}",
             **place.context(column.null_count),
         )
 

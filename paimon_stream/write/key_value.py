@@ -6,13 +6,14 @@ columns. Changelog files have the same columns, but all rows of a key and anothe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from paimon_stream.errors import ConfigError
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.format.file_format import FileFormat, file_format
@@ -85,7 +86,7 @@ class KeyValueSettings:
     ) -> KeyValueSettings:
         """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
-            option.key: options.value(per_level)[level]
+            (option.key, per_level.key): options.value(per_level)[level]
             for option, per_level in (
                 (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
                 (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
@@ -93,13 +94,13 @@ class KeyValueSettings:
             )
             if level in options.value(per_level)
         }
-        return cls._of(schema, Options(options, chosen), options.value(DATA_FILE_PREFIX), table)
+        return cls._chosen(schema, options, chosen, options.value(DATA_FILE_PREFIX), table)
 
     @classmethod
     def of_changelog(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
         """The settings for changelog files; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
-            option.key: options.value(own)
+            (option.key, own.key): options.value(own)
             for option, own in (
                 (FILE_FORMAT, CHANGELOG_FILE_FORMAT),
                 (FILE_COMPRESSION, CHANGELOG_FILE_COMPRESSION),
@@ -107,7 +108,27 @@ class KeyValueSettings:
             )
             if options.is_set(own)
         }
-        return cls._of(schema, Options(options, chosen), options.value(CHANGELOG_FILE_PREFIX), table)
+        return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
+
+    @classmethod
+    def _chosen(
+        cls,
+        schema: TableSchema,
+        options: Options,
+        chosen: Mapping[tuple[str, str], str],
+        prefix: str,
+        table: str,
+    ) -> KeyValueSettings:
+        """With values in place of the table's options. Each key is the option and the one that stands for it,
+        which errors name."""
+        values = {general: value for (general, _), value in chosen.items()}
+        try:
+            return cls._of(schema, Options(options, values), prefix, table)
+        except ConfigError as why:
+            text = why.message
+            for general, own in chosen:
+                text = text.replace(general, own)
+            raise type(why)(text, **why.context) from None
 
     @classmethod
     def _of(cls, schema: TableSchema, options: Options, prefix: str, table: str) -> KeyValueSettings:

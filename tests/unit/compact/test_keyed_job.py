@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from paimon_stream.errors import (
     FormatError,
     InvalidData,
     InvalidOption,
+    NullInNotNull,
     PaimonStreamError,
     Unavailable,
     UnsupportedFeature,
@@ -163,6 +166,71 @@ def test_each_level_has_its_format_and_compression(tmp_path: Path) -> None:
     table.compact()
     assert [Path(one.path).suffix for one in table.files()] == [".orc"]
     assert rows(table) == before
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry run", "run"])
+def test_a_level_with_a_format_that_cannot_hold_a_column_is_refused_before_anything_is_read(
+    tmp_path: Path, dry_run: bool
+) -> None:
+    columns = [("k", "INT NOT NULL"), ("t", "TIMESTAMP(9)")]
+    options = {"bucket": "1", "write-only": "true", "file.format.per.level": "5:avro"}
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["k"], options=options)
+    for _ in range(6):
+        table.append(pa.table({"k": pa.array([1], pa.int32()), "t": pa.array([1], pa.timestamp("ns"))}))
+    for one in table.files():
+        Path(table.location, one.path).unlink()
+    with pytest.raises(UnsupportedFeature, match=r"precision 6\. Set file\.format\.per\.level to parquet"):
+        table.compact(dry_run=dry_run)
+
+
+def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with_its_cure(
+    tmp_path: Path,
+) -> None:
+    table = PaimonTable.create(
+        str(tmp_path / "t"),
+        [("k", "INT NOT NULL"), ("v", "INT NOT NULL")],
+        primary_keys=["k"],
+        options={"bucket": "1", "write-only": "true", "merge-engine": "aggregation"},
+    )
+    for number, kind in enumerate(("+I", "+I", "-D")):
+        commit_changes(table, [(kind, {"k": 1, "v": 5})], number, user="writer")
+    with pytest.raises(NullInNotNull, match="Make the column nullable, then compact again") as caught:
+        table.compact(full=True)
+    assert "coalesce" not in str(caught.value)
+    assert levels(table) == [0, 0, 0]
+
+
+MANY_RUNS = """
+import resource, signal, sys, tempfile
+from paimon_stream.api.table import PaimonTable
+table = PaimonTable.load(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+try:
+    table.to_arrow()
+except Exception as why:
+    print(type(why).__name__, str(why).replace(tempfile.gettempdir(), "TMP"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+print(table.to_arrow().num_rows, table.compact(full=True).files_after, table.to_arrow().num_rows)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    table.to_arrow()
+except Exception as why:
+    print(type(why).__name__, str(why).replace(table.location, "TABLE"))
+"""
+
+
+def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compacted(tmp_path: Path) -> None:
+    table = made(tmp_path, files=130)
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_RUNS, table.location], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("NoSpace Cannot write a temporary file in TMP: ")
+    assert lines[1] == "132 1 132"
+    assert lines[2].startswith("Unavailable Cannot ")
+    assert "too many files open. Raise its limit (ulimit -n)" in lines[2]
 
 
 def test_rows_get_todays_schema(tmp_path: Path) -> None:

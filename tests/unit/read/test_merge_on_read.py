@@ -18,6 +18,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
+from paimon_stream.read import merged
 from paimon_stream.read.keyed import sections
 from paimon_stream.read.merged import merged_batches
 
@@ -99,12 +100,14 @@ ENGINES = [
 
 @pytest.mark.parametrize("options", ENGINES, ids=repr)
 @pytest.mark.parametrize("seed", range(4))
-def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str], seed: int) -> None:
+def test_piece_by_piece_gives_what_all_rows_at_once_give(
+    options: dict[str, str], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random, spec = Random(seed), spec_of(options)
     keeps_deletes = "merge-engine" not in options
     files: dict[str, pa.Table] = {}
     entries, number = [], 0
-    for level, name in enumerate("pqrstuv", 1):
+    for level, name in enumerate("ijklmnopqrstuv", 1):
         keys = sorted({(random.choice("xyz"), random.randint(0, 40)) for _ in range(random.randint(1, 40))})
         start = random.randrange(len(keys))
         keys = keys[start : start + random.randint(1, 30)]
@@ -116,11 +119,11 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str]
                 "v": pa.array([random.choice([None, 1, 2, 3]) for _ in keys], pa.int64()),
                 "s": pa.array([random.choice([None, name + "1", name + "2"]) for _ in keys], pa.string()),
                 "l": pa.array([random.choice([None, [], [1, 2]]) for _ in keys], pa.list_(pa.int32())),
-                "_SEQUENCE_NUMBER": pa.array(range(number, number + len(keys)), pa.int64()),
+                "_SEQUENCE_NUMBER": pa.array([number + i * (seed % 2) for i in range(len(keys))], pa.int64()),
                 "_VALUE_KIND": pa.array([random.choice([0, 2, 3 * keeps_deletes]) for _ in keys], pa.int8()),
             }
         )
-        entries.append(entry_of(name, keys[0], keys[-1], random.choice([0, level])))
+        entries.append(entry_of(name, keys[0], keys[-1], random.choice([0, 0, level])))
     entries.sort(key=lambda one: -one.file.level)
     tables = [files[one.file.file_name] for one in entries]
     levels = np.repeat([one.file.level for one in entries], [one.num_rows for one in tables])
@@ -132,11 +135,20 @@ def test_piece_by_piece_gives_what_all_rows_at_once_give(options: dict[str, str]
         held = max(held, rows)
         yield from files[entry.file.file_name].to_batches(max_chunksize=rows)
 
-    for pieces in ((1, 1, 1), (2, 3, 9), (1000, 1000, 1000)):
+    monkeypatch.setattr(merged, "_FEWEST_ROWS", 1)
+    for pieces, runs, spilled in (
+        ((1, 1, 1), 64, 1),
+        ((2, 3, 9), 64, 1),
+        ((2, 3, 9), 2, 1),
+        ((1000, 1000, 1000), 64, 1),
+        ((1000, 1000, 1000), 3, 1),
+        ((1000, 1000, 1000), 2, 2**20),
+    ):
+        monkeypatch.setattr(merged, "_SPILLED_BYTES", spilled)
         parts = [
             part
             for section in sections(entries, [STRING, INT])
-            for part in merged_batches(spec, section, read, pieces)
+            for part in merged_batches(spec, section, read, pieces, runs)
         ]
         assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
         assert held <= max(pieces)
