@@ -1,13 +1,19 @@
-"""What compacting an append table costs, compared with Java's dedicated compaction in the same run.
+"""What a compaction costs, compared with Java's dedicated compaction in the same run.
 
     python benchmarks/compaction.py
     python benchmarks/compaction.py --files 200 --rounds 1
     python benchmarks/compaction.py --format orc
+    python benchmarks/compaction.py --engine deduplicate
+    python benchmarks/compaction.py --engine aggregation --files 80 --rounds 1
 
-A table of many files of about 1 MB is compacted into files of 128 MB. Each round compacts two copies of it
-in turn, one with Java Paimon 1.4.2 and one with this package, each in a process of its own. CPU seconds are
-those of the whole process tree from the call to its return, without the start of Python or of the JVM, which
-is warm from a smaller table. Java needs its jar (see tests/oracle). Without it, only ours is measured.
+Without `--engine`, an append table of many files of about 1 MB is compacted into files of 128 MB. With it, a
+table with a primary key and 4 buckets is compacted as a whole. Each of its commits has added a file of
+100,000 rows to each bucket. Most of their keys are in other files, too.
+
+Each round compacts two copies of the table in turn, one with Java Paimon 1.4.2 and one with this package,
+each in a process of its own. CPU seconds are those of the whole process tree from the call to its return,
+without the start of Python or of the JVM, which is warm from a smaller table. The peak is that of the memory
+(PSS) of these processes. Java needs its jar (see tests/oracle). Without it, only ours is measured.
 """
 
 from __future__ import annotations
@@ -16,7 +22,6 @@ import argparse
 import datetime as dt
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -27,11 +32,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paimon_stream import PaimonTable
 
 sys.path.insert(0, str(Path(__file__).parent))
-from peers.processes import cpu_seconds
+from peers.processes import Memory, cpu_seconds
 
 _COLUMNS = [
     ("id", "BIGINT"), ("customer", "INT"), ("product", "STRING"), ("amount", "DOUBLE"),
@@ -39,6 +45,17 @@ _COLUMNS = [
 ]  # fmt: skip
 _ROWS = 48_000
 _TARGET = "128 mb"
+_BUCKETS = 4
+_KEYED_ROWS = 100_000 * _BUCKETS
+_ENGINES = {
+    "deduplicate": {},
+    "partial-update": {},
+    "aggregation": {
+        "fields.amount.aggregate-function": "sum",
+        "fields.at.aggregate-function": "max",
+        "fields.default-aggregate-function": "last_non_null_value",
+    },
+}
 
 
 def rows(seed: int, count: int) -> pa.Table:
@@ -66,6 +83,22 @@ def build(path: Path, files: int, count: int, fmt: str) -> PaimonTable:
     return table
 
 
+def build_keyed(path: Path, commits: int, count: int, fmt: str, engine: str) -> PaimonTable:
+    """Makes a table with a primary key. Each commit adds a file to each bucket; of the keys that there are
+    after all of them, each commit has one in eight, and a third of its other values are NULL."""
+    options = {"bucket": str(_BUCKETS), "write-only": "true", "target-file-size": _TARGET, "file.format": fmt}
+    columns = [("id", "BIGINT NOT NULL"), *_COLUMNS[1:]]
+    options |= {"merge-engine": engine, "snapshot.num-retained.min": "100000", **_ENGINES[engine]}
+    table = PaimonTable.create(str(path), columns, primary_keys=["id"], options=options)
+    for number in range(commits):
+        dice = np.random.default_rng(number)
+        made = rows(number, count)
+        keys = pa.array(dice.choice(count * 8, count, replace=False))
+        values = [pc.if_else(pa.array(dice.integers(0, 3, count) > 0), one, None) for one in made.columns[1:]]
+        table.append(pa.table([keys, *values], schema=made.schema))
+    return table
+
+
 def child(system: str, warm: str, path: str) -> None:
     """Compacts the first table, then measures the second. Prints the figures."""
     if system == "java":
@@ -76,14 +109,14 @@ def child(system: str, warm: str, path: str) -> None:
     else:
 
         def compact(location: str) -> object:
-            return PaimonTable.load(location).compact()
+            table = PaimonTable.load(location)
+            return table.compact(full=bool(table.schema.primary_keys))
 
     compact(warm)
     session = os.getsid(0)
     cpu, wall = cpu_seconds(session), time.perf_counter()
     compact(path)
     figures = {"cpu": cpu_seconds(session) - cpu, "wall": time.perf_counter() - wall}
-    figures["MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(figures), flush=True)
     os._exit(0)
 
@@ -94,12 +127,15 @@ def measured(system: str, folder: Path, number: int) -> dict[str, float] | None:
     for copy in copies:
         shutil.copytree(folder / copy.name.rpartition("-")[2], copy)
     command = [sys.executable, __file__, "--child", system, *(str(one / "db.db" / "t") for one in copies)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
-    if done.returncode:
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with Memory(running.pid) as memory:
+        printed, _ = running.communicate()
+    if running.returncode:
         return None
     table = PaimonTable.load(str(copies[1] / "db.db" / "t"))
-    figures = json.loads(done.stdout.splitlines()[-1]) | {"files": len(table.files())}
-    figures["rows"] = sum(one.meta.row_count for one in table.files())
+    figures = json.loads(printed.splitlines()[-1]) | {"MB": memory.peaks["together"]}
+    figures["files"] = len(table.files())
+    figures["rows"] = table.to_arrow().num_rows
     for copy in copies:
         shutil.rmtree(copy)
     return figures
@@ -108,7 +144,8 @@ def measured(system: str, folder: Path, number: int) -> dict[str, float] | None:
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--files", type=int, help="1000; with --engine the files of all buckets, 80")
+    parser.add_argument("--engine", choices=tuple(_ENGINES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--format", default="parquet", choices=("parquet", "orc", "avro"))
     parser.add_argument("--folder", help="where to make the tables (default: the temporary folder)")
@@ -118,10 +155,17 @@ def main() -> None:
         child(*given.child)
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
-        build(folder / "warm" / "db.db" / "t", 20, 2000, given.format)
-        large = build(folder / "large" / "db.db" / "t", given.files, _ROWS, given.format)
-        size = sum(one.meta.file_size for one in large.files())
-        print(f"{given.files} {given.format} files of {size / given.files / 1e6:.2f} MB, target {_TARGET}")
+        places = [folder / one / "db.db" / "t" for one in ("warm", "large")]
+        if given.engine:
+            files = given.files or 20 * _BUCKETS
+            build_keyed(places[0], 6, 4000, given.format, given.engine)
+            large = build_keyed(places[1], files // _BUCKETS, _KEYED_ROWS, given.format, given.engine)
+        else:
+            files = given.files or 1000
+            build(places[0], 20, 2000, given.format)
+            large = build(places[1], files, _ROWS, given.format)
+        size, count = sum(one.meta.file_size for one in large.files()), large.to_arrow().num_rows
+        print(f"{files} {given.format} files of {size / files / 1e6:.2f} MB, target {_TARGET}")
         print(f"{'system':8}{'round':>6}{'CPU s':>9}{'wall s':>9}{'peak MB':>9}{'files':>7}")
         spent: dict[str, list[float]] = {"ours": [], "java": []}
         for number in range(given.rounds):
@@ -129,7 +173,7 @@ def main() -> None:
                 found = measured(system, folder, number)
                 if found is None:
                     continue
-                assert found["rows"] == given.files * _ROWS
+                assert found["rows"] == count
                 spent[system].append(found["cpu"])
                 line = f"{system:8}{number:>6}{found['cpu']:>9.2f}{found['wall']:>9.2f}{found['MB']:>9.0f}"
                 print(f"{line}{found['files']:>7}", flush=True)
