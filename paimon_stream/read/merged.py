@@ -78,14 +78,18 @@ def merged_batches(
     if len(section.runs) <= most_runs:
         yield from _merged(spec, section, map(run_of, section.runs), keep_deletes)
         return
-    new = sorted(
-        (one for one in section.files if not one.file.level),
-        key=lambda one: section.ages[one.file.file_name],
-    )
+    new = [one for one in reading_order(section, most_runs) if not one.file.level]
     older = [[one for one in run if one.file.level] for run in section.runs]
     with _Spill(spec, section) as spill:
         longer = spill.shortened([run_of([one]) for one in new], most_runs)
         yield from _merged(spec, section, [*(run_of(run) for run in older if run), *longer], keep_deletes)
+
+
+def reading_order(section: Section, most_runs: int = MOST_RUNS) -> list[ManifestEntry]:
+    """The section's files in about the order in which `merged_batches` opens them."""
+    if len(section.runs) <= most_runs:
+        return section.files
+    return sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
 
 
 def _merged(

@@ -30,7 +30,7 @@ from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
-from paimon_stream.read.merged import merged_batches
+from paimon_stream.read.merged import merged_batches, reading_order
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
@@ -76,7 +76,7 @@ def section_batches(scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool
     assert scan.merge is not None
     reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
     for section in wanted:
-        reader.expect(section.files)
+        reader.expect(reading_order(section))
         entry = section.single
         if entry is None:
             yield from merged_batches(scan.merge, section, reader.file, keep_deletes=keep_deletes)
@@ -126,7 +126,7 @@ class _Merging:
                 reader = self._whole
             else:
                 reader = self._plain if one.file.delete_row_count == 0 else self._with_kind
-            reader.expect(section.files)
+            reader.expect(reading_order(section))
             found.append((section, reader))
         return found
 
