@@ -14,7 +14,6 @@ from paimon_stream.options import (
     FORCE_LOOKUP,
     LOOKUP_REMOTE_FILES,
     MERGE_ENGINE,
-    RECORD_EXPIRE_TIME,
 )
 from paimon_stream.options.option import Option
 from paimon_stream.table.table import Table, check_table_kind
@@ -38,8 +37,6 @@ def check_compactable(table: Table) -> None:
     for option, values, why in _REFUSED:
         if keyed and options.value(option) in values:
             raise _refused(table, option.key, why)
-    if keyed and options.is_set(RECORD_EXPIRE_TIME):
-        raise _refused(table, RECORD_EXPIRE_TIME.key, "so a compaction has to drop old rows")
     check_table_kind(table)
 
 

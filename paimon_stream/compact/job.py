@@ -23,6 +23,7 @@ from paimon_stream.compact.compactable import check_compactable
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.keyed_rewrite import KeyedRewriter
 from paimon_stream.compact.publish import Publication
+from paimon_stream.compact.record_expiry import RecordExpiry
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of, size_of
@@ -48,6 +49,7 @@ from paimon_stream.table.layout import Layout
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_values import partition_by_column
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -163,7 +165,9 @@ class _Run:
         sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
         # The sum of a part may be too large for the type although that of all is not.
         decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
-        thresholds = KeyedThresholds.of(options, hour, as_whole=decimals)
+        schemas, now = SchemaStore(scan.table.storage), self.runtime.clock.now_millis()
+        expiry = RecordExpiry.of(scan.schema, options, schemas, now)
+        thresholds = KeyedThresholds.of(options, hour, as_whole=decimals, expiry=expiry)
         types = [scan.schema.field(name).type for name in spec.keys]
         found: list[Unit] = []
         for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):

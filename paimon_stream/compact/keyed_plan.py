@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 from paimon_stream.commit.overwrite import top_level
+from paimon_stream.compact.record_expiry import RecordExpiry
 from paimon_stream.compact.units import KeyedUnit, size_of
 from paimon_stream.errors import FormatError
 from paimon_stream.format.entries import ManifestEntry
@@ -64,7 +65,7 @@ class Pick:
 class KeyedThresholds:
     """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the highest level.
     With `always_full`, every pick of several runs takes all. With `force`, level 0 is always emptied.
-    With `as_whole`, no part of a bucket is merged alone."""
+    With `as_whole`, no part of a bucket is merged alone. `expiry` drops old rows."""
 
     target: int
     small: int
@@ -78,9 +79,12 @@ class KeyedThresholds:
     force: bool
     rewrite_all: bool
     as_whole: bool = False
+    expiry: RecordExpiry | None = None
 
     @classmethod
-    def of(cls, options: Options, hour: int, *, as_whole: bool = False) -> KeyedThresholds:
+    def of(
+        cls, options: Options, hour: int, *, as_whole: bool = False, expiry: RecordExpiry | None = None
+    ) -> KeyedThresholds:
         """The thresholds at this hour of the local day. Raises `InvalidOption`."""
         target = keyed_target(options)
         off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
@@ -98,7 +102,13 @@ class KeyedThresholds:
             force=options.value(COMPACTION_FORCE_UP),
             rewrite_all=options.value(COMPACTION_REWRITE_ALL),
             as_whole=as_whole,
+            expiry=expiry,
         )
+
+    def drops_rows_of(self, entry: ManifestEntry) -> bool:
+        """Whether rows of this file are dropped when it is rewritten. Raises `CorruptMetadata`,
+        `StorageError`."""
+        return self.expiry is not None and self.expiry.is_due(entry)
 
 
 def _is_off_peak(options: Options, hour: int) -> bool:
@@ -196,8 +206,11 @@ def pick(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
 
 
 def pick_full(runs: Sequence[Run], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a full compaction (§4.3): all, if not all is on the highest level."""
-    if not runs or (len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all):
+    """The runs of a full compaction (§4.3): all, if not all is on the highest level, or old rows are."""
+    if not runs:
+        return None
+    done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
+    if done and not any(map(limits.drops_rows_of, runs[0].files)):
         return None
     return Pick(len(runs), limits.top)
 
@@ -267,7 +280,12 @@ def _split(
     upgrades: list[ManifestEntry] = []
     for group in _neighbours(found, 0 if alone else limits.small):
         entry = group[0].single if len(group) == 1 else None
-        if entry is None or limits.rewrite_all or (level == limits.top and entry.file.delete_row_count != 0):
+        if (
+            entry is None
+            or limits.rewrite_all
+            or (level == limits.top and entry.file.delete_row_count != 0)
+            or limits.drops_rows_of(entry)
+        ):
             rewrites.append(group)
         elif entry.file.level != level:
             upgrades.append(entry)

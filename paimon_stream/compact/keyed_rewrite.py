@@ -96,7 +96,9 @@ class KeyedRewriter(Rewriter):
         folder = self._layout.bucket_folder(first.partition, first.bucket)
         writer = KeyValueWriter(settings, self._storage, self._runtime, folder)
         try:
-            batches = section_batches(self._scan, group, keep_deletes=unit.keep_deletes)
+            expiry = self._limits.expiry
+            kept = None if expiry is None else expiry.fresh
+            batches = section_batches(self._scan, group, keep_deletes=unit.keep_deletes, kept=kept)
             for batch in self._watched(batches, share * size_of(files), rows):
                 for one in settings.stored(batch).to_batches():
                     writer.add(one)

@@ -91,6 +91,16 @@ ROWKIND_FIELD = Option(
     "rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D."
 )
 IGNORE_UPDATE_BEFORE = Option("ignore-update-before", boolean, "false", "Drop -U rows.")
+RECORD_EXPIRE_TIME = Option(
+    "record-level.expire-time", duration, None, "Compactions drop rows that are older than this."
+)
+RECORD_TIME_FIELD = Option(
+    "record-level.time-field",
+    text,
+    None,
+    "The column with the time of a row for record-level.expire-time: TIMESTAMP, or seconds since 1970 in INT "
+    "or BIGINT, or milliseconds in BIGINT.",
+)
 TARGET_FILE_SIZE = Option(
     "target-file-size",
     size,

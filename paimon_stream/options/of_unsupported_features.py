@@ -35,9 +35,6 @@ CLUSTERING_INCREMENTAL = Option(
     "false",
     "A compaction of Java's sorts the rows. Such tables are written, and not compacted.",
 )
-RECORD_EXPIRE_TIME = Option(
-    "record-level.expire-time", duration, None, "Compactions drop old rows. Such tables are not compacted."
-)
 LOOKUP_REMOTE_FILES = Option(
     "lookup.remote-file.enabled",
     boolean,

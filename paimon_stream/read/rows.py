@@ -5,7 +5,7 @@ Memory holds only what the file format needs to return rows: a row group, a stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -69,19 +69,31 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
             yield batch.slice(start, batch_rows)
 
 
-def section_batches(scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+def section_batches(
+    scan: Scan,
+    wanted: Iterable[Section],
+    *,
+    keep_deletes: bool,
+    kept: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """The rows of these sections of one bucket, one per key, as a compaction writes them: with
     `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
-    `keep_deletes`, also the rows that delete. Raises what `read_batches` raises."""
+    `keep_deletes`, also the rows that delete. `kept` chooses among the rows of each file. Raises what
+    `read_batches` raises."""
     assert scan.merge is not None
     reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
+
+    def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
+        rows = reader.file(entry, most)
+        return rows if kept is None else map(kept, rows)
+
     for section in wanted:
         reader.expect(reading_order(section))
         entry = section.single
         if entry is None:
-            yield from merged_batches(scan.merge, section, reader.file, keep_deletes=keep_deletes)
+            yield from merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
         else:
-            rows = reader.file(entry, BATCH_ROWS)
+            rows = rows_of(entry, BATCH_ROWS)
             yield from rows if keep_deletes else map(_without_deletes, rows)
 
 

@@ -137,6 +137,77 @@ def test_a_table_whose_compaction_would_do_more_is_refused(case: str, why: str, 
         table.compact()
 
 
+EXPIRES = {"record-level.expire-time": "1 d", "record-level.time-field": "t"}
+
+
+def test_old_rows_go_as_in_the_golden_table(tmp_path: Path) -> None:
+    table = copied("record_expiry", tmp_path)
+    known = {file.meta.file_name for file in table.files()}
+    table.compact(full=True)
+    call = expected("record_expiry")["call full"]
+    assert in_order(described(table, known)) == in_order(call["files"])
+    assert_rows(table.to_arrow(), table.schema.fields, call["rows"])
+    assert table.compact(full=True).snapshot_id is None
+
+
+@pytest.mark.parametrize(
+    ("type_", "old", "fresh"),
+    [
+        ("INT", 1_000_000_000, 2_000_000_000),
+        ("BIGINT", 1_000_000_000, 4_102_444_800),
+        ("BIGINT", 1_000_000_000_000, 4_102_444_800_000),
+        ("BIGINT", -5, 999_999_999_999),
+        *[
+            (f"{kind}({digits})", "2001-09-09T01:46:40", "2100-01-01T00:00:00")
+            for kind, digits in (
+                ("TIMESTAMP", 0),
+                ("TIMESTAMP", 3),
+                ("TIMESTAMP", 6),
+                ("TIMESTAMP", 9),
+                ("TIMESTAMP_LTZ", 3),
+                ("TIMESTAMP_LTZ", 6),
+            )
+        ],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("stats", ["full", "none"])
+def test_java_drops_the_same_old_rows(
+    type_: str, old: object, fresh: object, stats: str, tmp_path: Path, java: Any
+) -> None:
+    """Files of level 0 that are merged, one that only changes its level if none of its rows is old, and files
+    that are on the highest level already."""
+    columns = [("k", "INT NOT NULL"), ("t", type_)]
+    writes = [
+        [(1, fresh), (2, old), (3, None)],
+        [(1, old), (4, fresh), (5, old)],
+        [(1, old), (2, fresh)],
+        [(10, fresh), (11, None)],
+    ]
+    for name, batches_ in {"merged": writes, "fresh": writes[3:], "old": writes[:1]}.items():
+        for later in (False, True):
+            ours, theirs = (tmp_path / f"{name} {later} {who}" / "db.db" / "t" for who in ("we", "java"))
+            options = {"bucket": "1", "write-only": "true", "metadata.stats-mode": stats}
+            java.create_table(ours, columns, (), ("k",), options | ({} if later else EXPIRES))
+            for identifier, rows in enumerate(batches_, 1):
+                java.write(ours, [list(row) for row in rows], "java", identifier)
+            if later:  # its rows expire when they are on the highest level
+                java.compact(ours)
+                java.alter_table(ours, *(("set", *pair) for pair in EXPIRES.items()))
+            shutil.copytree(ours, theirs)
+            java.compact(theirs)
+            PaimonTable.load(str(ours)).compact(full=True)
+            mine, other = (PaimonTable.load(str(path)) for path in (ours, theirs))
+            assert mine.to_arrow() == other.to_arrow(), (name, later)
+            assert summary(mine) == summary(other), (name, later)
+            assert_rows(mine.to_arrow(), mine.schema.fields, java_rows(java, mine))
+
+
+def summary(table: PaimonTable) -> list[tuple[int, int, str]]:
+    files = (file.meta for file in table.files())
+    return sorted((one.level, one.row_count, FileSource(one.file_source or 0).name) for one in files)
+
+
 def compacted_in_turns(java: Any, root: Path, seed: int) -> str:
     """Java and we write to a table and compact it in turns. Returns what became of the table of this seed."""
     random = Random(seed)

@@ -265,7 +265,6 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
         ({"force-lookup": "true"}, "force-lookup = true"),
         ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled = true"),
         ({"merge-engine": "first-row"}, "merge-engine = first-row"),
-        ({"record-level.expire-time": "1 d", "record-level.time-field": "v"}, "record-level.expire-time"),
         ({"lookup.remote-file.enabled": "true"}, "lookup.remote-file.enabled = true"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled = true"),
         ({"clustering.incremental": "true"}, "clustering.incremental = true"),
