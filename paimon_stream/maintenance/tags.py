@@ -14,13 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    CorruptMetadata,
-    FormatError,
-    InvalidOption,
-    NotFound,
-)
+from paimon_stream.errors import AlreadyExists, CorruptMetadata, FormatError, InvalidOption, NotFound
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
