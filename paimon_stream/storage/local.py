@@ -46,6 +46,7 @@ class LocalStorage(OneByOne):
     '/tmp/warehouse/db.db/orders'
     """
 
+    has_folders = True
     root: str
     unsafe_single_writer: bool = field(default=False, kw_only=True)
     ids: IdSource = field(default_factory=lambda: system().ids, kw_only=True, repr=False, compare=False)
@@ -59,11 +60,6 @@ class LocalStorage(OneByOne):
     def location(self) -> str:
         """The folder's absolute path."""
         return self.root
-
-    @property
-    def has_folders(self) -> bool:
-        """True."""
-        return True
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, also for a folder, a pipe or a device, and

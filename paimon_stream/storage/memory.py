@@ -74,6 +74,7 @@ class MemoryStorage(OneByOne):
 
     __slots__ = ("_store", "name", "root")
 
+    has_folders = False
     name: str
     root: str
     _store: _Store
@@ -107,11 +108,6 @@ class MemoryStorage(OneByOne):
         """Deletes every file of the store, including those outside this storage's root."""
         with self._store.lock:
             self._store.folders.clear()
-
-    @property
-    def has_folders(self) -> bool:
-        """False."""
-        return False
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata`."""

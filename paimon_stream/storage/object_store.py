@@ -36,6 +36,7 @@ class ObjectStorage(OneByOne):
     only. `tally` counts what this object sends.
     """
 
+    has_folders = False
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
     tally: Tally = field(default_factory=Tally, kw_only=True, compare=False)
@@ -50,11 +51,6 @@ class ObjectStorage(OneByOne):
     def location(self) -> str:
         """The folder, with its scheme as it was given."""
         return self.settings.location
-
-    @property
-    def has_folders(self) -> bool:
-        """False."""
-        return False
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata` before the body is read."""
