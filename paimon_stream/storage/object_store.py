@@ -80,8 +80,7 @@ class ObjectStorage(OneByOne):
         return self._requests.create(path, data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) by name, without those that begin with a dot
-        unless `prefix` does; [] for a folder without files."""
+        """See `Storage.list_files`."""
         start, found = self._requests.listed(folder)
         kept = _visible(found["objects"], start, prefix)
         return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in kept]
@@ -92,8 +91,7 @@ class ObjectStorage(OneByOne):
         return [name for name, _ in _visible(found["objects"], start, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root) with anything in them, without
-        those that begin with a dot."""
+        """See `Storage.list_folders`."""
         start, found = self._requests.listed(folder)
         names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
