@@ -57,54 +57,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-__all__ = [
-    "AlreadyExists",
-    "BadRowKind",
-    "BucketCountChanged",
-    "CheckpointReset",
-    "CheckpointRewound",
-    "CommitConflict",
-    "CommitContended",
-    "CommitLost",
-    "CommitUnknown",
-    "CommitVetoed",
-    "ConfigError",
-    "CorruptMetadata",
-    "DeletedFiles",
-    "DuplicateWriter",
-    "FormatError",
-    "HistoryUnknown",
-    "IdentityUnknown",
-    "IncompatibleSchema",
-    "InvalidData",
-    "InvalidOption",
-    "KeyRangeOverlap",
-    "MissingExtra",
-    "NoSpace",
-    "NotAtomic",
-    "NotFound",
-    "NullInNotNull",
-    "NumericOverflow",
-    "OutsidePartition",
-    "PaimonStreamError",
-    "PermissionDenied",
-    "ReplayError",
-    "SchemaChanged",
-    "SequenceConflict",
-    "SharedCheckpoint",
-    "StorageError",
-    "StrictModeViolated",
-    "TableReplaced",
-    "TableRolledBack",
-    "Unavailable",
-    "UnknownVersion",
-    "UnsupportedFeature",
-    "UnsupportedTable",
-    "ValueTooLong",
-    "WriteInterrupted",
-]
-
-
 ROWS: Final = "\ufdd0rows\ufdd1"
 """Stands for a number of rows in `InvalidData.pattern`. U+FDD0 and U+FDD1 are not characters, so no name of a
 table or column has them."""
@@ -354,3 +306,11 @@ class NoSpace(StorageError):
 
 class Unavailable(StorageError):
     """The storage failed in any other way. It is unknown whether the operation took effect."""
+
+
+__all__ = sorted(
+    name
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, PaimonStreamError)
+)
+"""The classes of errors."""

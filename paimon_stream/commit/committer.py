@@ -56,13 +56,7 @@ from paimon_stream.commit.retry import RetryPolicy
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
 from paimon_stream.commit.table_cache import TableCache
-from paimon_stream.errors import (
-    CommitUnknown,
-    CorruptMetadata,
-    NotFound,
-    PaimonStreamError,
-    StorageError,
-)
+from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import (
     BUCKET,

@@ -4,17 +4,15 @@ A generic reader makes a dictionary of every record. The schema that Java writes
 reads its fields in order (https://avro.apache.org/docs/1.11.1/specification/#binary-encoding). Fields that
 rarely change from entry to entry are compared with the bytes of the previous entry.
 
-Invariant: `read_entries` returns what a generic reader returns, or raises one of `ODD` (the bytes do not fit
-the schema, use an allowed but unusual encoding, or have another version). The caller then reads the block
-with the generic reader, which judges it.
+Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or `IndexError` (the
+bytes do not fit the schema, use an allowed but unusual encoding, or have another version). The caller then
+reads the block with the generic reader, which judges it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-
-ODD: Final = (ValueError, IndexError)
 
 PATHS: Final = (
     "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE",

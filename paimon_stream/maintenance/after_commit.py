@@ -24,12 +24,7 @@ from typing import Final
 
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.consumers import write_consumer
-from paimon_stream.maintenance.expire import (
-    ExpireReport,
-    changelog_outlives,
-    expire_snapshots,
-    expiry_is_due,
-)
+from paimon_stream.maintenance.expire import ExpireReport, changelog_outlives, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.options import PROTECT_LAST_SNAPSHOT, SNAPSHOT_EXPIRE_MODE, WRITE_ONLY

@@ -50,12 +50,7 @@ from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
-from paimon_stream.maintenance.needed import (
-    branch_snapshots,
-    live_entries,
-    manifest_names,
-    metadata_names,
-)
+from paimon_stream.maintenance.needed import branch_snapshots, live_entries, manifest_names, metadata_names
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.removal import Remover
 from paimon_stream.options import CLEAN_EMPTY_DIRECTORIES

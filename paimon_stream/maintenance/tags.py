@@ -14,13 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    CorruptMetadata,
-    FormatError,
-    InvalidOption,
-    NotFound,
-)
+from paimon_stream.errors import AlreadyExists, CorruptMetadata, FormatError, InvalidOption, NotFound
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
@@ -150,11 +144,9 @@ def delete_tag(
     )
 
 
-def expire_tags(
-    table: Table, *, storage: Storage | None = None, runtime: Runtime | None = None
-) -> tuple[TagReport, ...]:
+def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
     """Deletes the tags whose time is over. Raises what `delete_tag` raises."""
-    used, runtime = storage or table.storage, runtime or system()
+    used, runtime = table.storage, runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     over = []
     for name in tag_names(used):
@@ -168,7 +160,7 @@ def expire_tags(
             continue  # in doubt it stays
         if until is not None and until < now:
             over.append(name)
-    return tuple(delete_tag(table, name, storage=used, runtime=runtime) for name in over)
+    return tuple(delete_tag(table, name, runtime=runtime) for name in over)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:

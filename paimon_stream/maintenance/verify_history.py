@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from paimon_stream.errors import (
-    CorruptMetadata,
-    FormatError,
-    IncompatibleSchema,
-    InvalidOption,
-    NotFound,
-)
+from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchema, InvalidOption, NotFound
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot

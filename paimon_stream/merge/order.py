@@ -44,14 +44,13 @@ def nulls(column: pa.Array) -> Flags | None:
     return found
 
 
-def sort_columns(column: pa.Array, *, descending: bool = False, exact: bool = False) -> list[Part]:
+def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
     """Arrays of numbers that order rows as the column does if they are compared one array after the other.
 
-    With `exact`, -0.0 is smaller than 0.0, as `max` and `min` require. Raises `UnsupportedFeature` for nested
-    types.
+    Raises `UnsupportedFeature` for nested types.
     """
     null = nulls(column)
-    parts = _parts(column, exact)
+    parts = _parts(column, exact=False)
     if descending:
         parts = [~part for part in parts]
     if null is None:
@@ -94,7 +93,8 @@ def run_starts(parts: Sequence[Part]) -> Ints:
 
 
 def _parts(column: pa.Array, exact: bool) -> list[Part]:
-    """New arrays of integers. For NULL they may hold anything."""
+    """New arrays of integers. For NULL they may hold anything. With `exact`, -0.0 is smaller than 0.0, as
+    `max` and `min` require."""
     type_ = column.type
     if pa.types.is_boolean(type_):
         return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paimon_stream.options.option import Option, boolean, duration, integer, positive, share, size
+from paimon_stream.options.option import Option, duration, integer, positive, share, size, switch
 
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num",
@@ -22,11 +22,8 @@ COMPACTION_SMALL_RATIO = Option(
     "0.7",
     "A file is small if its size is below this share of target-file-size.",
 )
-COMPACTION_REWRITE_ALL = Option(
-    "compaction.force-rewrite-all-files",
-    boolean,
-    "false",
-    "A full compaction rewrites all files of a bucket, large ones, too.",
+COMPACTION_REWRITE_ALL = switch(
+    "compaction.force-rewrite-all-files", "A full compaction rewrites all files of a bucket, large ones, too."
 )
 SPLIT_OPEN_FILE_COST = Option(
     "source.split.open-file-cost",
@@ -74,6 +71,4 @@ COMPACTION_INCREMENTAL_SIZE = Option(
     None,
     "All runs are merged if those below the highest level are larger together.",
 )
-COMPACTION_FORCE_UP = Option(
-    "compaction.force-up-level-0", boolean, "false", "Each compaction takes all files of level 0."
-)
+COMPACTION_FORCE_UP = switch("compaction.force-up-level-0", "Each compaction takes all files of level 0.")

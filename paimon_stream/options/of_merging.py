@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paimon_stream.options.option import Option, boolean, one_of, text
+from paimon_stream.options.option import Option, one_of, switch, text
 
 MERGE_ENGINE = Option(
     "merge-engine",
@@ -22,27 +22,19 @@ SEQUENCE_SORT_ORDER = Option(
     "ascending",
     "Whether the largest or the smallest value of sequence.field is the newest.",
 )
-IGNORE_DELETE = Option(
+IGNORE_DELETE = switch(
     "ignore-delete",
-    boolean,
-    "false",
     "Ignore -D rows.",
     aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
 )
 DEFAULT_AGGREGATE_FUNCTION = Option(
     "fields.default-aggregate-function", text, None, "The default aggregate function of columns."
 )
-AGGREGATION_REMOVE_ON_DELETE = Option(
-    "aggregation.remove-record-on-delete",
-    boolean,
-    "false",
-    "A -D row deletes the whole row instead of retracting values.",
+AGGREGATION_REMOVE_ON_DELETE = switch(
+    "aggregation.remove-record-on-delete", "A -D row deletes the whole row instead of retracting values."
 )
-PARTIAL_UPDATE_REMOVE_ON_DELETE = Option(
-    "partial-update.remove-record-on-delete",
-    boolean,
-    "false",
-    "A -D row deletes the whole row, not single values.",
+PARTIAL_UPDATE_REMOVE_ON_DELETE = switch(
+    "partial-update.remove-record-on-delete", "A -D row deletes the whole row, not single values."
 )
 PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "partial-update.remove-record-on-sequence-group",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from paimon_stream.options.option import Option, boolean, one_of, text
+from paimon_stream.options.option import Option, boolean, one_of, switch, text
 
 _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
@@ -133,9 +133,7 @@ PROTECT_LAST_SNAPSHOT = Option(
     "consumer: a consumer file keeps all engines from expiring the stream's last snapshot, and every later "
     "one, until the stream continues. none: no such file is written.",
 )
-UNSAFE_SINGLE_WRITER = Option(
+UNSAFE_SINGLE_WRITER = switch(
     "paimon-stream.unsafe-single-writer",
-    boolean,
-    "false",
     "Allow commits on a storage that cannot create files atomically. Safe only with a single writer.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paimon_stream.options.option import Option, boolean, duration, integer, positive
+from paimon_stream.options.option import Option, boolean, duration, integer, positive, switch
 
 
 def _millis(text: str) -> int:
@@ -43,10 +43,8 @@ STORE_MAX_OUTAGE = Option(
     "10 min",
     "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
 )
-STORE_ALLOW_HTTP = Option(
+STORE_ALLOW_HTTP = switch(
     "paimon-stream.store.allow-http",
-    boolean,
-    "false",
     "Object stores: allow an endpoint without TLS on another machine. Anybody on the way can then read the "
     "rows and the session token.",
 )

@@ -16,6 +16,7 @@ from paimon_stream.options.option import (
     one_of,
     positive,
     size,
+    switch,
     text,
 )
 
@@ -42,9 +43,7 @@ ORC_LTZ_LEGACY = Option(
     "true: Java shifts timestamps with local time zone in ORC files by its own time zone. Must be false for "
     "this package to write such columns.",
 )
-FILE_SUFFIX_COMPRESSION = Option(
-    "file.suffix.include.compression", boolean, "false", "Add the compression to data file names."
-)
+FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option(
     "data-file.path-directory", text, None, "Folder between the table and the partitions."
@@ -61,9 +60,7 @@ FILE_COMPRESSION_PER_LEVEL = Option(
 STATS_MODE_PER_LEVEL = Option(
     "metadata.stats-mode.per.level", levels, "", "Statistics modes by level, for tables with primary keys."
 )
-THIN_MODE = Option(
-    "data-file.thin-mode", boolean, "false", "Files of tables with primary keys store each key only once."
-)
+THIN_MODE = switch("data-file.thin-mode", "Files of tables with primary keys store each key only once.")
 CHANGELOG_PRODUCER = Option(
     "changelog-producer",
     one_of("none", "input", "lookup", "full-compaction"),
@@ -71,10 +68,8 @@ CHANGELOG_PRODUCER = Option(
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
 )
-FORCE_LOOKUP = Option(
+FORCE_LOOKUP = switch(
     "force-lookup",
-    boolean,
-    "false",
     "Compactions of a table with a primary key look up older values, as for the changelog producer lookup.",
 )
 CHANGELOG_FILE_PREFIX = Option(
@@ -90,7 +85,7 @@ CHANGELOG_FILE_STATS = Option(
 ROWKIND_FIELD = Option(
     "rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D."
 )
-IGNORE_UPDATE_BEFORE = Option("ignore-update-before", boolean, "false", "Drop -U rows.")
+IGNORE_UPDATE_BEFORE = switch("ignore-update-before", "Drop -U rows.")
 RECORD_EXPIRE_TIME = Option(
     "record-level.expire-time", duration, None, "Compactions drop rows that are older than this."
 )
@@ -150,10 +145,8 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
     "All changed manifests are rewritten when their total size reaches this.",
     aliases=("manifest-full-compaction-size",),
 )
-MANIFEST_DROP_DELETE_STATS = Option(
+MANIFEST_DROP_DELETE_STATS = switch(
     "manifest.delete-file-drop-stats",
-    boolean,
-    "false",
     "Java stores no statistics for deleted files. This release stores them.",
 )
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
@@ -172,8 +165,8 @@ COMMIT_MAX_RETRY_WAIT = Option("commit.max-retry-wait", duration, "10 s", "Longe
 IGNORE_EMPTY_COMMIT = Option(
     "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows creates no snapshot."
 )
-FORCE_CREATE_SNAPSHOT = Option(
-    "commit.force-create-snapshot", boolean, "false", "A batch without rows creates a snapshot, too."
+FORCE_CREATE_SNAPSHOT = switch(
+    "commit.force-create-snapshot", "A batch without rows creates a snapshot, too."
 )
 DYNAMIC_OVERWRITE = Option(
     "dynamic-partition-overwrite",
@@ -203,10 +196,8 @@ STRICT_MODE = Option(
     "A commit fails if another user compacted or overwrote the table after this snapshot. -1: after the "
     "snapshot that is the newest at the first commit.",
 )
-DISCARD_DUPLICATES = Option(
+DISCARD_DUPLICATES = switch(
     "commit.discard-duplicate-files",
-    boolean,
-    "false",
     "An append skips files that are already in the table instead of failing. It then runs the same checks as "
     "a replay.",
 )
@@ -232,10 +223,8 @@ SNAPSHOT_EXPIRE_MODE = Option(
     "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
     "In an object store it waits only if this is set. A process that ends waits for it for that long.",
 )
-CLEAN_EMPTY_DIRECTORIES = Option(
+CLEAN_EMPTY_DIRECTORIES = switch(
     "snapshot.clean-empty-directories",
-    boolean,
-    "false",
     "Expiry also deletes the bucket and partition folders that it has emptied.",
     aliases=("snapshot.expire.clean-empty-directories",),
 )
@@ -257,8 +246,8 @@ CHANGELOG_TIME_RETAINED = Option(
     None,
     "If longer than snapshot.time-retained, this package expires no snapshots and leaves that to Paimon.",
 )
-CONSUMER_CHANGELOG_ONLY = Option(
-    "consumer.changelog-only", boolean, "false", "Consumers keep only changelog from expiring, not snapshots."
+CONSUMER_CHANGELOG_ONLY = switch(
+    "consumer.changelog-only", "Consumers keep only changelog from expiring, not snapshots."
 )
 TAG_TIME_RETAINED = Option(
     "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."
@@ -270,9 +259,7 @@ FILE_OPERATION_THREADS = Option(
     "Number of threads that delete files when many are to be deleted.",
     aliases=("delete-file.thread-num",),
 )
-INDEX_IN_DATA_DIR = Option(
-    "index-file-in-data-file-dir", boolean, "false", "Index files are stored beside the data files."
-)
+INDEX_IN_DATA_DIR = switch("index-file-in-data-file-dir", "Index files are stored beside the data files.")
 CONFLICT_DETECTION = Option(
     "conflict-detection-mode",
     one_of("none", "value", "row_incremental"),
@@ -296,12 +283,8 @@ STOP_TRIGGER = Option(
     "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
     "num-sorted-run.compaction-trigger plus 3.",
 )
-WRITE_ONLY = Option(
-    "write-only",
-    boolean,
-    "false",
-    "Writers leave compaction and expiry to other jobs.",
-    aliases=("write.compaction-skip",),
+WRITE_ONLY = switch(
+    "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)
 )
 BUCKET_APPEND_ORDERED = Option(
     "bucket-append-ordered",

@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-from paimon_stream.options.option import Option, boolean, duration, one_of, text, word
+from paimon_stream.options.option import Option, duration, one_of, switch, text, word
 
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
 EXTERNAL_PATHS = Option(
     "data-file.external-paths", text, "", "Data files lie outside the table. Such tables are refused."
 )
-DELETION_VECTORS = Option(
+DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
-    boolean,
-    "false",
     "Deleted rows are marked, and their files are not rewritten. Append tables with this option are refused. "
     "Tables with primary keys are written only if another job compacts them (write-only).",
 )
-DELETION_VECTORS_MERGE_ON_READ = Option(
+DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read",
-    boolean,
-    "false",
     "Readers merge the files of level 0 although the table has deletion vectors.",
 )
-ROW_TRACKING = Option("row-tracking.enabled", boolean, "false", "Rows have ids. Such tables are refused.")
-DATA_EVOLUTION = Option(
-    "data-evolution.enabled", boolean, "false", "Columns have files of their own. Such tables are refused."
+ROW_TRACKING = switch("row-tracking.enabled", "Rows have ids. Such tables are refused.")
+DATA_EVOLUTION = switch("data-evolution.enabled", "Columns have files of their own. Such tables are refused.")
+PK_CLUSTERING_OVERRIDE = switch(
+    "pk-clustering-override", "Files are not sorted by key. Such tables are refused."
 )
-PK_CLUSTERING_OVERRIDE = Option(
-    "pk-clustering-override", boolean, "false", "Files are not sorted by key. Such tables are refused."
-)
-CLUSTERING_INCREMENTAL = Option(
+CLUSTERING_INCREMENTAL = switch(
     "clustering.incremental",
-    boolean,
-    "false",
     "A compaction of Java's sorts the rows. Such tables are written, and not compacted.",
 )
-LOOKUP_REMOTE_FILES = Option(
+LOOKUP_REMOTE_FILES = switch(
     "lookup.remote-file.enabled",
-    boolean,
-    "false",
     "Compactions keep files for look-ups in the table. Such tables are not compacted.",
 )
-CHAIN_TABLE = Option(
-    "chain-table.enabled", boolean, "false", "Partitions build on each other. Such tables are not compacted."
-)
-SNAPSHOT_ORDERING = Option(
-    "sequence.snapshot-ordering", boolean, "false", "Rows are ordered by snapshot. Such tables are not read."
+CHAIN_TABLE = switch("chain-table.enabled", "Partitions build on each other. Such tables are not compacted.")
+SNAPSHOT_ORDERING = switch(
+    "sequence.snapshot-ordering", "Rows are ordered by snapshot. Such tables are not read."
 )
 COMMIT_CALLBACKS = Option(
     "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
@@ -53,10 +41,8 @@ COMMIT_CALLBACKS = Option(
 ICEBERG_STORAGE = Option(
     "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
 )
-EXPLICIT_CAST = Option(
+EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast",
-    boolean,
-    "false",
     "Columns are only widened, never cast to a narrower type, and a warning says so.",
 )
 TAG_AUTOMATIC_CREATION = Option(

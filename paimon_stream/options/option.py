@@ -65,6 +65,11 @@ def boolean(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+def switch(key: str, doc: str, *, aliases: tuple[str, ...] = ()) -> Option[bool]:
+    """An option that is `true` or `false`, and `false` unless it is set."""
+    return Option(key, boolean, "false", doc, aliases)
+
+
 def integer(text: str) -> int:
     """A whole number."""
     try:

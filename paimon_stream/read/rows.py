@@ -12,13 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import (
-    FormatError,
-    InvalidData,
-    NotFound,
-    PaimonStreamError,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry

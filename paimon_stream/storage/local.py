@@ -46,6 +46,7 @@ class LocalStorage(OneByOne):
     '/tmp/warehouse/db.db/orders'
     """
 
+    has_folders = True
     root: str
     unsafe_single_writer: bool = field(default=False, kw_only=True)
     ids: IdSource = field(default_factory=lambda: system().ids, kw_only=True, repr=False, compare=False)
@@ -60,14 +61,8 @@ class LocalStorage(OneByOne):
         """The folder's absolute path."""
         return self.root
 
-    @property
-    def has_folders(self) -> bool:
-        """True."""
-        return True
-
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, also for a folder, a pipe or a device, and
-        `CorruptMetadata`."""
+        """See `Storage.read`. A folder, a pipe or a device is not found."""
         full = self._full(path)
         with reading(full), open(full, "rb", opener=_without_waiting) as source:
             size = _regular(full, os.fstat(source.fileno())).st_size
@@ -115,10 +110,7 @@ class LocalStorage(OneByOne):
             os.replace(temporary, full)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file with all of its content, or leaves an existing one unchanged.
-
-        Raises `NotAtomic` if the file system has no hard links.
-        """
+        """See `Storage.put_if_absent`. Raises `NotAtomic` if the file system has no hard links."""
         full = self._full(path)
         with self._temporary(full, data) as temporary:
             try:
@@ -130,8 +122,7 @@ class LocalStorage(OneByOne):
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) by name, without those that begin with a dot
-        unless `prefix` does; [] for a missing folder."""
+        """See `Storage.list_files`."""
         found = []
         for entry in self._entries(folder, prefix):
             try:  # contexts only where needed, because folders may hold very many files
@@ -149,8 +140,7 @@ class LocalStorage(OneByOne):
         return sorted(one.name for one in self._entries(folder, prefix) if _is(one.is_file, one))
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root), without those that begin with a
-        dot; [] for a missing folder."""
+        """See `Storage.list_folders`."""
         return sorted(one.name for one in self._entries(folder, "") if _is(one.is_dir, one))
 
     def stat(self, path: str) -> FileStat:
@@ -160,9 +150,7 @@ class LocalStorage(OneByOne):
             return _file_stat(path, _regular(full, os.stat(full)))
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. Does nothing if it is missing or if the folder is not empty.
-        Of a symbolic link to a file it deletes the link; a link to a folder stays. Raises `StorageError` for
-        a path through a link below the root."""
+        """See `Storage.delete`."""
         full = self._full(path)
         try:
             delete_below(self.root, path)

@@ -74,6 +74,7 @@ class MemoryStorage(OneByOne):
 
     __slots__ = ("_store", "name", "root")
 
+    has_folders = False
     name: str
     root: str
     _store: _Store
@@ -108,11 +109,6 @@ class MemoryStorage(OneByOne):
         with self._store.lock:
             self._store.folders.clear()
 
-    @property
-    def has_folders(self) -> bool:
-        """False."""
-        return False
-
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata`."""
         data = self._file(path).data
@@ -135,8 +131,7 @@ class MemoryStorage(OneByOne):
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) by name, without those that begin with a
-        dot unless `prefix` does; [] for a missing folder."""
+        """See `Storage.list_files`."""
         hidden = prefix.startswith(".")
         with self._store.lock:
             files = sorted(self._store.folders.get(self._folder(folder), {}).items())
@@ -151,8 +146,7 @@ class MemoryStorage(OneByOne):
         return [file.name for file in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root) that have a file at any depth,
-        without those that begin with a dot."""
+        """See `Storage.list_folders`."""
         start = self._folder(folder)
         start = f"{start}/" if start else ""
         with self._store.lock:

@@ -36,6 +36,7 @@ class ObjectStorage(OneByOne):
     only. `tally` counts what this object sends.
     """
 
+    has_folders = False
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
     tally: Tally = field(default_factory=Tally, kw_only=True, compare=False)
@@ -50,11 +51,6 @@ class ObjectStorage(OneByOne):
     def location(self) -> str:
         """The folder, with its scheme as it was given."""
         return self.settings.location
-
-    @property
-    def has_folders(self) -> bool:
-        """False."""
-        return False
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content. Raises `NotFound`, and `CorruptMetadata` before the body is read."""
@@ -84,8 +80,7 @@ class ObjectStorage(OneByOne):
         return self._requests.create(path, data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files directly in the folder (`""` is the root) by name, without those that begin with a dot
-        unless `prefix` does; [] for a folder without files."""
+        """See `Storage.list_files`."""
         start, found = self._requests.listed(folder)
         kept = _visible(found["objects"], start, prefix)
         return [_file_stat(f"{folder}/{name}" if folder else name, one) for name, one in kept]
@@ -96,8 +91,7 @@ class ObjectStorage(OneByOne):
         return [name for name, _ in _visible(found["objects"], start, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root) with anything in them, without
-        those that begin with a dot."""
+        """See `Storage.list_folders`."""
         start, found = self._requests.listed(folder)
         names = {key[len(start) :].rstrip("/") for key in found["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))

@@ -22,13 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from paimon_stream.format.entries import (
-    FileIdentity,
-    FileKind,
-    ManifestEntry,
-    ManifestFileMeta,
-    SimpleStats,
-)
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.options import (
     MANIFEST_FULL_COMPACTION_SIZE,
     MANIFEST_MERGE_MIN_COUNT,

@@ -11,12 +11,7 @@ from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.avro_file import AvroBlock, compressor
-from paimon_stream.format.entries import (
-    FileKind,
-    IndexManifestEntry,
-    ManifestEntry,
-    ManifestFileMeta,
-)
+from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
     chunks,

@@ -30,7 +30,6 @@ from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
 from paimon_stream.write.task import NewFiles, Task, WriteSpec
 
 _PIECE_BYTES: Final = 64 * 2**20
-_KEY_PREFIX: Final = "_KEY_"
 
 
 def write_keyed_task(
