@@ -88,10 +88,10 @@ SCRIPTS: dict[str, Script] = {
 @pytest.mark.parametrize("what", [*FOUND, *AMONG, *SCRIPTS])
 def test_what_was_found_once_is_not_found_again(what: str) -> None:
     if what in SCRIPTS:
-        outcome = run(0, SCRIPTS[what])
+        outcome = run(0, SCRIPTS[what], make=partial(world_of, compactors=False))
     elif what in AMONG:
         seed, only = AMONG[what]
-        outcome = run(seed, make=partial(world_of, only=only))
+        outcome = run(seed, make=partial(world_of, only=only, compactors=False))
     else:
         outcome = run(FOUND[what], make=partial(world_of, newcomers=False))
     assert outcome.rule is None, str(outcome)
