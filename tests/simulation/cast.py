@@ -124,6 +124,7 @@ def world_of(
             drawn = dice.randrange(rarely) == 0
             if kind.kind in only if only else drawn:
                 actors.append(kind(world, f"the {kind.kind}"))
+                world.compacted = True
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world

@@ -18,17 +18,21 @@ UNCHANGED = "a compaction changes no row"
 
 
 def check_compaction(world: World, before: State | None, after: State) -> None:
-    """The snapshot of a compaction has the rows of the one before, in the same partitions. In fixed buckets
-    of append tables, this package also keeps their order. With keys, no two files of a level share keys."""
+    """The snapshot of a compaction has the rows of the one before, in the same partitions. This package also
+    keeps columns and, in fixed buckets of append tables, the order of rows. With keys, no two files of a
+    level share keys."""
     if before is None or (before.live.keys() == after.live.keys() and not world.keyed):
         return
     old, new = _places(world, before), _places(world, after)
     if old != new:
         differ = sorted({one for one, _ in old.items() ^ new.items()})
         raise Violation(UNCHANGED, f"snapshot {after.id} has other rows of {differ} than {before.id}")
+    ours = after.made_by is not None and after.made_by.actor.kind == "compactor"
+    if ours:
+        _check_columns(world, before, after)
     if world.keyed:
         _check_levels(after)
-    elif world.buckets > 0 and after.made_by is not None and after.made_by.actor.kind == "compactor":
+    elif world.buckets > 0 and ours:
         for place in set(old.values()):
             _check_order(world, place, before, after)
 
@@ -39,6 +43,17 @@ def _places(world: World, state: State) -> dict[str, tuple[bytes, int]]:
         for entry in state.live.values()
         for piece in pieces_of(world, entry)
     }
+
+
+def _check_columns(world: World, before: State, after: State) -> None:
+    schema_of = {
+        one.file: entry.file.schema_id for entry in before.live.values() for one in pieces_of(world, entry)
+    }
+    for entry in after.live.values():
+        for piece in pieces_of(world, entry):
+            if schema_of[piece.file] > entry.file.schema_id:
+                what = f"{piece.file} loses columns in {entry.file.file_name} of snapshot {after.id}"
+                raise Violation(UNCHANGED, what)
 
 
 def _check_levels(state: State) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from paimon_stream.compact import append_plan, job, publish
 from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.units import KeyedUnit
+from paimon_stream.compact.units import KeyedUnit, Unit
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import Snapshot
@@ -81,6 +81,18 @@ def numbers_between_are_overlooked(patch: Patch) -> None:
 def rows_change_places(patch: Patch) -> None:
     real = append_plan._blocks
     patch.setattr(append_plan, "_blocks", lambda files: real(files)[::-1])
+
+
+@bug(
+    "A unit with files of a newer schema is rewritten with the older one.",
+    "compactor",
+    "schema changer",
+    "batch writer",
+    seed=14,
+)
+def new_columns_are_lost(patch: Patch) -> None:
+    patch.setattr(Unit, "newest_schema", property(lambda self: 0))
+    patch.setattr(KeyedUnit, "newest_schema", property(lambda self: 0))
 
 
 # -- what is removed -----------------------------------------------------------------------------------
