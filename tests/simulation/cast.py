@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
-from tests.simulation.actors.compactors import Compactor, JavaCompactor
+from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
 from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
 from tests.simulation.actors.maintenance import (
     Expirer,
@@ -47,7 +47,7 @@ NEWCOMERS = frozenset(
 )
 """They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
 
-COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8}
+COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondCompactor: 16}
 """They came even later. A draw of their own decides whether they take part, so no other draw changes."""
 
 TABLES: tuple[dict[str, str], ...] = (

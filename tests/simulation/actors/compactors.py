@@ -62,6 +62,12 @@ class Compactor(Actor):
             raise Violation("no false alarm", f"{self.name}: {error!r}")
 
 
+class SecondCompactor(Compactor):
+    """Another one at the same time. What both have rewritten must be published once."""
+
+    kind = "second compactor"
+
+
 class JavaCompactor(JavaCommitter):
     """Java's dedicated compaction. It looks whether its files are still live, and then renames. It gives up
     if they are not."""
