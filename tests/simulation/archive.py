@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
@@ -10,12 +11,17 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.layout import Layout, manifest_path
 from tests.simulation.state import State, Violation
 
+if TYPE_CHECKING:
+    from tests.simulation.rewriting import Piece
+
 
 @dataclass
 class Archive:
-    """All files of the folder `manifest` that were ever written, by name."""
+    """All files of the folder `manifest` that were ever written, by name. `pieces` says what rows a compacted
+    file has."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
 
@@ -23,27 +29,40 @@ class Archive:
         """A snapshot with everything that it refers to."""
         base = self._list(snapshot.base_manifest_list)
         delta = self._list(snapshot.delta_manifest_list)
-        live = self._fold([entry for name in base for entry in self._entries(name)])
-        names = frozenset(live)
+        before = self._fold([entry for name in base for entry in self._entries(name)])
+        names = frozenset(name for name, _ in before)
         own = [entry for name in delta for entry in self._entries(name)]
         everything = (entry for name in (*base, *delta) for entry in self._entries(name))
         mentioned = frozenset(entry.file.file_name for entry in everything)
-        live = self._fold([*live.values(), *own])
+        live = {name: one for (name, _), one in self._fold([*before.values(), *own]).items()}
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         files = {manifest_path(one) for one in (*lists, *base, *delta)}
         files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
-        return State(snapshot=snapshot, live=live, base=names, files=frozenset(files), mentioned=mentioned)
+        return State(
+            snapshot=snapshot,
+            live=live,
+            base=names,
+            files=frozenset(files),
+            mentioned=mentioned,
+            written=tuple(one for name in live for one in self.written(name)),
+        )
 
-    def _fold(self, entries: list[ManifestEntry]) -> dict[str, ManifestEntry]:
-        live: dict[str, ManifestEntry] = {}
+    def written(self, name: str) -> tuple[str, ...]:
+        """The files whose rows a file has: itself, or those that were compacted into it."""
+        pieces = self.pieces.get(name)
+        return (name,) if pieces is None else tuple(one.file for one in pieces)
+
+    def _fold(self, entries: list[ManifestEntry]) -> dict[tuple[str, int], ManifestEntry]:
+        """The live files by name and level. A compaction may change the level."""
+        live: dict[tuple[str, int], ManifestEntry] = {}
         for entry in entries:
-            name = entry.file.file_name
+            name, level = entry.file.file_name, entry.file.level
             if entry.kind is FileKind.DELETE:
-                live.pop(name, None)
-            elif name in live:
+                live.pop((name, level), None)
+            elif (name, level) in live:
                 raise Violation("rows are there at most once", f"file {name} is listed twice")
             else:
-                live[name] = entry
+                live[name, level] = entry
         return live
 
     def _list(self, name: str) -> tuple[str, ...]:

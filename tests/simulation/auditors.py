@@ -12,6 +12,7 @@ from paimon_stream.table.references import journalled_names
 from tests.simulation.actors.advice import RollbackOperator
 from tests.simulation.actors.maintenance import TAG, Expirer, LastCleaner
 from tests.simulation.actors.streams import Stream
+from tests.simulation.rewriting import pieces_of
 from tests.simulation.scheduler import DAY
 from tests.simulation.state import State, Violation
 
@@ -109,18 +110,17 @@ def _uuids(world: World, path: str) -> tuple[str, ...]:
 def check_sums(world: World, state: State) -> None:
     """The rows of a table with keys, merged by their sequence numbers, are those of a model that takes the
     commits one after another."""
+    pieces = {
+        one.file: (one, entry.partition) for entry in state.live.values() for one in pieces_of(world, entry)
+    }
     model: dict[tuple[bytes, int], int] = {}
     for name in state.order:
-        place = state.live[name].partition
-        model.update({(place, key): value for key, value in world.values[name].items()})
+        model.update({(pieces[name][1], key): value for key, value in world.values[name].items()})
     merged: dict[tuple[bytes, int], int] = {}
     place_of = {name: place for place, name in enumerate(state.order)}
     # Of files with the same number either may win, so here the earlier one does.
-    for entry in sorted(
-        state.live.values(), key=lambda one: (one.file.max_sequence_number, -place_of[one.file.file_name])
-    ):
-        values = world.values[entry.file.file_name]
-        merged.update({(entry.partition, key): value for key, value in values.items()})
+    for one, place in sorted(pieces.values(), key=lambda pair: (pair[0].number, -place_of[pair[0].file])):
+        merged.update({(place, key): value for key, value in one.values.items()})
     if merged != model:
         raise Violation("sums are those of the model", f"snapshot {state.id} has {merged}, not {model}")
 

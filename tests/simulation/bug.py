@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.simulation.cast import NEWCOMERS, world_of
+from tests.simulation.cast import COMPACTORS, NEWCOMERS, world_of
 from tests.simulation.choices import Script
 from tests.simulation.world import World
 
@@ -30,9 +30,9 @@ class Bug:
 
     def make(self, seed: int, script: Script | None = None) -> World:
         """A world with those who meet the bug."""
-        return world_of(
-            seed, script, only=self.only, newcomers=self.newcomers or bool(NEWCOMERS & set(self.only))
-        )
+        compactors = bool({one.kind for one in COMPACTORS} & set(self.only))
+        newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
+        return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors)
 
     @contextmanager
     def planted(self) -> Iterator[None]:

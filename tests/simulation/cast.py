@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
+from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
 from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
 from tests.simulation.actors.maintenance import (
     Expirer,
@@ -46,6 +47,9 @@ NEWCOMERS = frozenset(
 )
 """They are drawn last, and only if they may come. So the seeds of earlier finds keep their meaning."""
 
+COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondCompactor: 16}
+"""They came even later. A draw of their own decides whether they take part, so no other draw changes."""
+
 TABLES: tuple[dict[str, str], ...] = (
     {},
     {"manifest.merge-min-count": "3"},
@@ -55,10 +59,16 @@ TABLES: tuple[dict[str, str], ...] = (
 
 
 def world_of(
-    seed: int, script: Script | None = None, *, only: Collection[str] = (), newcomers: bool = True
+    seed: int,
+    script: Script | None = None,
+    *,
+    only: Collection[str] = (),
+    newcomers: bool = True,
+    compactors: bool = True,
 ) -> World:
     """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others. Without `newcomers` the schedules are those that were found before these actors existed."""
+    no others. Without `newcomers`, and without `compactors`, the schedules are those that were found before
+    these actors existed."""
 
     def takes_part(kind: str, rarely: int) -> bool:
         drawn = choices.once_in(rarely)
@@ -108,6 +118,13 @@ def world_of(
             actors.append(JavaWithoutLock(world, "the Java writer at the store"))
         if takes_part(JavaOverwriter.kind, 10):
             actors.append(JavaOverwriter(world, "the Java overwriter"))
+    if newcomers and compactors:
+        dice = random.Random(f"compactors {seed}")
+        for kind, rarely in COMPACTORS.items():
+            drawn = dice.randrange(rarely) == 0
+            if kind.kind in only if only else drawn:
+                actors.append(kind(world, f"the {kind.kind}"))
+                world.compacted = True
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world

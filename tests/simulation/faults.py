@@ -78,6 +78,8 @@ class ProcessStorage:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._disk = process.world.disk
+        self.world = process.world
+        self.writer: object = None
         if process.world.in_flight:
             self.tally = Tally()  # a storage that counts its requests has several in flight
 

@@ -11,6 +11,7 @@ from paimon_stream.errors import PaimonStreamError
 from tests.simulation.cast import world_of
 from tests.simulation.choices import Script
 from tests.simulation.limits import DISTURBED, Limit
+from tests.simulation.rewriting import rewriting
 from tests.simulation.shrink import shrink
 from tests.simulation.state import Violation
 from tests.simulation.world import World
@@ -41,7 +42,7 @@ def run(
     somebody rolled back or dropped the table beside a writer at work, which the pages exclude."""
     world = make(seed, script)
     try:
-        with _silence():
+        with _silence(), rewriting():
             world.run()
     except Limit as limit:
         return Outcome(seed, world, limit=str(limit))

@@ -40,14 +40,16 @@ def stream_of(user: str) -> str:
 class State:
     """One snapshot with everything that it refers to. `live` has the entries of its live files by name,
     `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
-    data files in its manifests, live or not. `slept` says that its maker slept through a rollback, and
-    `upsets` how often the line had lost something when it was made."""
+    data files in its manifests, live or not. `written` are the files of writers whose rows are there, though
+    a compaction may have put these into another file. `slept` says that its maker slept through a rollback,
+    and `upsets` how often the line had lost something when it was made."""
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]
     base: frozenset[str]
     files: frozenset[str]
     mentioned: frozenset[str]
+    written: tuple[str, ...] = ()
     made_by: Process | None = None
     slept: bool = False
     upsets: int = 0
@@ -63,7 +65,7 @@ class State:
         return self.snapshot.nonce
 
     def tokens(self) -> set[Token]:
-        return tokens(self.live)
+        return tokens(self.written)
 
 
 def tokens(names: Iterable[str]) -> set[Token]:

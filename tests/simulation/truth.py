@@ -15,6 +15,7 @@ from paimon_stream.maintenance.pins import is_pin
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.archive import Archive
+from tests.simulation.compactions import check_compaction
 from tests.simulation.limits import (
     BUILT_ON_SLEEPERS,
     EXPIRY_OF_DROPPED,
@@ -221,8 +222,10 @@ class Truth:
 
     def _moved_to(self, state: State | None, reason: str) -> None:
         """Another state is the newest. What it lacks was removed."""
-        old = set(self.head.live) if self.head is not None else set()
-        new = set(state.live) if state is not None else set()
+        old = set(self.head.written) if self.head is not None else set()
+        new = set(state.written) if state is not None else set()
+        if state is not None and state.snapshot.commit_kind is CommitKind.COMPACT and reason == "overwrite":
+            check_compaction(self.world, self.head, state)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
                 raise Violation("nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}")
@@ -234,8 +237,8 @@ class Truth:
             self.taken.pop(token, None)
         if state is not None and not state.order:
             before = self.head.order if self.head is not None else ()
-            kept = tuple(name for name in before if name in state.live)
-            state.order = kept + tuple(name for name in state.live if name not in kept)
+            kept = dict.fromkeys(name for name in before if name in new)
+            state.order = tuple(kept | dict.fromkeys(state.written))
         self.head = state
         if state is not None:
             self.history[state.nonce] = state
@@ -285,13 +288,15 @@ class Truth:
 
     def _once(self, state: State) -> None:
         """No batch is in a snapshot twice."""
+        if len(set(state.written)) < len(state.written):
+            raise Violation("rows are there at most once", f"snapshot {state.id} has {sorted(state.written)}")
         seen: set[Token] = set()
-        for name in state.live:
+        for name in state.written:
             token = token_of(name)
             if token is not None and token in seen and token not in self.excused:
                 if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
                     raise Limit(ROLLBACK_UNDER_WAY)
-                twice = [one for one in state.live if token_of(one) == token]
+                twice = [one for one in state.written if token_of(one) == token]
                 raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
             if token is not None:
                 seen.add(token)

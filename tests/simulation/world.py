@@ -31,6 +31,7 @@ class World:
     docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back. With `on_store`
     the table lies in an object store. With `in_flight` the requests that are sent there together happen in
     any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
+    With `compacted`, somebody compacts data files.
     """
 
     seed: int
@@ -57,6 +58,7 @@ class World:
     in_flight: bool = False
     clocks_jump: bool = False
     storm: int = 0
+    compacted: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)
 

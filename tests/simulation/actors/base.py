@@ -127,6 +127,8 @@ class Actor:
         partition = serialize([FIELDS[1].type], [dt]) if partitioned else EMPTY_ROW
         self.ready().storage.write(table.layout.data_file(partition, 0, name), b"rows")
         file = data_file(name, rows, first)
+        if self.world.compacted:
+            file = replace(file, schema_id=table.schema.id)
         if keyed:
             keys = sorted({self.world.source.randrange(6) for _ in range(rows)})
             value = self.world.source.randrange(1000)

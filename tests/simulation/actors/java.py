@@ -37,11 +37,75 @@ from tests.simulation.actors.base import Actor, Work
 TRIES = 3
 
 
-class JavaWriter(Actor):
-    kind = "Java writer"
-    writes = True
+class JavaCommitter(Actor):
+    """Commits as Java does."""
+
     replaces = False
     """Whether its rename replaces a snapshot that appeared after it had checked."""
+
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot as Java finds it. None if there is none, or if it has just vanished."""
+        storage = self.ready().storage
+        latest_id = java_latest(storage)
+        return SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
+
+    def commit(
+        self, latest: Snapshot | None, table: Table, entries: list[ManifestEntry], rows: int, kind: CommitKind
+    ) -> Snapshot | None:
+        """One attempt to publish these changes, which add so many rows. None if another commit was faster."""
+        storage = self.ready().storage
+        names = NameSource(self.world.ids.uuid())
+        store = ManifestStore(storage)
+        writer = ManifestWriter(storage, table.options, table.partition_types, table.schema.id)
+        base = () if latest is None else store.base_and_delta(latest)
+        delta = writer.write(entries, names)
+        lists = names.manifest_list(), names.manifest_list()
+        sizes = writer.write_list(lists[0], base), writer.write_list(lists[1], delta)
+        snapshot = self._snapshot(latest, table, lists, sizes, rows, kind)
+        if self._renamed(snapshot):
+            storage.write(LATEST_HINT, str(snapshot.id).encode())
+            return snapshot
+        for name in (*lists, *(one.file_name for one in delta)):
+            storage.delete(manifest_path(name))
+        return None
+
+    def _snapshot(
+        self,
+        latest: Snapshot | None,
+        table: Table,
+        lists: tuple[str, str],
+        sizes: tuple[int, int],
+        rows: int,
+        kind: CommitKind,
+    ) -> Snapshot:
+        return Snapshot(
+            id=SnapshotId(1 if latest is None else latest.id + 1),
+            schema_id=table.schema.id,
+            base_manifest_list=lists[0],
+            base_manifest_list_size=sizes[0],
+            delta_manifest_list=lists[1],
+            delta_manifest_list_size=sizes[1],
+            commit_user=self.world.ids.uuid(),
+            commit_identifier=BATCH_IDENTIFIER,
+            commit_kind=kind,
+            time_millis=self.ready().clock.now_millis(),
+            total_record_count=(latest.total_record_count if latest else 0) + rows,
+            delta_record_count=rows,
+        )
+
+    def _renamed(self, snapshot: Snapshot) -> bool:
+        storage, path = self.ready().storage, snapshot_path(snapshot.id)
+        if storage.exists(path):
+            return False
+        if self.replaces:
+            storage.write(path, encode_snapshot(snapshot))
+            return True
+        return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
+
+
+class JavaWriter(JavaCommitter):
+    kind = "Java writer"
+    writes = True
 
     @property
     def exposed(self) -> bool:
@@ -62,10 +126,6 @@ class JavaWriter(Actor):
             latest = SnapshotStore(storage, self.ready().runtime).find(latest_id) if latest_id else None
             if latest_id is not None and latest is None:
                 continue
-            names = NameSource(self.world.ids.uuid())
-            store = ManifestStore(storage)
-            writer = ManifestWriter(storage, table.options, table.partition_types, table.schema.id)
-            base = () if latest is None else store.base_and_delta(latest)
             file = message.new_files[0]
             entry = ManifestEntry(
                 kind=FileKind.ADD,
@@ -74,48 +134,10 @@ class JavaWriter(Actor):
                 total_buckets=message.total_buckets,
                 file=file,
             )
-            delta = writer.write([entry], names)
-            lists = names.manifest_list(), names.manifest_list()
-            sizes = writer.write_list(lists[0], base), writer.write_list(lists[1], delta)
-            snapshot = self._snapshot(latest, table, lists, sizes, file.row_count)
-            if self._renamed(snapshot):
-                storage.write(LATEST_HINT, str(snapshot.id).encode())
+            snapshot = self.commit(latest, table, [entry], file.row_count, CommitKind.APPEND)
+            if snapshot is not None:
                 return snapshot
-            for name in (*lists, *(one.file_name for one in delta)):
-                storage.delete(manifest_path(name))
         raise CommitContended("Java gives up")
-
-    def _snapshot(
-        self,
-        latest: Snapshot | None,
-        table: Table,
-        lists: tuple[str, str],
-        sizes: tuple[int, int],
-        rows: int,
-    ) -> Snapshot:
-        return Snapshot(
-            id=SnapshotId(1 if latest is None else latest.id + 1),
-            schema_id=table.schema.id,
-            base_manifest_list=lists[0],
-            base_manifest_list_size=sizes[0],
-            delta_manifest_list=lists[1],
-            delta_manifest_list_size=sizes[1],
-            commit_user=self.world.ids.uuid(),
-            commit_identifier=BATCH_IDENTIFIER,
-            commit_kind=CommitKind.APPEND,
-            time_millis=self.ready().clock.now_millis(),
-            total_record_count=(latest.total_record_count if latest else 0) + rows,
-            delta_record_count=rows,
-        )
-
-    def _renamed(self, snapshot: Snapshot) -> bool:
-        storage, path = self.ready().storage, snapshot_path(snapshot.id)
-        if storage.exists(path):
-            return False
-        if self.replaces:
-            storage.write(path, encode_snapshot(snapshot))
-            return True
-        return storage.put_if_absent(path, encode_snapshot(snapshot)) is PutResult.CREATED
 
 
 class JavaWithoutLock(JavaWriter):

@@ -102,6 +102,7 @@ class Stream(Actor):
         self.command: Recommit | None = None
         self.tried: set[str] = set()
         self.rolled_back = False
+        self.skipped: set[Token] = set()  # another sink of the stream does not have what he moved past
 
     def copied(self, checkpoint: Checkpoint) -> Stream:
         """The same query, started on a copy of the checkpoint."""
@@ -309,7 +310,7 @@ class Stream(Actor):
         ):
             return
         if isinstance(error, LOSSES):
-            known = truth.upsets == self.checkpoint.known_upsets
+            known = truth.upsets == self.checkpoint.known_upsets and not self.skipped
             if known and not (self.checkpoint.shared or self.checkpoint.tampered):
                 truth.excuse_sleepers()
                 raise Violation("no false alarm", f"{self.name}, batch {self.at}: {error}")
@@ -330,6 +331,7 @@ class Stream(Actor):
             token = stream_of(user), self.at
             if token in live:  # the operator looks, and moves the source past it
                 self.checkpoint.next_batch = max(self.checkpoint.next_batch, self.at + 1)
+                self.skipped |= {(stream_of(one), self.at) for one in self.users} - live
             else:
                 truth.excused.add(token)
                 self.answer(user, option_of(error, cure))
@@ -365,6 +367,7 @@ class Stream(Actor):
         """The operator knows everything that was removed so far."""
         known = self.checkpoint
         known.known_upsets, known.known_drops = self.upsets, self.ready().drops
+        self.skipped.clear()
         for token in [one for one in self.world.truth.taken if one[0] in self.rows]:
             if self.world.truth.taken[token] != "overwrite":
                 self.world.truth.acked.discard(token)

@@ -1,0 +1,240 @@
+"""How the simulated compactions rewrite rows. No simulated data file holds any: a file stands for the rows
+that its writer meant. A compacted file stands for *pieces*, one of each file whose rows it has.
+
+Only the reading of rows, the writing of rows and the pool of threads are doubles. What is read, written and
+removed are operations of the storage, and everything else is the code of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from paimon_stream.compact import job, keyed_rewrite, rewrite
+from paimon_stream.compact.rewrite import Rewritten
+from paimon_stream.format.binary_row import serialize
+from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
+from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
+from paimon_stream.read.keyed import Section
+from paimon_stream.read.scan import Scan
+from paimon_stream.write.file_schema import file_schema
+from paimon_stream.write.key_value import KeyValueSettings
+from tests.kits.commits import FIELDS, data_file
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+AT_ONCE = 2
+"""How many units a simulated pool has in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a file holds of the rows of `file`, which a writer has written. In a table with keys these are the
+    `values` by key that no newer row in the file has replaced, all with one sequence `number`."""
+
+    file: str
+    rows: int
+    number: int
+    values: dict[int, int]
+
+
+def pieces_of(world: World, entry: ManifestEntry) -> tuple[Piece, ...]:
+    """The pieces of a live file."""
+    file = entry.file
+    found = world.truth.archive.pieces.get(file.file_name)
+    if found is not None:
+        return found
+    values = world.values.get(file.file_name, {})
+    return (Piece(file.file_name, file.row_count, file.max_sequence_number, values),)
+
+
+def merged(given: Iterable[Piece]) -> list[Piece]:
+    """The pieces with one value for each key, that with the highest number. Of equal ones the first wins."""
+    pieces = list(given)
+    newest: dict[int, int] = {}
+    for at, one in enumerate(pieces):
+        for key in one.values:
+            if key not in newest or pieces[newest[key]].number < one.number:
+                newest[key] = at
+    return [
+        replace(one, values={key: value for key, value in one.values.items() if newest[key] == at})
+        for at, one in enumerate(pieces)
+    ]
+
+
+def compacted(world: World, pieces: Sequence[Piece], *, schema_id: int) -> DataFileMeta:
+    """A new file with these pieces, which is still to be written."""
+    world.files += 1
+    name = f"compacted-x-{world.files}"
+    world.truth.archive.pieces[name] = tuple(pieces)
+    file = replace(
+        data_file(name, sum(one.rows for one in pieces)),
+        file_size=4 * len(pieces),
+        file_source=FileSource.COMPACT,
+        schema_id=schema_id,
+    )
+    if not world.keyed:
+        return file
+    keys = sorted(key for one in pieces for key in one.values)
+    numbers = [one.number for one in pieces if one.values]
+    low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
+    return replace(file.numbered(min(numbers), max(numbers)), min_key=low, max_key=high, row_count=len(keys))
+
+
+# -- reading and writing ------------------------------------------------------------------------------
+
+
+class Writer:
+    """In place of `BucketWriter` and `KeyValueWriter`. The reader that reads next gives it the pieces."""
+
+    def __init__(self, settings: Any, storage: Any, runtime: object, folder: str) -> None:
+        plain = settings.file if isinstance(settings, KeyValueSettings) else settings
+        self._schema_id: int = plain.schema_id
+        self._storage, self._folder = storage, folder
+        self._rows = 0
+        self._done: list[DataFileMeta] = []
+        self.taken: list[Piece] = []
+        storage.writer = self
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.num_rows
+
+    def write_due(self) -> None:
+        """Rows are written at the end."""
+
+    def close(self) -> tuple[DataFileMeta, ...]:
+        world = self._storage.world
+        files = [self.taken]
+        if not world.keyed and len(self.taken) > 1 and world.choices.once_in(2):
+            at = 1 + world.choices.below(len(self.taken) - 1)
+            files = [self.taken[:at], self.taken[at:]]
+        for pieces in files:
+            file = compacted(world, pieces, schema_id=self._schema_id)
+            self._storage.write(f"{self._folder}/{file.file_name}", b"rows")
+            self._done.append(file)
+        assert sum(one.row_count for one in self._done) == self._rows
+        return tuple(self._done)
+
+    def abort(self, why: BaseException) -> tuple[str, ...]:
+        return tuple(f"{self._folder}/{one.file_name}" for one in self._done)
+
+
+def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
+    """In place of the reading of append tables."""
+    for entry in scan.files:
+        for one in _read(scan, entry):
+            scan.table.storage.writer.taken.append(one)  # type: ignore[attr-defined]
+            yield _batch(scan, one.rows)
+
+
+def section_batches(scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+    """In place of the merging of rows with keys. There are no deletes."""
+    for section in wanted:
+        files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
+        pieces = merged([piece for entry in files for piece in _read(scan, entry)])
+        scan.table.storage.writer.taken.extend(pieces)  # type: ignore[attr-defined]
+        yield _batch(scan, sum(len(one.values) for one in pieces))
+
+
+def _read(scan: Scan, entry: ManifestEntry) -> tuple[Piece, ...]:
+    table = scan.table
+    table.storage.read(table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name))
+    return pieces_of(table.storage.world, entry)  # type: ignore[attr-defined]
+
+
+def _batch(scan: Scan, rows: int) -> pa.RecordBatch:
+    """A batch with so many rows that say nothing."""
+    fields = list(file_schema(scan.schema))
+    if scan.merge is not None:
+        fields += list(file_schema(replace(scan.schema, fields=(SEQUENCE_COLUMN, KIND_COLUMN))))
+    columns = [
+        pa.nulls(rows, one.type)
+        if one.nullable
+        else pa.array([("" if pa.types.is_string(one.type) else 0)] * rows, one.type)
+        for one in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+# -- threads ------------------------------------------------------------------------------------------
+
+
+class Task(Future[Rewritten]):
+    """A unit in the pool."""
+
+    def __init__(self, work: Callable[[], Rewritten]) -> None:
+        super().__init__()
+        self._work = work
+
+    def carry_out(self) -> None:
+        """Rewrites the unit. What ends the process ends everything."""
+        try:
+            self.set_result(self._work())
+        except Exception as why:  # noqa: BLE001  whoever asks for the result judges it
+            self.set_exception(why)
+
+
+class Pool:
+    """In place of a pool of threads. Units are rewritten when somebody waits for them."""
+
+    def __init__(self, threads: int, *, thread_name_prefix: str) -> None:
+        self._tasks: list[Task] = []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self.shutdown()
+
+    def submit(self, work: Callable[..., Rewritten], *given: object) -> Task:
+        self._tasks.append(Task(partial(work, *given)))
+        return self._tasks[-1]
+
+    def shutdown(self, *, cancel_futures: bool = True) -> None:
+        for one in self._tasks:
+            one.cancel()
+
+
+class Waited(NamedTuple):
+    """What `wait` returns."""
+
+    done: set[Task]
+
+
+def wait(running: Iterable[Task], timeout: float, when: str) -> Waited:
+    """In place of the waiting for a thread: some units are rewritten, and one is ready."""
+    tasks = list(running)
+    if not any(one.done() for one in tasks):
+        for one in tasks[:AT_ONCE]:
+            one.carry_out()
+    return Waited({next(one for one in tasks if one.done())})
+
+
+DOUBLES: tuple[tuple[Any, str, object], ...] = (
+    (job, "ThreadPoolExecutor", Pool),
+    (job, "wait", wait),
+    (rewrite, "BucketWriter", Writer),
+    (rewrite, "read_batches", read_batches),
+    (keyed_rewrite, "KeyValueWriter", Writer),
+    (keyed_rewrite, "section_batches", section_batches),
+)
+
+
+@contextmanager
+def rewriting() -> Iterator[None]:
+    """The doubles take the places of what they stand for."""
+    real = [(module, name, getattr(module, name)) for module, name, _ in DOUBLES]
+    for module, name, double in DOUBLES:
+        setattr(module, name, double)
+    try:
+        yield
+    finally:
+        for module, name, was in real:
+            setattr(module, name, was)
