@@ -134,8 +134,11 @@ def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
             yield _batch(scan, one.rows)
 
 
-def section_batches(scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-    """In place of the merging of rows with keys. There are no deletes."""
+def section_batches(
+    scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Callable[..., Any] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """In place of the merging of rows with keys. There are no deletes, and no rows that are too old."""
+    assert kept is None
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
         pieces = merged([piece for entry in files for piece in _read(scan, entry)])
