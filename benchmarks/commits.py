@@ -151,8 +151,7 @@ def prepared(count: int, kind: str, name: str = "data") -> list[CommitMessage]:
 def make_table(storage: Storage, kind: str) -> Table:
     """An empty table."""
     fields = tuple(
-        DataField(id=i, name=name, type=type_)
-        for i, ((name, _), type_) in enumerate(zip(COLUMNS, TYPES, strict=True))
+        DataField(id=i, name=name, type=type_) for i, ((name, _), type_) in enumerate(zip(COLUMNS, TYPES, strict=True))
     )
     table = create_table(
         storage,
@@ -364,9 +363,7 @@ def median_ms(times: list[Timed], which: int) -> float:
     return 1000 * statistics.median(time[which] for time in times)
 
 
-def rows_of(
-    what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str
-) -> dict[str, Any]:
+def rows_of(what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str) -> dict[str, Any]:
     """Makes one row of the result, and prints it."""
     for name, values in measured.items():
         ratio = next(iter(values.values())) / max(next(iter(measured["ours"].values())), 1e-9)
@@ -375,9 +372,7 @@ def rows_of(
     return {"name": what, "unit": "ms", "systems": measured, "goal": goal, "met": met, "note": note}
 
 
-def measure(
-    bench: Bench, only: str | None, rounds: int, row_rounds: int, commits: int
-) -> Iterator[dict[str, Any]]:
+def measure(bench: Bench, only: str | None, rounds: int, row_rounds: int, commits: int) -> Iterator[dict[str, Any]]:
     """Makes all rows of the result."""
     for count in (200, 10_000):
         if only in (None, str(count)):

@@ -116,10 +116,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     table = PaimonTable.create(
-        str(folder / "db.db" / "t"),
-        COLUMNS,
-        primary_keys=["id"],
-        options={"bucket": str(arguments.buckets)},
+        str(folder / "db.db" / "t"), COLUMNS, primary_keys=["id"], options={"bucket": str(arguments.buckets)}
     )
     keys = max(1, arguments.rows * 2 // 3)
     rows = spark.range(arguments.rows).select(

@@ -82,9 +82,7 @@ def main(count: int) -> None:
     read = best("decode_manifest", lambda: decode_manifest(data, "x"), count)
     assert read == some
     one = some[5].partition
-    of_one = best(
-        "the entries of 1 of 28 parts", lambda: decode_entries_of(data, "x", one.__eq__, bool), count
-    )
+    of_one = best("the entries of 1 of 28 parts", lambda: decode_entries_of(data, "x", one.__eq__, bool), count)
     assert of_one == [entry for entry in some if entry.partition == one]
     best("fastavro, dicts only", lambda: list(read_records(data, "x", MANIFEST_SCHEMA, 2)), count)
     plain = encode_manifest(some, "null")

@@ -57,10 +57,7 @@ def _message(location: Path, commit: int, place: int, numbers: range) -> CommitM
         _write(location / f"dt=p{partition}" / f"bucket-{bucket}" / name)
         made.append(_file(name, n))
     return CommitMessage(
-        partition=serialize([TYPES[2]], [f"p{partition}"]),
-        bucket=bucket,
-        total_buckets=BUCKETS,
-        new_files=tuple(made),
+        partition=serialize([TYPES[2]], [f"p{partition}"]), bucket=bucket, total_buckets=BUCKETS, new_files=tuple(made)
     )
 
 

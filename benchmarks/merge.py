@@ -53,9 +53,7 @@ ENGINES = (
 
 def spec_of(options: dict[str, str], keys: tuple[str, ...]) -> MergeSpec:
     """The spec of a table with these columns."""
-    fields = tuple(
-        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS)
-    )
+    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS))
     schema = TableSchema(id=0, fields=fields, highest_field_id=9, primary_keys=keys, options=options)
     return MergeSpec.of(schema, Options(options))
 
@@ -112,9 +110,7 @@ def reading(rows: int, batches: int) -> None:
         java.create_table(path, list(COLUMNS), [], ["id"], {"bucket": "2", "write-only": "true"})
         random = np.random.default_rng(7)
         for number in range(batches):
-            made = rows_of(rows // batches, max(rows // 2, 1), random).drop_columns(
-                ["_SEQUENCE_NUMBER", "_VALUE_KIND"]
-            )
+            made = rows_of(rows // batches, max(rows // 2, 1), random).drop_columns(["_SEQUENCE_NUMBER", "_VALUE_KIND"])
             java.write(path, [tuple(row.values()) for row in made.to_pylist()], "java", number)
         table = PaimonTable.load(path)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

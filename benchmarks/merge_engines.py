@@ -115,9 +115,7 @@ def rows_of(type_: str, rows: int, keys: int, *, hot: bool, deletes: bool) -> pa
 def spec_of(options: dict[str, str], type_: str) -> MergeSpec:
     """The spec of a table with a key, an ordering column and one more column."""
     types = {"id": "BIGINT NOT NULL", "g": "BIGINT", "v": TYPES["c" if type_ == "huge" else type_]}
-    fields = tuple(
-        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(types.items())
-    )
+    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(types.items()))
     schema = TableSchema(id=0, fields=fields, highest_field_id=9, primary_keys=("id",), options=options)
     return MergeSpec.of(schema, Options(options))
 

@@ -92,10 +92,7 @@ def main() -> None:
         shutil.copytree(mine, theirs)
         print(f"{given.partitions:,} partitions of {given.files} files, {given.rounds} overwrites of one")
         print(f"{'':<28}{'ours':>10}{'Java':>10}{'ratio':>8}")
-        for what, sync in (
-            ("both as they are", os.fsync),
-            ("ours without syncs, like Java", lambda file: None),
-        ):
+        for what, sync in (("both as they are", os.fsync), ("ours without syncs, like Java", lambda file: None)):
             with patch("os.fsync", sync):
                 times = compare(java, mine, theirs, given.partitions, given.rounds)
             one, other = map(statistics.median, times)
@@ -106,9 +103,7 @@ def main() -> None:
         shutil.rmtree(root)
 
 
-def compare(
-    java: Any, mine: Path, theirs: Path, partitions: int, rounds: int
-) -> tuple[list[float], list[float]]:
+def compare(java: Any, mine: Path, theirs: Path, partitions: int, rounds: int) -> tuple[list[float], list[float]]:
     """Milliseconds of each round after ten rounds of warm-up. Ours and Java's take turns."""
     ours: list[float] = []
     others: list[float] = []

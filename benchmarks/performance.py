@@ -48,10 +48,7 @@ APPENDIX = """## Appendix: all figures
 `benchmarks/performance.txt`. All figures of a table are from one run on one machine: compare them with one
 another, not with other pages.
 """
-SUMMARY = {
-    "L1": ("appending", ["parquet", "jar"]),
-    "L4": ("upserting by primary key", ["jar", "iceberg", "delta"]),
-}
+SUMMARY = {"L1": ("appending", ["parquet", "jar"]), "L4": ("upserting by primary key", ["jar", "iceberg", "delta"])}
 BAR = 30
 
 
@@ -61,14 +58,7 @@ def main() -> None:
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
     pictures = [one for one in found if one["kind"] == "parts"]
-    parts = [
-        HEAD,
-        summary(streams, rows),
-        *charts(streams),
-        APPENDIX,
-        conditions(found),
-        goals(streams, rows),
-    ]
+    parts = [HEAD, summary(streams, rows), *charts(streams), APPENDIX, conditions(found), goals(streams, rows)]
     parts += streams_part(streams)
     known = [name for name in SECTIONS if any(one["section"] == name for one in rows)]
     for section in [*known, *sorted({one["section"] for one in rows} - SECTIONS.keys())]:
@@ -101,9 +91,7 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """What readers want to know first: ours compared with the others, least to most over all runs."""
     lines = []
     for load, (what, peers) in SUMMARY.items():
-        shares = [
-            f"{span(streams, load, peer)} of {title(peer)}" for peer in peers if span(streams, load, peer)
-        ]
+        shares = [f"{span(streams, load, peer)} of {title(peer)}" for peer in peers if span(streams, load, peer)]
         if shares:
             lines.append(f"- CPU of **{what}**: {', '.join(shares)}.\n")
     beside_java = []
@@ -123,9 +111,7 @@ def summary(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
 def span(streams: list[dict[str, Any]], load: str, peer: str) -> str:
     """Our CPU divided by a peer's in a load, least to most over all runs; empty if no run has both."""
     both = [run["loads"][load]["systems"] for run in streams if load in run["loads"]]
-    return least_to_most(
-        [one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one]
-    )
+    return least_to_most([one["ours"]["cpu"] / one[peer]["cpu"] for one in both if "ours" in one and peer in one])
 
 
 def least_to_most(ratios: list[float]) -> str:
@@ -143,9 +129,7 @@ def charts(streams: list[dict[str, Any]]) -> list[str]:
         runs = [(run, one) for run, one in runs if "ours" in one["systems"]]
         if runs:
             run, one = max(runs, key=lambda pair: len(pair[1]["systems"]))
-            parts.append(
-                chart(f"{load}: {one['title']}, {size_of(one)} rows, Spark {spark_of(run)}", one["systems"])
-            )
+            parts.append(chart(f"{load}: {one['title']}, {size_of(one)} rows, Spark {spark_of(run)}", one["systems"]))
     return parts
 
 
@@ -297,9 +281,7 @@ def cold_part(load: dict[str, Any]) -> str:
     lines = []
     for name, one in load["systems"].items():
         over = "" if noop is None else f"{one['first_s'] - noop['first_s']:+.2f}"
-        lines.append(
-            [title(name), f"{one['session_s']:.1f}", f"{one['first_s']:.2f}", over, f"{one['cpu']:.1f}"]
-        )
+        lines.append([title(name), f"{one['session_s']:.1f}", f"{one['first_s']:.2f}", over, f"{one['cpu']:.1f}"])
     heads = ["", "session up, s", "start to first commit, s", "over noop", "CPU s of that"]
     about = f"### Start-up: {load['title']}, {load['rows_per_batch']:,} rows\n\n"
     return about + table(heads, lines) + f"\nNew processes each: {load['rounds']}; medians.\n"

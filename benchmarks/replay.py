@@ -110,11 +110,7 @@ def child(given: argparse.Namespace, what: str, text: str) -> None:
 
     def stream(options: dict[str, str], observer: BatchObserver) -> dict[str, Any]:
         """Runs the query until all files are read."""
-        rows = (
-            spark.readStream.schema(DDL)
-            .option("maxFilesPerTrigger", load.files_per_batch)
-            .parquet(str(source))
-        )
+        rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", load.files_per_batch).parquet(str(source))
         sink = PaimonSink(str(system.location("t")), options=options, observer=observer)
         cpu = cpu_seconds(os.getsid(0))
         query = sink.start(rows, checkpoint=str(folder / "checkpoint"), trigger={"availableNow": True})

@@ -118,9 +118,7 @@ def _systems(place: Any) -> Iterator[dict[str, Run]]:
         mine_too = _table(place)[1]
         yield {
             "ours, stream": _stream(_table(place)[1]),
-            "ours, new_commit": partial(
-                _timed, partial(_file, mine_too), mine_too.new_commit("bench").commit
-            ),
+            "ours, new_commit": partial(_timed, partial(_file, mine_too), mine_too.new_commit("bench").commit),
             "pypaimon 2.1": partial(_other, child),
             f"Java {java_paimon.PAIMON_VERSION}": _java(java, _table(place)[0]),
         }
@@ -138,9 +136,7 @@ def _table(place: Any) -> tuple[str, PaimonTable]:
     return location, PaimonTable.create(location, schema=columns, storage_options=options)
 
 
-def _timed(
-    write: Callable[[int], Any], commit: Callable[[int, Any], Any], number: int
-) -> tuple[float, float]:
+def _timed(write: Callable[[int], Any], commit: Callable[[int, Any], Any], number: int) -> tuple[float, float]:
     began = time.perf_counter()
     messages = write(number)
     written = time.perf_counter()

@@ -129,9 +129,7 @@ class Stream:
     def start(self) -> None:
         """Begins a new run."""
         self.runs += 1
-        identity = WriterIdentity(
-            user="bench", query_id="q", run_id=f"run-{self.runs}", checkpoint="/ck", token="sink"
-        )
+        identity = WriterIdentity(user="bench", query_id="q", run_id=f"run-{self.runs}", checkpoint="/ck", token="sink")
         self.writer = StreamWriter(storage=self.storage, identity=identity, options=dict(self.options))
 
     def batch(self, files: int, *, written: bool) -> float:
@@ -211,16 +209,12 @@ def _trips(storage: Storage) -> int:
 def _show(place: Place, name: str, plain: float, slow: float, goal: float, trips: int, batches: int) -> None:
     kinds = place.figures.pop("kinds", None) or place.kinds()
     each = {kind: round(count / batches, 1) for kind, count in sorted(kinds.items())}
-    times = " ".join(
-        f"{seconds * 1000:>6.0f} ms" if seconds else f"{'–':>9}" for seconds in (plain, slow, goal)
-    )
+    times = " ".join(f"{seconds * 1000:>6.0f} ms" if seconds else f"{'–':>9}" for seconds in (plain, slow, goal))
     print(f"{name:<34} {times} {trips:>6} {sum(each.values()):>9.1f}  {each}", flush=True)
     place.figures[name] = {"plain": plain, "delayed": slow, "goal": goal, "trips": trips, "requests": each}
 
 
-SECTIONS: Mapping[str, Callable[[Place], None]] = MappingProxyType(
-    {"commit": commit, "peers": peers, "upkeep": upkeep}
-)
+SECTIONS: Mapping[str, Callable[[Place], None]] = MappingProxyType({"commit": commit, "peers": peers, "upkeep": upkeep})
 
 
 def main() -> None:

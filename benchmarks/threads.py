@@ -97,8 +97,7 @@ def measured(load: Load, peers: dict[str, Peer], folder: Path, dropped: int, rou
         "title": f"{load.name}: {load.title}; {load.all_rows:,} rows in {load.all_batches} batches, Spark "
         f"{spark}; CPU seconds of a stream after {dropped} others, medians of {rounds}",
         "systems": {
-            name: {part: statistics.median(one[part] for one in all_) for part in PARTS}
-            for name, all_ in taken.items()
+            name: {part: statistics.median(one[part] for one in all_) for part in PARTS} for name, all_ in taken.items()
         },
     }
 

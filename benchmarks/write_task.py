@@ -58,9 +58,7 @@ class Source:
         cents = random.integers(0, 10**7, count)
         letters = np.frombuffer(random.bytes(count * 16).hex().encode(), np.uint8)
         offsets = np.arange(count + 1, dtype=np.int32) * 32
-        notes = pa.Array.from_buffers(
-            pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
-        )
+        notes = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
         return pa.record_batch(
             {
                 "id": np.arange(start, start + count),
@@ -98,10 +96,7 @@ def main() -> None:
     source = Source(given.rows, given.batch, max(1, given.partitions))
     with tempfile.TemporaryDirectory() as folder:
         spec = WriteSpec(
-            storage=LocalStorage(folder),
-            schema=schema,
-            options=Options(options),
-            buffer_bytes=given.buffer * 2**20,
+            storage=LocalStorage(folder), schema=schema, options=Options(options), buffer_bytes=given.buffer * 2**20
         )
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         wall, cpu = time.perf_counter(), time.process_time()

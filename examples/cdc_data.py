@@ -47,18 +47,12 @@ TABLE = {
 OPERATION = "op"
 """The column that says what a change does. The table does not have it."""
 
-_ARROW = {
-    "DATE": pa.date32(),
-    "INT": pa.int32(),
-    "STRING": pa.string(),
-    "TIMESTAMP(6)": pa.timestamp("us", tz="UTC"),
-}
+_ARROW = {"DATE": pa.date32(), "INT": pa.int32(), "STRING": pa.string(), "TIMESTAMP(6)": pa.timestamp("us", tz="UTC")}
 ARROW_SCHEMA = pa.schema([(name, _ARROW[text.split()[0]]) for name, text in TABLE_COLUMNS])
 """The same columns in Arrow."""
 
 SPARK_SCHEMA = f"{OPERATION} STRING, " + ", ".join(
-    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}"
-    for name, text in TABLE_COLUMNS
+    f"{name} {'TIMESTAMP' if text.startswith('TIMESTAMP') else text.split()[0]}" for name, text in TABLE_COLUMNS
 )
 """The columns of the files of changes in Spark's DDL."""
 
@@ -122,9 +116,7 @@ def left_over(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if key not in newest or change["changed_at"] >= newest[key]["changed_at"]:
             newest[key] = change
     return [
-        {name: change[name] for name in ARROW_SCHEMA.names}
-        for change in newest.values()
-        if change[OPERATION] != "d"
+        {name: change[name] for name in ARROW_SCHEMA.names} for change in newest.values() if change[OPERATION] != "d"
     ]
 
 

@@ -78,9 +78,7 @@ def store_options(table: str) -> dict[str, str]:
     return {**{name: os.environ[one] for name, one in names.items()}, "s3.path.style.access": "true"}
 
 
-def read_with_pypaimon(
-    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
-) -> Summary:
+def read_with_pypaimon(table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED) -> Summary:
     """Reads the newest snapshot with pypaimon."""
     from pypaimon.table.file_store_table import FileStoreTable
 

@@ -309,8 +309,6 @@ class Unavailable(StorageError):
 
 
 __all__ = sorted(
-    name
-    for name, kind in list(globals().items())
-    if isinstance(kind, type) and issubclass(kind, PaimonStreamError)
+    name for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, PaimonStreamError)
 )
 """The classes of errors."""

@@ -59,11 +59,7 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     """Runs one stream from a fresh checkpoint to its end. Returns the measurements."""
     table = order["table"]
     system.create(spark, table, load)
-    stream = (
-        spark.readStream.schema(DDL)
-        .option("maxFilesPerTrigger", load.files_per_batch)
-        .parquet(order["source"])
-    )
+    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", load.files_per_batch).parquet(order["source"])
     spark._jvm.System.gc()
     time.sleep(0.3)
     session = os.getsid(0)
@@ -111,9 +107,7 @@ def check(spark: Any, system: System, order: dict[str, Any]) -> dict[str, Any]:
     table = system.read(spark, order["table"])
     if table is None:
         return {}
-    sums = table.agg(
-        F.count("*"), F.sum("id"), F.sum("quantity"), (F.sum("amount") * 100).cast("bigint")
-    ).first()
+    sums = table.agg(F.count("*"), F.sum("id"), F.sum("quantity"), (F.sum("amount") * 100).cast("bigint")).first()
     return {"sums": dict(zip(("rows", "id", "quantity", "cents"), sums, strict=True))}
 
 

@@ -88,12 +88,7 @@ def _keyed(load: Load, place: Path, random: np.random.Generator) -> Sums:
         cents[keys] = np.frombuffer(rows["amount"].chunk(0).buffers()[1], np.int64)[::2]
         for part in range(load.files_per_batch):
             _write(rows.slice(part * per_file, per_file), place, batch * load.files_per_batch + part)
-    return {
-        "rows": known,
-        "id": known * (known - 1) // 2,
-        "quantity": int(quantities.sum()),
-        "cents": int(cents.sum()),
-    }
+    return {"rows": known, "id": known * (known - 1) // 2, "quantity": int(quantities.sum()), "cents": int(cents.sum())}
 
 
 def _rows(ids: np.ndarray, random: np.random.Generator) -> pa.Table:

@@ -74,8 +74,7 @@ def table_of(load: Load, result: dict[str, Any]) -> str:
     figures: dict[str, Figures] = result["systems"]
     wide = max([12, *(len(name) + 1 for name in figures)])
     lines = [
-        f"{load.name}: {load.title}; {load.batches} × {load.rows_per_batch:,} rows; "
-        f"medians of {result['rounds']}",
+        f"{load.name}: {load.title}; {load.batches} × {load.rows_per_batch:,} rows; medians of {result['rounds']}",
         f"{'':<{wide}}{'CPU s':>7}{'(least – most)':>16}{'wall s':>8}{'rows/s':>10}{'batch p50':>10}"
         f"{'p95':>7}{'early':>7}{'late':>7}{'files':>6}{'MB':>7}  peak MiB driver/JVM/workers",
     ]

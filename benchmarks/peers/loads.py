@@ -142,6 +142,4 @@ LOADS: dict[str, Load] = {
     )
 }  # fmt: skip
 
-COLD = Load(
-    name="cold", title="the first batch of a new process, append, unpartitioned", batches=1, warm_up=0
-)
+COLD = Load(name="cold", title="the first batch of a new process, append, unpartitioned", batches=1, warm_up=0)

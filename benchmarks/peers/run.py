@@ -121,9 +121,7 @@ class Run:
         python = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
         place = Path(tempfile.mkdtemp(dir=self.folder))
         try:
-            self.peers[name] = Peer(
-                name, place, python=python, memory=self.given.memory, limit=self.given.limit
-            )
+            self.peers[name] = Peer(name, place, python=python, memory=self.given.memory, limit=self.given.limit)
         except (Unavailable, Died, OSError) as why:
             self._lose(name, str(why))
 

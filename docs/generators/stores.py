@@ -260,11 +260,7 @@ _BESIDE: Final = (
         "its copies are refused, so it cannot commit",
         "safe, Java only reads",
     ),
-    (
-        "S3, a REST catalog",
-        "the server publishes, and this release commits beside it",
-        "unsafe, do not mix",
-    ),
+    ("S3, a REST catalog", "the server publishes, and this release commits beside it", "unsafe, do not mix"),
     (
         "OSS, Java 2.0",
         "its copy is refused if the name is taken",
@@ -272,17 +268,9 @@ _BESIDE: Final = (
     ),
     ("OSS, Java before 2.0", "as on S3", "one-way"),
     ("Google Cloud Storage", "it copies without a condition", "one-way"),
-    (
-        "Azure, an account with a hierarchical namespace",
-        "its rename is refused if the name is taken",
-        "safe",
-    ),
+    ("Azure, an account with a hierarchical namespace", "its rename is refused if the name is taken", "safe"),
     ("Azure, other accounts", "it copies without a condition", "one-way"),
-    (
-        "a local disk",
-        "it looks, and then moves; only microseconds lie between",
-        "one-way, and no stream warns of it",
-    ),
+    ("a local disk", "it looks, and then moves; only microseconds lie between", "one-way, and no stream warns of it"),
     ("pypaimon, anywhere", "it looks, and then writes", "unsafe, do not mix"),
 )
 

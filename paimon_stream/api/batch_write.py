@@ -73,9 +73,7 @@ def _numbers(table: Table) -> Numbering | None:
     return batch_commit(table).numbers() if table.schema.primary_keys else None
 
 
-def overwrite_rows(
-    table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None
-) -> CommitReport:
+def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises as `PaimonTable.overwrite`."""
     check_writable(table)
     warn_of_work_left(table)
@@ -87,9 +85,7 @@ def overwrite_rows(
     fixed = static_spec(table, partition).scalars if partition else {}
     table, messages, summary = _write(table, rows, fixed, _numbers(table))
     said = None if partition is not None else replaces_some
-    commit = partial(
-        TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary
-    )
+    commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
     return _publish(table, messages, commit)
 
 
@@ -180,9 +176,7 @@ def _batches(table: Table, rows: Any) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _with_operation(
-    batches: Iterable[pa.RecordBatch], operations: Operations, table: str
-) -> Iterator[pa.RecordBatch]:
+def _with_operation(batches: Iterable[pa.RecordBatch], operations: Operations, table: str) -> Iterator[pa.RecordBatch]:
     """The same batches, after a check that each has the column that says what its rows do."""
     for batch in batches:
         operations.only(batch.schema.names.count(operations.column), table)
@@ -190,11 +184,7 @@ def _with_operation(
 
 
 def _completed(
-    batches: Iterable[pa.RecordBatch],
-    schema: TableSchema,
-    fixed: Mapping[str, pa.Scalar],
-    *,
-    missing_are_null: bool,
+    batches: Iterable[pa.RecordBatch], schema: TableSchema, fixed: Mapping[str, pa.Scalar], *, missing_are_null: bool
 ) -> Iterator[pa.RecordBatch]:
     """With the columns they lack: fixed ones, those with a default, and, with `missing_are_null`, those that
     may be NULL, as with Spark."""
@@ -209,8 +199,6 @@ def _completed(
                 continue
             if one.name in fixed:
                 columns[one.name] = pa.repeat(fixed[one.name], batch.num_rows)
-            elif one.name not in keys and (
-                one.default_value is not None or (missing_are_null and one.type.nullable)
-            ):
+            elif one.name not in keys and (one.default_value is not None or (missing_are_null and one.type.nullable)):
                 columns[one.name] = pa.nulls(batch.num_rows, arrow_type(one.type))
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

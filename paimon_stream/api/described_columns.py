@@ -23,8 +23,7 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
     pairs = list(schema) if isinstance(schema, (list, tuple)) else []
     if not pairs or not all(_is_pair(one) for one in pairs):
         raise IncompatibleSchema(
-            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not "
-            f"{schema!r}."
+            f"A schema is a Spark StructType, a pyarrow.Schema, or pairs such as ('id', 'BIGINT'), not {schema!r}."
         )
     return tuple(_field_of(position, *pair) for position, pair in enumerate(pairs))
 

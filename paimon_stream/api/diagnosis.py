@@ -88,10 +88,7 @@ def of_checkpoint_kind(kind: Kind, path: str, newest_planned: int | None = None)
                 "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
             )
         case Kind.FILE:
-            return (
-                f"{path} is a file, not a folder. Spark cannot start from it.",
-                "Give the stream's checkpoint.",
-            )
+            return (f"{path} is a file, not a folder. Spark cannot start from it.", "Give the stream's checkpoint.")
         case Kind.DAMAGED:
             return (
                 f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint.",

@@ -88,9 +88,7 @@ class _NotingReplayErrors(ReplayErrors):
 
     noted: list[str] = field(default_factory=list)
 
-    def decide(
-        self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any
-    ) -> None:
+    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any) -> None:
         if self.options.value(option) == "continue":
             self.noted.append(f"{kind.__name__} is passed over, because {option.key} = continue: {cause}.")
             return
@@ -121,9 +119,7 @@ class _Doctor:
 
     # -- which sinks ------------------------------------------------------------------------------
 
-    def of_checkpoint(
-        self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]
-    ) -> tuple[Diagnosis, ...]:
+    def of_checkpoint(self, checkpoint: Checkpoint, user: str | None, names: Sequence[str]) -> tuple[Diagnosis, ...]:
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
             why = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
@@ -224,16 +220,9 @@ class _Doctor:
     ) -> FirstJudgement:
         check_writable(self._table)
         self._settings.check_mode(self._table)
-        evidence = gather(
-            self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__
-        )
+        evidence = gather(self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__)
         return judge(
-            self._table,
-            self._snapshots,
-            evidence,
-            refuse,
-            self._runtime,
-            overwrites=self._settings.overwrites,
+            self._table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._settings.overwrites
         )
 
     # -- strangers and beginners ------------------------------------------------------------------

@@ -185,11 +185,7 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
     seen = {(one.user, one.query_id) for one in found}
     silent = (
         Writer(
-            user=one.user,
-            query_id=one.query_id,
-            checkpoint=one.checkpoint,
-            query_name=one.query_name,
-            registered=True,
+            user=one.user, query_id=one.query_id, checkpoint=one.checkpoint, query_name=one.query_name, registered=True
         )
         for one in registers.values()
         if (one.user, one.query_id) not in seen

@@ -72,9 +72,7 @@ class TableMaintenance(LoadedTable):
             progress=progress,
         )
 
-    def create_tag(
-        self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None
-    ) -> TagReport:
+    def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
         """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete
         the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's
         `tag.default-time-retained`. If neither is set, the tag stays until it is deleted.
@@ -96,9 +94,7 @@ class TableMaintenance(LoadedTable):
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
-    def rollback_to(
-        self, target: int | str, *, dry_run: bool = False, take_over: bool = False
-    ) -> RollbackReport:
+    def rollback_to(self, target: int | str, *, dry_run: bool = False, take_over: bool = False) -> RollbackReport:
         """Makes a snapshot (given by id) or the snapshot of a tag (given by name) the newest again, and
         removes later snapshots and tags. If a tag's snapshot has expired, it is restored from the tag. Stop
         the writers first; expiry, orphan removal and the deletion of tags may run beside it. A stream that
@@ -152,9 +148,7 @@ class TableMaintenance(LoadedTable):
         snapshot = given.whole("snapshot", snapshot, least=1, optional=True)
         given.text("delta_list", delta_list, optional=True)
         dry_run = given.flag("dry_run", dry_run)
-        return recommit(
-            self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run
-        )
+        return recommit(self._newest(), commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=dry_run)
 
     # -- keeping it healthy -----------------------------------------------------------------------
 
@@ -235,16 +229,10 @@ class TableMaintenance(LoadedTable):
                     option=key,
                 )
         return compact(
-            lambda: load_table(self._storage, asked),
-            full=full,
-            partitions=specs,
-            dry_run=dry_run,
-            progress=progress,
+            lambda: load_table(self._storage, asked), full=full, partitions=specs, dry_run=dry_run, progress=progress
         )
 
-    def compact_manifests(
-        self, *, dry_run: bool = False, progress: Progress | None = None
-    ) -> ManifestCompactionReport:
+    def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
         """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything
         changes. A dry run writes nothing and reports what the merge would do.
 

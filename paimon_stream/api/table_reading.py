@@ -99,9 +99,7 @@ class TableReading(LoadedTable):
         deletes that the merge engine does not accept, `FormatError` for a broken file, `StorageError`.
         """
         with naming(self.location):
-            scan = plan_scan(
-                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
-            )
+            scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
     def to_batches(
@@ -121,7 +119,5 @@ class TableReading(LoadedTable):
         """
         batch_rows = self._given.whole("batch_rows", batch_rows, least=1)
         with naming(self.location):
-            scan = plan_scan(
-                self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition
-            )
+            scan = plan_scan(self._table, snapshot_id=snapshot_id, tag=tag, columns=columns, partition=partition)
         return read_batches(scan, batch_rows)

@@ -62,9 +62,7 @@ def choose(columns: Sequence[Column[T]], names: Sequence[str] | None = None) -> 
     for an unknown name."""
     if names is None:
         return tuple(column for column in columns if not column.extra)
-    known: Mapping[str, Column[T]] = {
-        _folded(name): column for column in columns for name in (column.key, column.name)
-    }
+    known: Mapping[str, Column[T]] = {_folded(name): column for column in columns for name in (column.key, column.name)}
     chosen: list[Column[T]] = []
     for name in names:
         if _folded(name) == "all":

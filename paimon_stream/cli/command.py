@@ -156,8 +156,7 @@ def _answer(session: Session, ask: Callable[[], Answer], *, debug: bool) -> Answ
                 traceback.print_exc(file=sys.stderr)
             say(f"unexpected {type(defect).__name__}: {defect}. This is a defect. --debug shows where.")
             return Answer(
-                document=_error_json(session.location, type(defect).__name__, str(defect), {}, DEFECT),
-                code=DEFECT,
+                document=_error_json(session.location, type(defect).__name__, str(defect), {}, DEFECT), code=DEFECT
             )
 
 
@@ -177,9 +176,7 @@ def _is_said(fact: object, message: str) -> bool:
     return any(str(one) in message for one in (fact if isinstance(fact, list) else [fact]))
 
 
-def _error_json(
-    location: str, kind: str, message: str, facts: Mapping[str, Any], code: int
-) -> dict[str, Any]:
+def _error_json(location: str, kind: str, message: str, facts: Mapping[str, Any], code: int) -> dict[str, Any]:
     return {
         "table": shown_location(location),
         "error": {"type": kind, "message": message, "facts": facts, "exit_code": code},
@@ -227,19 +224,13 @@ def _storage_options(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-YES = click.Option(
-    ["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do."
-)
+YES = click.Option(["--yes"], is_flag=True, help="Do it. Without --yes the command only shows what it would do.")
 """The option of commands that change or delete something."""
 
 
-def changed_answer(
-    document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
-) -> Answer:
+def changed_answer(document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool) -> Answer:
     """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something
     to do."""
     if done or not something:
         return Answer(document=document, parts=parts)
-    return Answer(
-        document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN
-    )
+    return Answer(document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN)

@@ -26,9 +26,7 @@ _BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
 @table_command(
     example="compact --partition dt=2026-11-20 --yes /data/shop.db/orders",
     params=(
-        click.Option(
-            ["--full"], is_flag=True, help="In fixed buckets, take all files (append: after large)."
-        ),
+        click.Option(["--full"], is_flag=True, help="In fixed buckets, take all files (append: after large)."),
         click.Option(
             ["--partition"],
             multiple=True,
@@ -39,15 +37,12 @@ _BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
             ["--option"],
             multiple=True,
             metavar="KEY=VALUE",
-            help="Set an option of this compaction, such as compaction.min.file-num=2. Can be given several "
-            "times.",
+            help="Set an option of this compaction, such as compaction.min.file-num=2. Can be given several times.",
         ),
         YES,
     ),
 )
-def compact(
-    session: Session, full: bool, partition: tuple[str, ...], option: tuple[str, ...], yes: bool
-) -> Answer:
+def compact(session: Session, full: bool, partition: tuple[str, ...], option: tuple[str, ...], yes: bool) -> Answer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
     What readers see stays the same, and streams go on meanwhile. It can be interrupted: what was published
     stays, and the next run goes on from there. Without --yes it only shows what it would rewrite."""

@@ -48,13 +48,7 @@ _MANIFESTS: Final[tuple[Column[SnapshotManifest], ...]] = (
     Column("added_files", lambda one: one.meta.num_added_files, "added", number=True),
     Column("deleted_files", lambda one: one.meta.num_deleted_files, "deleted", number=True),
     Column("schema_id", lambda one: one.meta.schema_id, "schema", ident=True),
-    Column(
-        "bytes",
-        lambda one: one.meta.file_size,
-        "size",
-        text=lambda one: size(one.meta.file_size),
-        number=True,
-    ),
+    Column("bytes", lambda one: one.meta.file_size, "size", text=lambda one: size(one.meta.file_size), number=True),
     Column("name", lambda one: one.meta.file_name, "manifest"),
 )
 
@@ -145,9 +139,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
             *(
                 []
                 if joined is None
-                else [
-                    ("to compact", _advice(joined, full=not keyed and session.raw.options.value(BUCKET) > 0))
-                ]
+                else [("to compact", _advice(joined, full=not keyed and session.raw.options.value(BUCKET) > 0))]
             ),
         ]
     )

@@ -34,9 +34,7 @@ def pair_lines(pairs: Sequence[tuple[str, object]], width: int | None, *, colon:
         yield from (Text(" " * (widest + len(_GAP)) + line) for line in others)
 
 
-def listing_lines(
-    listing: Listing[T], width: int | None, names: Sequence[str] | None = None
-) -> Iterator[Text]:
+def listing_lines(listing: Listing[T], width: int | None, names: Sequence[str] | None = None) -> Iterator[Text]:
     """The rows below the titles of their columns, or each row as a block of `name: value` lines if the table
     is wider than `width`. `names` are the columns to show, in this order."""
     columns = choose(listing.columns, names)
@@ -55,14 +53,10 @@ def listing_lines(
         yield from pair_lines(named, width, colon=":")
 
 
-def _widths(
-    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
-) -> list[int] | None:
+def _widths(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
     """The width of each column of the table. Columns of prose become narrower if the table is too wide, but
     stay readable. None if the table still does not fit."""
-    widths = [
-        max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)
-    ]
+    widths = [max(cell_len(column.name), *(cell_len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     if width is None:
         return widths
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - width
@@ -80,9 +74,7 @@ def _widths(
     return widths
 
 
-def _table(
-    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]
-) -> Iterator[Text]:
+def _table(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[Text]:
     def line(cells: Sequence[str]) -> str:
         placed = (
             " " * (wide - cell_len(cell)) + cell if column.number or column.ident else _left(cell, wide)

@@ -23,9 +23,7 @@ _KINDS: Final[tuple[Column[tuple[str, int, int]], ...]] = (
 @table_command(
     example='orphans --older-than "36 h" --yes /data/shop.db/orders',
     params=(
-        click.Option(
-            ["--older-than"], metavar="AGE", help='Only files older than this: default "1 d", minimum "1 h".'
-        ),
+        click.Option(["--older-than"], metavar="AGE", help='Only files older than this: default "1 d", minimum "1 h".'),
         click.Option(
             ["--max-paths"],
             type=click.IntRange(min=0),
@@ -41,9 +39,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
     they are deleted, without it they are only shown. Choose an age above the time that your longest batch
     takes, because nothing refers to its files before it is committed."""
     with progress() as reporter:
-        report = session.table.remove_orphan_files(
-            older_than, dry_run=not yes, max_paths=max_paths, progress=reporter
-        )
+        report = session.table.remove_orphan_files(older_than, dry_run=not yes, max_paths=max_paths, progress=reporter)
     kinds = [(kind, number, report.sizes[kind]) for kind, number in report.files.items()]
     verb = "were deleted" if yes else "would be deleted"
     parts: list[Part] = [*report.paths]
@@ -69,12 +65,7 @@ def repair_hints(session: Session, yes: bool) -> Answer:
     }
     verb = "was set" if yes else "would be set"
     said = [f"{path} is {wrong[path][0]!r}, and {verb} to {wrong[path][1]}." for path in report.repaired]
-    return changed_answer(
-        report.to_json(),
-        said or ["The hints are right."],
-        done=yes,
-        something=bool(report.repaired),
-    )
+    return changed_answer(report.to_json(), said or ["The hints are right."], done=yes, something=bool(report.repaired))
 
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))

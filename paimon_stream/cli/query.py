@@ -39,9 +39,7 @@ _COLUMNS: Final[tuple[Column[Writer], ...]] = (
     Column("last_write_millis", lambda one: one.last_story.write_millis, "write", text=_seconds, number=True),
     Column("batches", lambda one: one.batches, number=True),
     Column("gaps", lambda one: one.gaps, text=lambda one: ranges(one.gaps) or None),
-    Column(
-        "query_name", lambda one: one.query_name, "query", text=lambda one: one.query_name or one.query_id
-    ),
+    Column("query_name", lambda one: one.query_name, "query", text=lambda one: one.query_name or one.query_id),
     Column("query_id", lambda one: one.query_id, extra=True),
     Column("checkpoint", lambda one: one.checkpoint),
     Column("runs", lambda one: one.runs, number=True, extra=True),

@@ -21,12 +21,7 @@ from paimon_stream.cli.text import count
     ),
 )
 def recommit(
-    session: Session,
-    user: str | None,
-    batch: int | None,
-    snapshot: int | None,
-    delta_list: str | None,
-    yes: bool,
+    session: Session, user: str | None, batch: int | None, snapshot: int | None, delta_list: str | None, yes: bool
 ) -> Answer:
     """Commits the files of a batch again whose snapshot another engine replaced. The error CommitLost gives
     the whole command. Without --snapshot and --delta-list the journal of the stream names the files. It can

@@ -105,11 +105,7 @@ def _earlier(session: Session, schema_id: int, ids: list[int]) -> TableSchema:
 @table_command(
     example="options --all /data/shop.db/orders",
     columns=_SETTINGS,
-    params=(
-        click.Option(
-            ["--all", "everything"], is_flag=True, help="List the defaults of the other options, too."
-        ),
-    ),
+    params=(click.Option(["--all", "everything"], is_flag=True, help="List the defaults of the other options, too."),),
 )
 def options(session: Session, everything: bool) -> Answer:
     """Lists the options that are set on the table. With --all it also lists the options that this package

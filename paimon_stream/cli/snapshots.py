@@ -55,9 +55,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
     Column("total_records", lambda one: one.total_record_count, "total", number=True),
     Column("changelog_records", lambda one: one.changelog_record_count, "changelog", number=True, extra=True),
     Column("schema_id", lambda one: one.schema_id, "schema", ident=True),
-    Column(
-        "write_millis", lambda one: BatchSummary.of(own_properties(one)).write_millis, "write ms", number=True
-    ),
+    Column("write_millis", lambda one: BatchSummary.of(own_properties(one)).write_millis, "write ms", number=True),
     Column("watermark", lambda one: one.watermark, text=lambda one: moment(one.watermark), extra=True),
     Column("statistics", lambda one: one.statistics, extra=True),
     Column("properties", lambda one: dict(one.properties), text=_properties, extra=True),

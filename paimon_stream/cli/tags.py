@@ -40,9 +40,7 @@ def tag_list(session: Session) -> Answer:
     example="tag create --snapshot 12 /data/shop.db/orders month-end",
     params=(
         _NAME,
-        click.Option(
-            ["--snapshot"], type=click.IntRange(min=1), help="Keep this snapshot instead of the newest."
-        ),
+        click.Option(["--snapshot"], type=click.IntRange(min=1), help="Keep this snapshot instead of the newest."),
         click.Option(
             ["--time-retained"],
             metavar="AGE",
@@ -78,13 +76,7 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
             said = f"Tag {name} keeps snapshot {found.id} of {iso(found.time_millis)}, and would be deleted."
             snapshot = found.id
         document = session.document(
-            tag=name,
-            snapshot=snapshot,
-            found=True,
-            unreadable=snapshot is None,
-            files={},
-            left=0,
-            dry_run=True,
+            tag=name, snapshot=snapshot, found=True, unreadable=snapshot is None, files={}, left=0, dry_run=True
         )
         return changed_answer(document, [said], done=False, something=True)
     report = session.table.delete_tag(name)
@@ -98,8 +90,7 @@ def tag_delete(session: Session, name: str, yes: bool) -> Answer:
 tag = click.Group(
     "tag",
     commands=[tag_list, tag_create, tag_delete],
-    help="Tags: snapshots that are kept under a name.\n\n"
-    "\b\nExample:\n  paimon-stream tag list /data/shop.db/orders",
+    help="Tags: snapshots that are kept under a name.\n\n\b\nExample:\n  paimon-stream tag list /data/shop.db/orders",
 )
 
 
@@ -108,9 +99,7 @@ tag = click.Group(
     params=(
         click.Argument(["target"], metavar="SNAPSHOT|TAG", shell_complete=snapshots_and_tags),
         click.Option(
-            ["--tag", "is_tag"],
-            is_flag=True,
-            help="Read a number as the name of a tag, not as a snapshot id.",
+            ["--tag", "is_tag"], is_flag=True, help="Read a number as the name of a tag, not as a snapshot id."
         ),
         click.Option(
             ["--take-over"],

@@ -23,9 +23,7 @@ _COLUMNS: Final[tuple[Column[Finding], ...]] = (
     Column("path", lambda one: one.path, "file"),
     Column("message", lambda one: one.message, "what", text=lambda one: in_commands(one.message), prose=True),
     Column("cure", lambda one: one.cure, "what to do", text=lambda one: in_commands(one.cure), prose=True),
-    Column(
-        "snapshots", lambda one: one.snapshots, text=lambda one: ranges(one.snapshots) or None, extra=True
-    ),
+    Column("snapshots", lambda one: one.snapshots, text=lambda one: ranges(one.snapshots) or None, extra=True),
     Column("tags", lambda one: one.tags, text=lambda one: listed(one.tags) or None, extra=True),
 )
 

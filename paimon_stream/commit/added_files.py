@@ -53,9 +53,7 @@ def _may_be_old(clock: Clock) -> Callable[[DataFileMeta], bool]:
     return may_be_old
 
 
-def _added(
-    layout: Layout, changes: Changes, wanted: Callable[[DataFileMeta], bool] = lambda _: True
-) -> Iterator[str]:
+def _added(layout: Layout, changes: Changes, wanted: Callable[[DataFileMeta], bool] = lambda _: True) -> Iterator[str]:
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
     chosen = [one for one in files if wanted(one.file)]
     for entry in chosen:

@@ -13,15 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paimon_stream.commit.plan import Changes, CollectedChanges
-from paimon_stream.commit.request import (
-    ChangeSource,
-    CommitRequest,
-    Fixed,
-    Nothing,
-    Outcome,
-    Published,
-    Superseded,
-)
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Fixed, Nothing, Outcome, Published, Superseded
 from paimon_stream.errors import CommitConflict, PaimonStreamError, SharedCheckpoint
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
@@ -31,9 +23,7 @@ PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
 """Publishes one snapshot of the request's kind."""
 
 
-def commit_append_compact(
-    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
-) -> Outcome:
+def commit_append_compact(request: CommitRequest, collected: CollectedChanges, publish: PublishOne) -> Outcome:
     """Publishes what was written, then the compaction. Raises what `publish` raises for the former. If there
     is only a compaction and it conflicts with what others did, this is only reported."""
     written = _publish_written(request, collected, publish)
@@ -98,13 +88,7 @@ def _publish_compaction_after(
 
 def _compaction(request: CommitRequest) -> CommitRequest:
     return replace(
-        request,
-        kind=CommitKind.COMPACT,
-        source=None,
-        renumber=False,
-        force_snapshot=False,
-        statistics=None,
-        merge=None,
+        request, kind=CommitKind.COMPACT, source=None, renumber=False, force_snapshot=False, statistics=None, merge=None
     )
 
 

@@ -196,9 +196,7 @@ class Checker:
             self._known_schemas.update(self._schemas.ids())
         conflicts.check_schemas(context, self._known_schemas, entries)
 
-    def _check_buckets(
-        self, context: CommitContext, request: CommitRequest, changes: Changes, base: Base
-    ) -> None:
+    def _check_buckets(self, context: CommitContext, request: CommitRequest, changes: Changes, base: Base) -> None:
         entries = changes.entries
         if request.kind is CommitKind.OVERWRITE or not _has_buckets(entries):
             return  # an overwrite may change the count; without fixed buckets there is no count
@@ -290,8 +288,7 @@ class StrictMode:
         """Whether the snapshot's delta has files in real buckets, which are those from 0 up. Postponed files
         are in none."""
         return any(
-            meta.num_added_files + meta.num_deleted_files > 0
-            and (meta.max_bucket is None or meta.max_bucket >= 0)
+            meta.num_added_files + meta.num_deleted_files > 0 and (meta.max_bucket is None or meta.max_bucket >= 0)
             for meta in self._manifests.delta(snapshot)
         )
 

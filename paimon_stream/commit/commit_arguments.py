@@ -43,9 +43,7 @@ def taken_committables(
     given = Arguments(table)
     if not isinstance(committables, Mapping):
         raise given.wrong("committables", committables, f"a dict of identifiers, each with {_MESSAGES}")
-    numbers = {
-        given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables
-    }
+    numbers = {given.whole("a key of committables", key, least=LONG[0], most=LONG[1]): key for key in committables}
     return {
         one: given.items(f"committables[{one}]", committables[numbers[one]], CommitMessage, _MESSAGES)
         for one in sorted(numbers)

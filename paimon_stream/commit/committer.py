@@ -128,9 +128,7 @@ class Committer:
         self._usable_millis = min(max(half, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         self._table_buckets = options.value(BUCKET)
         self._is_guarded = options.value(COMMIT_GUARD) != "trust"
-        self._sequences = (
-            Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
-        )
+        self._sequences = Sequences(table, self._snapshots, self._cache) if table.schema.primary_keys else None
         self._keeps_empty = options.value(FORCE_CREATE_SNAPSHOT) or not options.value(IGNORE_EMPTY_COMMIT)
         self._digest = digest or self._schemas.first_digest()
         self._schema_id = table.schema.id
@@ -150,9 +148,7 @@ class Committer:
         if self._sequences is not None:
             # A merge decides by these numbers, so the writer's numbers stay.
             request = replace(request, renumber=False)
-        return commit_append_compact(
-            request, collected, lambda part, source: self._publish_one(part, source, names)
-        )
+        return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
     def numbers(self, judged: Judged | None = None) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key.
@@ -174,11 +170,7 @@ class Committer:
             self._cache.forget()
             if not attempts.outstanding:
                 discard(self._storage, attempts.names.drawn)
-            if (
-                attempts.open
-                and isinstance(failed, PaimonStreamError)
-                and not isinstance(failed, CommitUnknown)
-            ):
+            if attempts.open and isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
                 raise attempts.unknown(failed) from failed
             raise
         finally:

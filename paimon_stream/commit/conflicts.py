@@ -14,13 +14,7 @@ from itertools import pairwise
 
 from paimon_stream.commit.base_files import LiveFile
 from paimon_stream.commit.plan import Changes, IndexChange
-from paimon_stream.errors import (
-    BucketCountChanged,
-    DeletedFiles,
-    KeyRangeOverlap,
-    SchemaChanged,
-    StrictModeViolated,
-)
+from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
@@ -144,9 +138,7 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
     )
 
 
-def without_duplicates(
-    entries: Sequence[ManifestEntry], live: Collection[FileIdentity]
-) -> tuple[ManifestEntry, ...]:
+def without_duplicates(entries: Sequence[ManifestEntry], live: Collection[FileIdentity]) -> tuple[ManifestEntry, ...]:
     """The entries without those whose file is already live, as `commit.discard-duplicate-files` demands for
     an append (semantics.md §2.3 step 5)."""
     return tuple(entry for entry in entries if entry.identity not in live)
@@ -213,10 +205,7 @@ def check_removed_files_are_there(
 
 
 def check_key_ranges(
-    context: CommitContext,
-    live: Mapping[FileIdentity, LiveFile],
-    entries: Sequence[ManifestEntry],
-    order: RowOrder,
+    context: CommitContext, live: Mapping[FileIdentity, LiveFile], entries: Sequence[ManifestEntry], order: RowOrder
 ) -> None:
     """Check 6, for primary keys: after the commit, the files of one level of a bucket, from level 1 up, have
     disjoint key ranges. Levels to which the commit adds nothing are not checked. Raises `KeyRangeOverlap`,
@@ -235,8 +224,7 @@ def check_key_ranges(
             levels[where][identity] = (file.min_key, file.max_key)
     for (partition, bucket, level), files in levels.items():
         ranges = sorted(
-            ((order(low), order(high), identity) for identity, (low, high) in files.items()),
-            key=lambda one: one[:2],
+            ((order(low), order(high), identity) for identity, (low, high) in files.items()), key=lambda one: one[:2]
         )
         for lower, upper in pairwise(ranges):
             if lower[1] >= upper[0]:
@@ -302,8 +290,7 @@ def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
     if missing:
         what = f"cannot commit because {len(missing)} of its files have been deleted"
         cure = (
-            "An orphan cleaner or a drop of the partition deleted them. Run the batch again so that it "
-            "writes new files"
+            "An orphan cleaner or a drop of the partition deleted them. Run the batch again so that it writes new files"
         )
         raise _deleted(context, missing, what, cure)
 

@@ -95,11 +95,7 @@ def require_lineage(
 
 
 def require_last(
-    location: str,
-    snapshots: SnapshotStore,
-    user: str,
-    last: Snapshot | None,
-    latest: Snapshot | None,
+    location: str, snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
 ) -> None:
     """Checks that the last snapshot of a writer is still part of the table, or has expired. Raises
     `CommitLost` if its id exists with another nonce, `TableRolledBack` if its id is gone, `HistoryUnknown`
@@ -107,9 +103,7 @@ def require_last(
     if last is None or _is_surely_held(location, snapshots, user, SnapshotRef.of(last), latest):
         return
     there = snapshots.find(last.id)
-    go_on = (
-        "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
-    )
+    go_on = "Nothing was published now. Start the query again, or call new_commit(): it judges the current table."
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(

@@ -74,11 +74,7 @@ class OverwriteSource:
         gone = [replace(entry, kind=FileKind.DELETE) for entry in self._live(base) if entry.bucket >= 0]
         known = {entry.identity for entry in gone}
         written = (e for e in self._written.entries if e.kind is FileKind.ADD or e.identity not in known)
-        return replace(
-            self._written,
-            entries=(*gone, *written),
-            index=(*self._indexes(base), *self._written.index),
-        )
+        return replace(self._written, entries=(*gone, *written), index=(*self._indexes(base), *self._written.index))
 
     def _live(self, base: Base) -> list[ManifestEntry]:
         """The live files of the cleared partitions. Manifests never change, so those that an earlier attempt
@@ -87,22 +83,16 @@ class OverwriteSource:
         for meta in base.metas:
             if self._cleared.may_be_in(meta.partition_stats):
                 known = self._read.get(meta.file_name)
-                found[meta.file_name] = (
-                    self._manifests.read_of(meta, self._cleared) if known is None else known
-                )
+                found[meta.file_name] = self._manifests.read_of(meta, self._cleared) if known is None else known
         self._read = found
         deleted = {e.identity for some in found.values() for e in some if e.kind is FileKind.DELETE}
-        return [
-            e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted
-        ]
+        return [e for some in found.values() for e in some if e.kind is FileKind.ADD and e.identity not in deleted]
 
     def _indexes(self, base: Base) -> list[IndexChange]:
         if base.snapshot is None or base.snapshot.index_manifest is None:
             return []
         entries = self._manifests.index_entries(base.snapshot.index_manifest)
-        return [
-            IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)
-        ]
+        return [IndexChange(kind=FileKind.DELETE, entry=e) for e in entries if self._cleared.holds(e.partition)]
 
 
 def plan_overwrite(
@@ -131,9 +121,7 @@ def plan_overwrite(
         )
     cleared = _static(table, [static_spec(table, partition)] if partition else None)
     _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
-    return Overwrite(
-        source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True
-    )
+    return Overwrite(source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True)
 
 
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
@@ -142,9 +130,7 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
     Raises `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
     """
     given = Arguments(table.location)
-    specs = given.items(
-        "partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]"
-    )
+    specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
         raise InvalidOption(
             f"{table.location}: {list(specs)!r} names no partition to drop. Nothing was changed. Give a list "
@@ -206,10 +192,7 @@ def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tup
 
 
 def _check_inside(
-    table: Table,
-    cleared: PartitionFilter,
-    partition: Mapping[str, Any],
-    entries: Sequence[ManifestEntry],
+    table: Table, cleared: PartitionFilter, partition: Mapping[str, Any], entries: Sequence[ManifestEntry]
 ) -> None:
     outside = [entry for entry in entries if not cleared.holds(entry.partition)]
     if not outside:

@@ -75,8 +75,7 @@ class Changes:
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
         return sum(
-            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count
-            for entry in self.entries
+            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count for entry in self.entries
         )
 
     @property
@@ -144,31 +143,20 @@ class _Half:
     def indexes(self, message: CommitMessage, kind: FileKind, files: Iterable[IndexFileMeta]) -> None:
         self._index.extend(
             IndexChange(
-                kind=kind,
-                entry=IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file),
+                kind=kind, entry=IndexManifestEntry(partition=message.partition, bucket=message.bucket, file=file)
             )
             for file in files
         )
 
-    def _made(
-        self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]
-    ) -> list[ManifestEntry]:
+    def _made(self, message: CommitMessage, kind: FileKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
         total = self._table_buckets if message.total_buckets is None else message.total_buckets
         return [
-            ManifestEntry(
-                kind=kind,
-                partition=message.partition,
-                bucket=message.bucket,
-                total_buckets=total,
-                file=file,
-            )
+            ManifestEntry(kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=total, file=file)
             for file in files
         ]
 
     def done(self) -> Changes:
-        return Changes(
-            entries=tuple(self._entries), changelog=tuple(self._changelog), index=tuple(self._index)
-        )
+        return Changes(entries=tuple(self._entries), changelog=tuple(self._changelog), index=tuple(self._index))
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:

@@ -72,13 +72,7 @@ class Lost:
 class Publisher:
     """Publishes to one table. `same_table` says whether the table is still the one that the commit is for."""
 
-    def __init__(
-        self,
-        location: str,
-        snapshots: SnapshotStore,
-        traces: Traces,
-        same_table: Callable[[], bool],
-    ) -> None:
+    def __init__(self, location: str, snapshots: SnapshotStore, traces: Traces, same_table: Callable[[], bool]) -> None:
         self._location = location
         self._snapshots = snapshots
         self._traces = traces

@@ -51,9 +51,7 @@ class Refusals:
             snapshot=snapshot_id,
         )
 
-    def decide(
-        self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any
-    ) -> None:
+    def decide(self, option: Option[str], kind: type[PaimonStreamError], cause: str, cure: str, **facts: Any) -> None:
         """Raises that kind of error with the facts, unless the option says to continue."""
         what = f"{self.location}, batch {self.batch_id} of commit user {self.user!r}: {cause}."
         if self.options.value(option) == "continue":

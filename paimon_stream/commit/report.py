@@ -211,9 +211,7 @@ class CommitReport:
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
             *self._sent(),
         ]
-        cells = (
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows
-        )
+        cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows)
         return f"<table>{''.join(cells)}</table>"
 
     def _sent(self) -> list[tuple[str, object]]:

@@ -129,9 +129,7 @@ class Stager:
         delta_size = writer.write_list(delta_list, delta_metas)
         changelog_metas = writer.write(changes.changelog, names)
         changelog_list = names.manifest_list() if changes.changelog else None
-        changelog_size = (
-            None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
-        )
+        changelog_size = None if changelog_list is None else writer.write_list(changelog_list, changelog_metas)
         before = base.snapshot
         marks = [one.watermark for one in (request, before) if one is not None and one.watermark is not None]
         snapshot = Snapshot(
@@ -177,19 +175,13 @@ class Stager:
         if not changes.index:
             return old
         present = () if old is None else self._manifests.index_entries(old)
-        live = apply_index_changes(
-            present, changes.index, bucketed=self._bucketed, location=self._storage.location
-        )
+        live = apply_index_changes(present, changes.index, bucketed=self._bucketed, location=self._storage.location)
         name = names.index_manifest()
         writer.write_index(name, live)
         return name
 
     def _merge(
-        self,
-        metas: tuple[ManifestFileMeta, ...],
-        writer: ManifestWriter,
-        names: Names,
-        limits: MergeLimits,
+        self, metas: tuple[ManifestFileMeta, ...], writer: ManifestWriter, names: Names, limits: MergeLimits
     ) -> Merged:
         access = ManifestAccess(
             read=self._manifests.read,

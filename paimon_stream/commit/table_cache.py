@@ -256,9 +256,7 @@ class TableCache:
                     break  # one of them has expired meanwhile
             if len(above) == _MOST_WALKED:
                 break
-        entries = (
-            entry for meta in self._manifests.base_and_delta(latest) for entry in self._manifests.read(meta)
-        )
+        entries = (entry for meta in self._manifests.base_and_delta(latest) for entry in self._manifests.read(meta))
         return highest_of(entries)
 
 

@@ -13,12 +13,7 @@ from typing import Any
 from paimon_stream._version import __version__
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.added_files import missing_files
-from paimon_stream.commit.commit_arguments import (
-    taken_committables,
-    taken_identifier,
-    taken_marks,
-    taken_messages,
-)
+from paimon_stream.commit.commit_arguments import taken_committables, taken_identifier, taken_marks, taken_messages
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_commit
 from paimon_stream.commit.lineage import require_last
@@ -126,9 +121,7 @@ class TableCommit:
         """Publishes rows that were just written with this numbering, as a batch commit under this user.
         Raises the errors of `commit`, and `SequenceConflict` if others have used these numbers meanwhile."""
         seen = self._latest()
-        outcome = self._publish(
-            BATCH_IDENTIFIER, messages, seen, properties, renumber=True, numbering=numbering
-        )
+        outcome = self._publish(BATCH_IDENTIFIER, messages, seen, properties, renumber=True, numbering=numbering)
         assert not isinstance(outcome, Superseded)  # batch commits are not looked for
         return self._report(self._user, BATCH_IDENTIFIER, messages, outcome)
 
@@ -216,11 +209,7 @@ class TableCommit:
         return self._overwrite(plan_drop(self._table, manifests, partitions), None, None, None)
 
     def _overwrite(
-        self,
-        planned: Overwrite,
-        identifier: int | None,
-        watermark: int | None,
-        properties: Mapping[str, str] | None,
+        self, planned: Overwrite, identifier: int | None, watermark: int | None, properties: Mapping[str, str] | None
     ) -> CommitReport:
         latest = self._latest()
         user = self._user
@@ -252,11 +241,7 @@ class TableCommit:
         self, user: str, identifier: int, messages: tuple[CommitMessage, ...], outcome: Published | Nothing
     ) -> CommitReport:
         return CommitReport.of(
-            location=self._storage.location,
-            user=user,
-            identifier=identifier,
-            messages=messages,
-            outcome=outcome,
+            location=self._storage.location, user=user, identifier=identifier, messages=messages, outcome=outcome
         )
 
     def _already(self, identifier: int, snapshot_id: int | None = None) -> CommitReport:
@@ -291,9 +276,7 @@ class TableCommit:
             )
         return remove_files(self._storage, paths)
 
-    def _check_files_exist(
-        self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None
-    ) -> None:
+    def _check_files_exist(self, identifier: int, messages: tuple[CommitMessage, ...], latest: Snapshot | None) -> None:
         collected = collect(messages, table_buckets=self._table.options.value(BUCKET))
         layout = self._table.layout
         context = conflicts.CommitContext(
@@ -368,10 +351,7 @@ class TableCommit:
 
     def _refusals(self, identifier: int) -> Refusals:
         return Refusals(
-            location=self._storage.location,
-            user=self._user,
-            batch_id=identifier,
-            options=self._table.options,
+            location=self._storage.location, user=self._user, batch_id=identifier, options=self._table.options
         )
 
 

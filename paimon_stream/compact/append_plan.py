@@ -77,9 +77,7 @@ def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     (RC2.1)."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
-    for entry in sorted(
-        files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))
-    ):
+    for entry in sorted(files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))):
         bins[-1].append(entry)
         weight += entry.file.file_size + limits.open_cost
         if len(bins[-1]) > 1 and weight >= 2 * limits.target:

@@ -151,9 +151,7 @@ class _Run:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
 
-    def _units(
-        self, scan: Scan, only: Collection[Bucket] | None
-    ) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
+    def _units(self, scan: Scan, only: Collection[Bucket] | None) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
         """The units of these buckets. Where keys or levels are wrong, there is none, and the run fails at its
         end."""
         options, spec = scan.table.options, scan.merge
@@ -186,8 +184,7 @@ class _Run:
         assert self.layout is not None
         folder = self.layout.bucket_folder(file.partition, file.bucket)
         return type(why)(
-            f"{self.location}/{folder} was not compacted: {why.message}",
-            **{**why.context, "path": folder},
+            f"{self.location}/{folder} was not compacted: {why.message}", **{**why.context, "path": folder}
         )
 
     def carry_out(self, plan: _Plan) -> dict[Bucket, Unit]:

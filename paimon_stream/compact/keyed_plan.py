@@ -119,12 +119,7 @@ def _is_off_peak(options: Options, hour: int) -> bool:
 
 
 def next_unit(
-    files: Sequence[ManifestEntry],
-    spec: MergeSpec,
-    types: Sequence[DataType],
-    limits: KeyedThresholds,
-    *,
-    full: bool,
+    files: Sequence[ManifestEntry], spec: MergeSpec, types: Sequence[DataType], limits: KeyedThresholds, *, full: bool
 ) -> KeyedUnit | None:
     """What is to be done next in one bucket; None if nothing is. `files` are all of its files, in the order
     of commits, and `types` are the types of the key. Raises `FormatError` for keys that cannot be decoded and

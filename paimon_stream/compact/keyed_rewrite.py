@@ -28,12 +28,7 @@ class KeyedRewriter(Rewriter):
     """Carries out units of tables with primary keys."""
 
     def __init__(
-        self,
-        scan: Scan,
-        runtime: Runtime,
-        progress: Progress,
-        units: Sequence[KeyedUnit],
-        limits: KeyedThresholds,
+        self, scan: Scan, runtime: Runtime, progress: Progress, units: Sequence[KeyedUnit], limits: KeyedThresholds
     ) -> None:
         """Raises `ConfigError`s."""
         super().__init__(scan, runtime, progress, units)
@@ -86,9 +81,7 @@ class KeyedRewriter(Rewriter):
             self._of_levels[level] = made
         return self._of_levels[level]
 
-    def _merged(
-        self, unit: KeyedUnit, group: Sequence[Section], written: list[str], share: int
-    ) -> list[ManifestEntry]:
+    def _merged(self, unit: KeyedUnit, group: Sequence[Section], written: list[str], share: int) -> list[ManifestEntry]:
         """The new files of one group of sections."""
         files = [one for section in group for one in section.files]
         first, rows = files[0], sum(one.file.row_count for one in files)

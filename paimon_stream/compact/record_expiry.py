@@ -32,9 +32,7 @@ class RecordExpiry:
     schema: Callable[[int], TableSchema]
 
     @classmethod
-    def of(
-        cls, schema: TableSchema, options: Options, schemas: SchemaStore, millis: int
-    ) -> RecordExpiry | None:
+    def of(cls, schema: TableSchema, options: Options, schemas: SchemaStore, millis: int) -> RecordExpiry | None:
         """What the table's options ask for at this time, in milliseconds; None if its rows do not expire.
         Raises `InvalidOption`."""
         if not options.is_set(RECORD_EXPIRE_TIME):

@@ -81,9 +81,7 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
     """The same lists, as `wanted`, over other elements. Offsets and NULLs are shared, not copied."""
-    return pa.Array.from_buffers(
-        wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements]
-    )
+    return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [elements])
 
 
 def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:

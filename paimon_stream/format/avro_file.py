@@ -88,8 +88,7 @@ def compressor(compression: str, level: int) -> Compressor:
         case "snappy":
             snappy = pa.Codec("snappy")
             return Compressor(
-                codec="snappy",
-                compress=lambda data: _arrow(snappy, data) + zlib.crc32(data).to_bytes(4, "big"),
+                codec="snappy", compress=lambda data: _arrow(snappy, data) + zlib.crc32(data).to_bytes(4, "big")
             )
         case "bzip2":
             return Compressor(codec="bzip2", compress=bz2.compress)

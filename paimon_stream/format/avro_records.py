@@ -45,9 +45,7 @@ _MOST_TEXT: Final = 1 << 20
 _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
 
 
-def read_records(
-    data: bytes, path: str, wanted: Mapping[str, Any], version: int
-) -> Iterator[Mapping[str, Any]]:
+def read_records(data: bytes, path: str, wanted: Mapping[str, Any], version: int) -> Iterator[Mapping[str, Any]]:
     """The records of all blocks as dicts. `wanted` is the schema to read them as, `version` the value that
     `_VERSION` must have, `path` is for messages. Only one block is in memory at a time.
 
@@ -145,9 +143,7 @@ def _checked_schemas(text: str, wanted: Mapping[str, Any], size: int, path: str)
     raise corrupt(path, size, problem)
 
 
-def _records(
-    block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
-) -> Iterator[Mapping[str, Any]]:
+def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget) -> Iterator[Mapping[str, Any]]:
     """Reads a block in one call, as an Avro array: a block only lacks the array's count before the items and
     the end mark after them. Only then is known how many of its bytes are small values, so the last block may
     have more of them than are left."""

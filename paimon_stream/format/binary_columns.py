@@ -153,9 +153,7 @@ def _assemble(parts: Sequence[_Part], rows: int) -> EncodedRows:
     for i, (part, place) in enumerate(zip(parts, placed, strict=True), start=len(header)):
         slot = part.slot
         if part.text is not None:
-            slot = np.where(
-                part.text.lengths > _INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot
-            )
+            slot = np.where(part.text.lengths > _INLINE, slot | place.astype(np.uint64) << np.uint64(32), slot)
             _scatter(words, first + place // 8, part.text)
         elif part.tail:
             slot = slot | place.astype(np.uint64) << np.uint64(32)
@@ -257,9 +255,7 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     carried = np.where(within > 0, rest >> (np.uint64(64) - np.maximum(within, 1)), np.uint64(0))
     first, second = (top << within | carried).byteswap(), (rest << within).byteswap()
     return _Part(
-        slot=_zeroed(size.astype(np.uint64), null),
-        null=null,
-        tail=(_zeroed(first, null), _zeroed(second, null)),
+        slot=_zeroed(size.astype(np.uint64), null), null=null, tail=(_zeroed(first, null), _zeroed(second, null))
     )
 
 
@@ -321,13 +317,10 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
             return [None if span is None else pairs[span] for span in _spans(column)]
         case TypeRoot.ROW:
             members = [
-                column_values(member, field.type)
-                for member, field in zip(column.flatten(), type_.fields, strict=True)
+                column_values(member, field.type) for member, field in zip(column.flatten(), type_.fields, strict=True)
             ]
             rows = zip(*members, strict=True) if members else iter([()] * len(column))
-            return [
-                row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)
-            ]
+            return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
         case _:
             return list(column.to_pylist())
 

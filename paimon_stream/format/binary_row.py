@@ -79,13 +79,9 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     try:
         return _row(types, memoryview(data))
     except UnicodeDecodeError:
-        raise FormatError(
-            f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)
-        ) from None
+        raise FormatError(f"A row of {len(data)} bytes holds text that is not UTF-8.", size=len(data)) from None
     except (struct.error, IndexError, OverflowError) as why:
-        raise FormatError(
-            f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)
-        ) from None
+        raise FormatError(f"{len(data)} bytes are not a row of {len(types)} columns: {why}.", size=len(data)) from None
 
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
@@ -310,10 +306,7 @@ def _array(element: DataType, data: memoryview) -> list[Any]:
         if sum(max(size, 0) for size, offset in pieces if offset >= 0) > len(data):
             raise FormatError(f"An array of {count} elements holds more than its {len(data)} bytes.")
     get = _GET[element.root]
-    return [
-        None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element)
-        for i in range(count)
-    ]
+    return [None if data[4 + (i >> 3)] >> (i & 7) & 1 else get(data, head + width * i, element) for i in range(count)]
 
 
 _Put = Callable[[bytearray, int, DataType, Any], None]

@@ -17,12 +17,7 @@ from typing import Any, ClassVar, Final
 
 from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
-from paimon_stream.format.file_rows import (
-    decode_data_file,
-    decode_index_file,
-    encode_data_file,
-    encode_index_file,
-)
+from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file, encode_index_file
 from paimon_stream.format.message_input import INT, MessageInput
 
 _SMALLEST_PARTITION: Final = 12

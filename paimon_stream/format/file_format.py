@@ -90,11 +90,7 @@ def compression(options: Options, format_: FileFormat) -> str:
         return word
     native = word in _NATIVE[format_]
     kind = UnsupportedFeature if native else InvalidOption
-    why = (
-        "needs a native library in every reader"
-        if native
-        else f"is not a compression of {format_.value} files"
-    )
+    why = "needs a native library in every reader" if native else f"is not a compression of {format_.value} files"
     raise kind(
         f"{FILE_COMPRESSION.key} = {word!r} {why}. Set it to one of {', '.join(legal)}.",
         option=FILE_COMPRESSION.key,
@@ -102,9 +98,7 @@ def compression(options: Options, format_: FileFormat) -> str:
     )
 
 
-def check_columns(
-    format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
-) -> None:
+def check_columns(format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = "") -> None:
     """Raises `UnsupportedFeature` for the first column that files of this format cannot hold in such a way
     that Java reads back the written values. `table` is for the message."""
     for one in fields:
@@ -157,6 +151,5 @@ def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
         ignored.append(ZSTD_LEVEL.key)
     if ignored:
         warnings.warn(
-            f"Options without effect on the {format_.value} files written here: {', '.join(ignored)}.",
-            stacklevel=3,
+            f"Options without effect on the {format_.value} files written here: {', '.join(ignored)}.", stacklevel=3
         )

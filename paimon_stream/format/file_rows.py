@@ -115,9 +115,7 @@ def encode_data_file(file: DataFileMeta) -> bytes:
         row.names(file.write_cols)
         return row.done(_SLOTS)
     except (struct.error, UnicodeEncodeError, OverflowError) as why:
-        raise InvalidData(
-            f"Data file {file.file_name!r} does not fit into a commit message: {why}."
-        ) from None
+        raise InvalidData(f"Data file {file.file_name!r} does not fit into a commit message: {why}.") from None
 
 
 def _narrow(value: int, bits: int) -> int:
@@ -266,9 +264,7 @@ def encode_index_file(file: IndexFileMeta) -> bytes:
     deletions, found, covered = file.deletions, file.global_index, None
     if found is not None:
         if found.source_meta is not None:
-            raise InvalidData(
-                f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack."
-            )
+            raise InvalidData(f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack.")
         covered = (
             found.row_range_start,
             found.row_range_end,

@@ -11,13 +11,7 @@ import fastavro
 
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file
 from paimon_stream.format.avro_records import read_records
-from paimon_stream.format.entries import (
-    DeletionRange,
-    FileKind,
-    GlobalIndexMeta,
-    IndexFileMeta,
-    IndexManifestEntry,
-)
+from paimon_stream.format.entries import DeletionRange, FileKind, GlobalIndexMeta, IndexFileMeta, IndexManifestEntry
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 from paimon_stream.format.unreadable import in_words
 
@@ -87,9 +81,7 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     try:
         return tuple([_entry(one) for one in read_records(data, path, INDEX_MANIFEST_SCHEMA, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:
-        raise corrupt(
-            path, len(data), f"one of its entries is not an index file: {in_words(wrong)}"
-        ) from None
+        raise corrupt(path, len(data), f"one of its entries is not an index file: {in_words(wrong)}") from None
 
 
 def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
@@ -113,10 +105,7 @@ def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
 
 def _deletion_range(record: Mapping[str, Any]) -> DeletionRange:
     return DeletionRange(
-        data_file=record["f0"],
-        offset=record["f1"],
-        length=record["f2"],
-        cardinality=record.get("_CARDINALITY"),
+        data_file=record["f0"], offset=record["f1"], length=record["f2"], cardinality=record.get("_CARDINALITY")
     )
 
 

@@ -125,8 +125,7 @@ def _from_json(body: dict[str, Any], path: str) -> JournalEntry:
         abandoned=tuple(map(str, body["abandoned"])),
         base=_ref_from_json(body["base"]),
         newest=_ref_from_json(body.get("newest")),
-        previous=previous
-        and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
+        previous=previous and PreviousBatch(batch_id=integer(previous["batchId"]), snapshot=_ref(previous["snapshot"])),
         overwrites=bool(body.get("overwrites", False)),
     )
 

@@ -182,9 +182,7 @@ def _stats(low: bytes, high: bytes, counts: Sequence[int | None] | None, shared:
     if not counts and low == high == EMPTY_ROW:
         return EMPTY_STATS
     return SimpleStats(
-        min_values=_text(low, shared),
-        max_values=_text(high, shared),
-        null_counts=_tuple(counts, shared) or (),
+        min_values=_text(low, shared), max_values=_text(high, shared), null_counts=_tuple(counts, shared) or ()
     )
 
 

@@ -32,11 +32,7 @@ table have the same count."""
 
 
 def read_entries(
-    data: bytes,
-    count: int,
-    version: int,
-    wants: Callable[[bytes], bool] | None,
-    spend: Callable[[int], None],
+    data: bytes, count: int, version: int, wants: Callable[[bytes], bool] | None, spend: Callable[[int], None]
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the `count` entries of a block; `wants` limits them by their partition.
     `spend` is called with the bytes of the arrays and raises if there are too many."""

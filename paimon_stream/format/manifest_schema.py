@@ -31,9 +31,7 @@ def _top_record(*fields: tuple[str, Any]) -> dict[str, Any]:
 
 def _stats(name: str) -> dict[str, Any]:
     counts = {"type": "array", "items": ["null", "long"]}
-    return _record(
-        name, ("_MIN_VALUES", "bytes"), ("_MAX_VALUES", "bytes"), ("_NULL_COUNTS", _nullable(counts))
-    )
+    return _record(name, ("_MIN_VALUES", "bytes"), ("_MAX_VALUES", "bytes"), ("_NULL_COUNTS", _nullable(counts)))
 
 
 _STRINGS: Final = {"type": "array", "items": "string"}

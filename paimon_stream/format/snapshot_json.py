@@ -173,21 +173,16 @@ def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
                 values[attribute] = _OPTIONAL_ON_READ[key]
             continue
         if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not _fits(value)):
-            raise CorruptMetadata(
-                f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {cure}", path=path
-            )
+            raise CorruptMetadata(f"{path}: {key!r} is {value!r:.80}, not of type {kind.__name__}. {cure}", path=path)
         values[attribute] = value
     if values["version"] > VERSION:
         raise UnknownVersion(
-            f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it.",
-            path=path,
+            f"{path} is of version {values['version']}; this release reads up to {VERSION}. Upgrade it.", path=path
         )
     try:
         values["commit_kind"] = CommitKind(values["commit_kind"])
     except ValueError:
-        raise CorruptMetadata(
-            f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path
-        ) from None
+        raise CorruptMetadata(f"{path}: unknown commit kind {values['commit_kind']!r:.80}. {cure}", path=path) from None
     for attribute, key, *_ in _FIELDS:
         if attribute in _NAMES and attribute in values:
             checked_name(values[attribute], path, f"{path}, in {key!r},")

@@ -29,9 +29,7 @@ def understanding(path: str, size: int, what: str, cure: str) -> Iterator[None]:
         kind = UnknownVersion if isinstance(wrong, UnknownVersion) else CorruptMetadata
         raise kind(f"{path}: {wrong.message} {cure}", **{**wrong.context, "path": path}) from None
     except BROKEN as wrong:
-        raise CorruptMetadata(
-            f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path
-        ) from None
+        raise CorruptMetadata(f"{path} is not {what} ({size:,} bytes): {in_words(wrong)}. {cure}", path=path) from None
 
 
 def in_words(error: Exception) -> str:

@@ -99,12 +99,7 @@ class AfterCommit:
         if self._worker is not None and self._worker.is_alive():
             return  # the expiry of an earlier batch goes on
         oldest, options = self._oldest, table.options
-        if (
-            oldest is not None
-            and latest is not None
-            and oldest.id <= latest
-            and not self._is_due(table, latest)
-        ):
+        if oldest is not None and latest is not None and oldest.id <= latest and not self._is_due(table, latest):
             return
         if tally_of(table.storage) is not None and not options.is_set(SNAPSHOT_EXPIRE_MODE):
             self._due += 1
@@ -131,9 +126,7 @@ class AfterCommit:
 
     def _is_due(self, table: Table, latest: int | None) -> bool:
         snapshots, oldest = self._snapshots(table), self._oldest
-        return oldest is not None and expiry_is_due(
-            table, snapshots, self.runtime, oldest=oldest, latest=latest
-        )
+        return oldest is not None and expiry_is_due(table, snapshots, self.runtime, oldest=oldest, latest=latest)
 
     def _waits_for_rollback(self, table: Table) -> bool:
         """Whether a rollback is under way. Each is reported once; the next batch tries again."""
@@ -141,9 +134,7 @@ class AfterCommit:
         for pin in pins:
             if pin.path != self._waiting_for:
                 self._waiting_for = pin.path
-                _LOG.warning(
-                    "%s", under_way(table.storage, [pin], "nothing expires after commits until it ends")
-                )
+                _LOG.warning("%s", under_way(table.storage, [pin], "nothing expires after commits until it ends"))
         return bool(pins)
 
     def _snapshots(self, table: Table) -> SnapshotStore:

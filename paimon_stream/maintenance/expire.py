@@ -278,12 +278,7 @@ def _refuse_long_changelog(table: Table, storage: Storage, dry_run: bool) -> Non
 
 
 def _end(
-    storage: Storage,
-    snapshots: SnapshotStore,
-    options: Options,
-    retention: Retention,
-    ids: Sequence[int],
-    latest: int,
+    storage: Storage, snapshots: SnapshotStore, options: Options, retention: Retention, ids: Sequence[int], latest: int
 ) -> int:
     """The id below which snapshots may expire. `ids` are those that exist, ascending."""
     earliest = ids[0]
@@ -329,9 +324,7 @@ def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_
     return min(least)
 
 
-def _groups(
-    storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end: int
-) -> Iterator[list[Snapshot]]:
+def _groups(storage: Storage, snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
     """The snapshots below `end` in groups, oldest first. The last of each group is the one that follows what
     is to expire, and the first of the next group."""
     below = [one for one in ids if one < end]

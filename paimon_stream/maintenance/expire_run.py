@@ -140,9 +140,7 @@ class Cleaner:
         removal = partial(self._remove_own, group, newest, late, lists)
         gone, mine = self.storage.together([removal, *[partial(self._hold_all, lists)] * _READERS])[0]
         last = mine[-1] if mine else None
-        if last is group[gone - 1] and not (
-            self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
-        ):
+        if last is group[gone - 1] and not (self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)):
             gone -= 1
             mine.pop()
             if not self.snapshots.ids():  # a rollback to it ended in the meantime
@@ -310,11 +308,7 @@ class Cleaner:
         beside the lineage."""
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
-        beside = (
-            self._tag_at(first),
-            *(self._tag_above(one.id) for one in gone),
-            self._tag_at(following.id - 1),
-        )
+        beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))
         tags += [one for one in beside if one is not None]
         try:
             kept = metadata_names(self.storage, self.manifests, following, self._lists) | self._branch_names
@@ -371,9 +365,7 @@ class Cleaner:
         self._ahead.expect([(manifest_path(one.delta_manifest_list), 0) for one in followings])
         deltas = [(one, self._delta(one, resumed and one is not followings[-1])) for one in followings]
         changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
-        self._ahead.expect(
-            (manifest_path(one.file_name), one.file_size) for metas in changed for one in metas
-        )
+        self._ahead.expect((manifest_path(one.file_name), one.file_size) for metas in changed for one in metas)
         for one, metas in deltas:
             if any(meta.num_deleted_files for meta in metas):
                 try:

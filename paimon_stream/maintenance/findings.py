@@ -10,9 +10,7 @@ from typing import Final, Literal, TypeAlias
 from paimon_stream.reports import Report
 from paimon_stream.table.layout import PIN_PREFIX
 
-RESTORE: Final = (
-    "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
-)
+RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100

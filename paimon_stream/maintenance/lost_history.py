@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import (
-    EARLIEST_HINT,
-    LATEST_HINT,
-    MANIFEST_FOLDER,
-    TAG_FOLDER,
-    id_in_name,
-    read_hint,
-)
+from paimon_stream.table.layout import EARLIEST_HINT, LATEST_HINT, MANIFEST_FOLDER, TAG_FOLDER, id_in_name, read_hint
 from paimon_stream.table.snapshots import SnapshotStore
 
 _LOOKS: Final = 3

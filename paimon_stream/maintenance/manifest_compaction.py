@@ -106,9 +106,7 @@ class _Nowhere:
         """Does nothing."""
 
 
-def _merged(
-    table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits
-) -> Merged:
+def _merged(table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, limits: MergeLimits) -> Merged:
     """The result of the merge, computed without writing anything."""
     manifests = ManifestStore(storage)
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())

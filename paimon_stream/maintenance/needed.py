@@ -45,10 +45,7 @@ def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, .
 
 
 def metadata_names(
-    storage: Storage,
-    manifests: ManifestStore,
-    snapshot: Snapshot,
-    lists: dict[str, tuple[str, ...]] | None = None,
+    storage: Storage, manifests: ManifestStore, snapshot: Snapshot, lists: dict[str, tuple[str, ...]] | None = None
 ) -> frozenset[str]:
     """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its
     changelog. `lists` has the known manifest lists, by name; lists that are read are added to it.

@@ -166,9 +166,7 @@ def _storage_clock(storage: Storage, runtime: Runtime) -> int | None:
         return storage.stat(path).modified_millis
     except NoSpace as why:
         _LOG.warning(
-            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s",
-            storage.location,
-            why,
+            "%s: the clock of the storage cannot be asked. Files younger than a day stay: %s", storage.location, why
         )
         return None
     finally:
@@ -211,10 +209,7 @@ class _Cleaner:
     def run(self) -> OrphanReport:
         pages, hashes, prefixes = self._candidates()
         references = References(
-            storage=self.storage,
-            runtime=self.runtime,
-            mentions=Mentions(prefixes),
-            progress=self.progress,
+            storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
         )
         orphans = np.setdiff1d(hashes, references.read())
         self._refuse_lost_history()
@@ -286,11 +281,7 @@ class _Cleaner:
     # -- 2: what is left of them ------------------------------------------------------------------
 
     def _remove_orphans(
-        self,
-        pages: list[_Page],
-        hashes: npt.NDArray[np.int64],
-        orphans: npt.NDArray[np.int64],
-        protected: set[str],
+        self, pages: list[_Page], hashes: npt.NDArray[np.int64], orphans: npt.NDArray[np.int64], protected: set[str]
     ) -> None:
         start = 0
         again: dict[int, None] = {}

@@ -80,9 +80,7 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
     return storage.stat(path).modified_millis
 
 
-def under_way(
-    storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
-) -> CommitContended:
+def under_way(storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None) -> CommitContended:
     """The error of a command that finds pins of rollbacks. `doing` says what is not done. `wanted` is the id
     of a rollback's target. If a pin has that id, too, it is of another snapshot that has had the id."""
     found = list(pins)
@@ -94,9 +92,7 @@ def under_way(
     if any(one.snapshot is None for one in found):
         cure = "roll back to the snapshot that is to be the newest, with take_over"
     elif targets != [wanted] and len(targets) == 1:
-        cure = (
-            f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
-        )
+        cure = f"roll back to snapshot {target} again, which completes it, or to another target with take_over"
     else:  # one was killed while it took over from another, or a writer took the id of its target
         which = f"one of the snapshots {', '.join(map(str, targets))}" if targets[1:] else named[3:]
         cure = f"roll back to {which}, or to another, with take_over"

@@ -68,7 +68,5 @@ class Remover:
             if isinstance(why, Unavailable):
                 raise why
             self.left += 1
-            _LOG.warning(
-                "%s: could not delete %s, it stays as an orphan: %s", self.storage.location, path, why
-            )
+            _LOG.warning("%s: could not delete %s, it stays as an orphan: %s", self.storage.location, path, why)
         return len(paths) - len(failed)

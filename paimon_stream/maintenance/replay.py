@@ -48,9 +48,7 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
     ends = np.append(starts[1:], len(ids)) - 1
     return Replayed(
-        live=ids[ends[running[ends] > 0]],
-        twice=np.unique(ids[running > 1]),
-        dangling=np.unique(ids[running < 0]),
+        live=ids[ends[running[ends] > 0]], twice=np.unique(ids[running > 1]), dangling=np.unique(ids[running < 0])
     )
 
 

@@ -174,10 +174,7 @@ class _Rollback:
             return
         self._write_hint(EARLIEST_HINT, self.kept.id)
         restored = dataclasses.replace(  # no tag keeps the changelog of an expired one (semantics.md §8)
-            self.kept,
-            changelog_manifest_list=None,
-            changelog_manifest_list_size=None,
-            changelog_record_count=None,
+            self.kept, changelog_manifest_list=None, changelog_manifest_list_size=None, changelog_record_count=None
         )
         content = encode_snapshot(restored)
         if there is None:
@@ -227,8 +224,7 @@ class _Rollback:
             return self.snapshots.find(snapshot_id)
         except (CorruptMetadata, UnknownVersion) as why:
             _LOG.warning(
-                "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote "
-                "it: %s",
+                "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
                 self.storage.location,
                 snapshot_id,
                 why,

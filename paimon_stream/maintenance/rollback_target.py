@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from paimon_stream.errors import (
-    CommitContended,
-    CorruptMetadata,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    StorageError,
-)
+from paimon_stream.errors import CommitContended, CorruptMetadata, NoSpace, NotFound, PaimonStreamError, StorageError
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.maintenance.expiring import ExpiringNotes
@@ -72,12 +65,7 @@ def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -
 
 
 def pin_target(
-    table: Table,
-    storage: Storage,
-    snapshots: SnapshotStore,
-    target: Target,
-    take_over: bool,
-    runtime: Runtime,
+    table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
 ) -> str:
     """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target.
     Returns the pin's file.
@@ -177,9 +165,7 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
         what = f"snapshot {wanted.id} has expired or was replaced"
     else:
         try:
-            found = decode_snapshot(
-                storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}"
-            )
+            found = decode_snapshot(storage.read(target.kept_by, MOST_JSON), f"{storage.location}/{target.kept_by}")
             if found == wanted:
                 return
         except NotFound:

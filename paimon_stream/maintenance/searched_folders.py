@@ -21,11 +21,7 @@ from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS
 
 _MOST_KNOWN: Final = 10_000
 
-_OF_METADATA: Final = (
-    ("manifest", MANIFEST_FOLDER),
-    ("index", INDEX_FOLDER),
-    ("statistics", STATISTICS_FOLDER),
-)
+_OF_METADATA: Final = (("manifest", MANIFEST_FOLDER), ("index", INDEX_FOLDER), ("statistics", STATISTICS_FOLDER))
 
 
 @dataclass(slots=True)

@@ -97,9 +97,7 @@ def create_tag(
     return TagReport(location=used.location, tag=name, snapshot=snapshot.id)
 
 
-def delete_tag(
-    table: Table, name: str, *, storage: Storage | None = None, runtime: Runtime | None = None
-) -> TagReport:
+def delete_tag(table: Table, name: str, *, storage: Storage | None = None, runtime: Runtime | None = None) -> TagReport:
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
@@ -135,13 +133,7 @@ def delete_tag(
             cleaner.remove_tagged(tag, _nearest(roots, tag))
         except CorruptMetadata as why:
             _LOG.warning("%s: files of a deleted tag stay as orphans: %s", used.location, why)
-    return TagReport(
-        location=used.location,
-        tag=name,
-        snapshot=tag.id,
-        files=dict(+remover.removed),
-        left=remover.left,
-    )
+    return TagReport(location=used.location, tag=name, snapshot=tag.id, files=dict(+remover.removed), left=remover.left)
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
@@ -246,12 +238,7 @@ def _no_snapshot(storage: Storage, snapshot_id: int, why: str) -> NotFound:
 
 
 def _why_not_whole(
-    table: Table,
-    storage: Storage,
-    snapshots: SnapshotStore,
-    name: str,
-    snapshot: Snapshot,
-    kept_by: set[str],
+    table: Table, storage: Storage, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
 ) -> NotFound | None:
     """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and no expiry
     may still delete some. One of `kept_by`, its earlier tags, may itself be about to be removed again."""

@@ -315,9 +315,7 @@ class _HistoryCheck:
         for partition, several in counts.items():
             if len(several) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
-                text = (
-                    f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
-                )
+                text = f"{where} has files written for {sorted(several)} buckets: a key may be in two of them."
                 self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:

@@ -198,9 +198,7 @@ def check_hints(storage: Storage, found: Findings) -> None:
             if why is not None:
                 found.error("snapshots-lost", f"{why[0].upper()}{why[1:]}.", SNAPSHOT_FOLDER, _LOST)
             elif lost_history(storage, in_doubt=True) is not None:
-                text = (
-                    "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
-                )
+                text = "There is no snapshot, but there are manifest lists: a first commit was killed, or worse."
                 found.warning("no-snapshot", text, SNAPSHOT_FOLDER, f"If rows were here: {_LOST}")
             return
         present, right = set(ids), ids[which]

@@ -38,12 +38,7 @@ from paimon_stream.write.file_stats import column_bounds, merged
 
 
 def check_sample(
-    table: Table,
-    storage: Storage,
-    shelf: Shelf,
-    live: npt.NDArray[np.int64],
-    found: Findings,
-    progress: Progress,
+    table: Table, storage: Storage, shelf: Shelf, live: npt.NDArray[np.int64], found: Findings, progress: Progress
 ) -> None:
     """Reads up to `shelf.sample` of the live files in the shelf's pool. Raises `StorageError`."""
     chosen = list(_chosen(shelf, live, storage))

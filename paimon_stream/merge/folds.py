@@ -84,11 +84,7 @@ def _first(actions: RowActions, begin: Ints) -> Ints:
     """The place of the held value, -1 for NULL. There is a first value from the place `begin` on."""
     begins = np.zeros(len(actions.codes), np.bool_)
     begins[begin[begin >= 0]] = True
-    changes = (
-        (actions.codes == SET)
-        | ((actions.codes == OUT_OF_ORDER) & ~begins)
-        | ((actions.codes == ADD) & begins)
-    )
+    changes = (actions.codes == SET) | ((actions.codes == OUT_OF_ORDER) & ~begins) | ((actions.codes == ADD) & begins)
     return _held(actions, changes)
 
 

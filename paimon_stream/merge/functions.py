@@ -15,8 +15,7 @@ FUNCTIONS: Final = (
 """The functions by the names that they have in Java."""
 
 RETRACTABLE: Final = frozenset(
-    {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"}
-    | {"merge_map"}
+    {"key", "non_null", "of_group", "last_value", "last_non_null_value", "sum", "product", "collect"} | {"merge_map"}
 )
 """Functions that can process a -U or -D row. The others refuse it."""
 

@@ -139,9 +139,7 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
     numbers = equals(column.values)
     bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))
     held: dict[int, list[int]] = {}
-    for place, (key, code) in enumerate(
-        zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)
-    ):
+    for place, (key, code) in enumerate(zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)):
         new, old = found.at[bounds[place] : bounds[place + 1]].tolist(), held.get(key, [])
         if code == SET:
             held[key] = new
@@ -254,8 +252,7 @@ def _lists(column: pa.Array, found: _Elements, some: Flags) -> pa.Array:
     at = pa.array(found.at)
     if pa.types.is_map(column.type):
         child = pa.StructArray.from_arrays(
-            [column.keys.take(at), column.items.take(at)],
-            fields=[column.type.key_field, column.type.item_field],
+            [column.keys.take(at), column.items.take(at)], fields=[column.type.key_field, column.type.item_field]
         )
     else:
         child = column.values.take(at)

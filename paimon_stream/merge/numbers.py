@@ -144,9 +144,7 @@ class _Arithmetic:
     def load(self, column: pa.Array) -> list[Any]:
         """The values, None for NULL."""
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
-        return [
-            one if valid else None for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)
-        ]
+        return [one if valid else None for one, valid in zip(values, column.is_valid().to_pylist(), strict=True)]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
         """The column of these values."""
@@ -211,9 +209,7 @@ def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) ->
     values = arithmetic.load(column.take(pa.array(runs.order[places])))
     made: list[Any] = [None] * len(runs.starts)
     with np.errstate(all="ignore"):
-        for key, code, value in zip(
-            runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True
-        ):
+        for key, code, value in zip(runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True):
             held = made[key]
             if code == SET or (held is None and code != RETRACT):
                 made[key] = value

@@ -20,16 +20,7 @@ from paimon_stream.merge.folds import folded
 from paimon_stream.merge.functions import ColumnRule
 from paimon_stream.merge.key_runs import KeyRuns
 from paimon_stream.merge.order import Flags, Ints, dense_ranks, flat, nulls, sort_columns
-from paimon_stream.merge.row_actions import (
-    ADD,
-    OUT_OF_ORDER,
-    RETRACT,
-    SET,
-    SKIP,
-    ActionCodes,
-    RowActions,
-    picked,
-)
+from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, ActionCodes, RowActions, picked
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 
 _INSERT, _DELETE = 0, 3
@@ -201,9 +192,7 @@ class _Changes:
         return self.actions(np.where(there, codes, SKIP)), self.actions(np.where(there & newer, codes, SKIP))
 
 
-def _actions_of(
-    name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]
-) -> RowActions:
+def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: tuple[RowActions, RowActions]) -> RowActions:
     with_function, without = actions
     if rule.function != "of_group":
         return with_function

@@ -20,11 +20,7 @@ from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDAT
 
 
 def merge_rows(
-    spec: MergeSpec,
-    rows: pa.Table | Iterable[pa.RecordBatch],
-    *,
-    keep_deletes: bool,
-    levels: Ints | None = None,
+    spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch], *, keep_deletes: bool, levels: Ints | None = None
 ) -> pa.Table:
     """Merges rows of one bucket, in any order, to one row per key, sorted by key.
 

@@ -202,8 +202,7 @@ class _Reading:
                 rules[one.name] = self._rule(one, _LAST_NON_NULL if function is None else function, None)
             if remove and rules[one.name].ignore_retract:
                 raise self._wrong(
-                    f"fields.{one.name}.ignore-retract",
-                    "does not go with aggregation.remove-record-on-delete",
+                    f"fields.{one.name}.ignore-retract", "does not go with aggregation.remove-record-on-delete"
                 )
         return rules
 
@@ -256,9 +255,7 @@ class _Reading:
         if deleting and ignore_delete:
             raise self._wrong(IGNORE_DELETE.key, f"does not go with {on_group}")
         if remove and groups:
-            raise self._wrong(
-                PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns"
-            )
+            raise self._wrong(PARTIAL_UPDATE_REMOVE_ON_DELETE.key, "does not go with sequence groups of columns")
         if not set(deleting) <= ordering:
             raise self._wrong(on_group, "names a column that orders no sequence group")
         rules = {}

@@ -45,13 +45,7 @@ class Arguments:
         return value
 
     def whole(
-        self,
-        name: str,
-        value: Number,
-        *,
-        least: int | None = None,
-        most: int | None = None,
-        optional: bool = False,
+        self, name: str, value: Number, *, least: int | None = None, most: int | None = None, optional: bool = False
     ) -> Number:
         """The number, a whole number within these bounds."""
         if optional and value is None:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from paimon_stream.options import (
-    of_compaction,
-    of_merging,
-    of_sinks,
-    of_stores,
-    of_tables,
-    of_unsupported_features,
-)
+from paimon_stream.options import of_compaction, of_merging, of_sinks, of_stores, of_tables, of_unsupported_features
 from paimon_stream.options.option import Option
 
 

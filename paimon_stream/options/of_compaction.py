@@ -17,10 +17,7 @@ COMPACTION_FILE_LIMIT = Option(
     "One compaction of an append table without buckets takes at most this number of files.",
 )
 COMPACTION_SMALL_RATIO = Option(
-    "compaction.small-file-ratio",
-    share,
-    "0.7",
-    "A file is small if its size is below this share of target-file-size.",
+    "compaction.small-file-ratio", share, "0.7", "A file is small if its size is below this share of target-file-size."
 )
 COMPACTION_REWRITE_ALL = switch(
     "compaction.force-rewrite-all-files", "A full compaction rewrites all files of a bucket, large ones, too."

@@ -25,10 +25,7 @@ STORE_TIMEOUT = Option(
     "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
 )
 STORE_CONNECT_TIMEOUT = Option(
-    "paimon-stream.store.connect-timeout",
-    _millis,
-    "5 s",
-    "Object stores: how long connecting may take.",
+    "paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: how long connecting may take."
 )
 STORE_MAX_RETRIES = Option(
     "paimon-stream.store.max-retries",

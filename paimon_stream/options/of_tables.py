@@ -23,19 +23,12 @@ from paimon_stream.options.option import (
 BUCKET = Option("bucket", integer, "-1", "Number of buckets. -1: no fixed buckets.")
 BUCKET_KEY = Option("bucket-key", text, None, "Columns that decide a row's bucket, separated by commas.")
 BUCKET_FUNCTION = Option(
-    "bucket-function.type",
-    one_of("default", "mod", "hive"),
-    "default",
-    "How a bucket is computed from its key.",
+    "bucket-function.type", one_of("default", "mod", "hive"), "default", "How a bucket is computed from its key."
 )
 FILE_FORMAT = Option("file.format", text, "parquet", "Format of data files.")
 FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data files.")
-ZSTD_LEVEL = Option(
-    "file.compression.zstd-level", integer, "1", "Level of zstd for data files and manifests."
-)
-FILE_BLOCK_SIZE = Option(
-    "file.block-size", size, None, "Maximum size of a Parquet row group or an ORC stripe."
-)
+ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd for data files and manifests.")
+FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Maximum size of a Parquet row group or an ORC stripe.")
 ORC_LTZ_LEGACY = Option(
     "orc.timestamp-ltz.legacy.type",
     boolean,
@@ -45,9 +38,7 @@ ORC_LTZ_LEGACY = Option(
 )
 FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
-DATA_FILE_DIRECTORY = Option(
-    "data-file.path-directory", text, None, "Folder between the table and the partitions."
-)
+DATA_FILE_DIRECTORY = Option("data-file.path-directory", text, None, "Folder between the table and the partitions.")
 FILE_FORMAT_PER_LEVEL = Option(
     "file.format.per.level",
     levels,
@@ -72,19 +63,13 @@ FORCE_LOOKUP = switch(
     "force-lookup",
     "Compactions of a table with a primary key look up older values, as for the changelog producer lookup.",
 )
-CHANGELOG_FILE_PREFIX = Option(
-    "changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names."
-)
+CHANGELOG_FILE_PREFIX = Option("changelog-file.prefix", file_prefix, "changelog-", "Prefix of changelog file names.")
 CHANGELOG_FILE_FORMAT = Option("changelog-file.format", text, None, "Format of changelog files.")
-CHANGELOG_FILE_COMPRESSION = Option(
-    "changelog-file.compression", text, None, "Compression of changelog files."
-)
+CHANGELOG_FILE_COMPRESSION = Option("changelog-file.compression", text, None, "Compression of changelog files.")
 CHANGELOG_FILE_STATS = Option(
     "changelog-file.stats-mode", text, None, "Statistics kept for each column of changelog files."
 )
-ROWKIND_FIELD = Option(
-    "rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D."
-)
+ROWKIND_FIELD = Option("rowkind.field", text, None, "The column that holds each row's kind: +I, -U, +U or -D.")
 IGNORE_UPDATE_BEFORE = switch("ignore-update-before", "Drop -U rows.")
 RECORD_EXPIRE_TIME = Option(
     "record-level.expire-time", duration, None, "Compactions drop rows that are older than this."
@@ -104,9 +89,7 @@ TARGET_FILE_SIZE = Option(
     "tables with primary keys.",
 )
 STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept for each column.")
-STATS_DENSE = Option(
-    "metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics."
-)
+STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics.")
 STATS_FIRST_N = Option(
     "metadata.stats-keep-first-n-columns",
     integer,
@@ -114,10 +97,7 @@ STATS_FIRST_N = Option(
     "Keep statistics only for this number of columns, counted from the first. -1: for all columns.",
 )
 PARTITION_DEFAULT_NAME = Option(
-    "partition.default-name",
-    text,
-    "__DEFAULT_PARTITION__",
-    "Folder name for null and blank partition values.",
+    "partition.default-name", text, "__DEFAULT_PARTITION__", "Folder name for null and blank partition values."
 )
 PARTITION_LEGACY_NAME = Option(
     "partition.legacy-name", boolean, "true", "Write dates and times in folder names as Paimon 0.x did."
@@ -146,8 +126,7 @@ MANIFEST_FULL_COMPACTION_SIZE = Option(
     aliases=("manifest-full-compaction-size",),
 )
 MANIFEST_DROP_DELETE_STATS = switch(
-    "manifest.delete-file-drop-stats",
-    "Java stores no statistics for deleted files. This release stores them.",
+    "manifest.delete-file-drop-stats", "Java stores no statistics for deleted files. This release stores them."
 )
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
@@ -165,9 +144,7 @@ COMMIT_MAX_RETRY_WAIT = Option("commit.max-retry-wait", duration, "10 s", "Longe
 IGNORE_EMPTY_COMMIT = Option(
     "snapshot.ignore-empty-commit", boolean, "true", "A batch without rows creates no snapshot."
 )
-FORCE_CREATE_SNAPSHOT = switch(
-    "commit.force-create-snapshot", "A batch without rows creates a snapshot, too."
-)
+FORCE_CREATE_SNAPSHOT = switch("commit.force-create-snapshot", "A batch without rows creates a snapshot, too.")
 DYNAMIC_OVERWRITE = Option(
     "dynamic-partition-overwrite",
     boolean,
@@ -186,8 +163,7 @@ NUM_LEVELS = Option(
     "num-levels",
     positive,
     None,
-    "Number of levels in a bucket of a table with a primary key. If not set: "
-    "num-sorted-run.compaction-trigger plus 1.",
+    "Number of levels in a bucket of a table with a primary key. If not set: num-sorted-run.compaction-trigger plus 1.",
 )
 STRICT_MODE = Option(
     "commit.strict-mode.last-safe-snapshot",
@@ -198,12 +174,9 @@ STRICT_MODE = Option(
 )
 DISCARD_DUPLICATES = switch(
     "commit.discard-duplicate-files",
-    "An append skips files that are already in the table instead of failing. It then runs the same checks as "
-    "a replay.",
+    "An append skips files that are already in the table instead of failing. It then runs the same checks as a replay.",
 )
-SNAPSHOT_TIME_RETAINED = Option(
-    "snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long."
-)
+SNAPSHOT_TIME_RETAINED = Option("snapshot.time-retained", duration, "1 h", "Snapshots are kept at least this long.")
 SNAPSHOT_NUM_RETAINED_MIN = Option(
     "snapshot.num-retained.min", positive, "10", "At least this number of snapshots is kept."
 )
@@ -287,8 +260,5 @@ WRITE_ONLY = switch(
     "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)
 )
 BUCKET_APPEND_ORDERED = Option(
-    "bucket-append-ordered",
-    boolean,
-    "true",
-    "Java's readers keep the order of files in a bucket. Ours always keep it.",
+    "bucket-append-ordered", boolean, "true", "Java's readers keep the order of files in a bucket. Ours always keep it."
 )

@@ -15,29 +15,20 @@ DELETION_VECTORS = switch(
     "Tables with primary keys are written only if another job compacts them (write-only).",
 )
 DELETION_VECTORS_MERGE_ON_READ = switch(
-    "deletion-vectors.merge-on-read",
-    "Readers merge the files of level 0 although the table has deletion vectors.",
+    "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."
 )
 ROW_TRACKING = switch("row-tracking.enabled", "Rows have ids. Such tables are refused.")
 DATA_EVOLUTION = switch("data-evolution.enabled", "Columns have files of their own. Such tables are refused.")
-PK_CLUSTERING_OVERRIDE = switch(
-    "pk-clustering-override", "Files are not sorted by key. Such tables are refused."
-)
+PK_CLUSTERING_OVERRIDE = switch("pk-clustering-override", "Files are not sorted by key. Such tables are refused.")
 CLUSTERING_INCREMENTAL = switch(
-    "clustering.incremental",
-    "A compaction of Java's sorts the rows. Such tables are written, and not compacted.",
+    "clustering.incremental", "A compaction of Java's sorts the rows. Such tables are written, and not compacted."
 )
 LOOKUP_REMOTE_FILES = switch(
-    "lookup.remote-file.enabled",
-    "Compactions keep files for look-ups in the table. Such tables are not compacted.",
+    "lookup.remote-file.enabled", "Compactions keep files for look-ups in the table. Such tables are not compacted."
 )
 CHAIN_TABLE = switch("chain-table.enabled", "Partitions build on each other. Such tables are not compacted.")
-SNAPSHOT_ORDERING = switch(
-    "sequence.snapshot-ordering", "Rows are ordered by snapshot. Such tables are not read."
-)
-COMMIT_CALLBACKS = Option(
-    "commit.callbacks", text, "", "Java classes. They are not called, and a warning says so."
-)
+SNAPSHOT_ORDERING = switch("sequence.snapshot-ordering", "Rows are ordered by snapshot. Such tables are not read.")
+COMMIT_CALLBACKS = Option("commit.callbacks", text, "", "Java classes. They are not called, and a warning says so.")
 ICEBERG_STORAGE = Option(
     "metadata.iceberg.storage", word, "disabled", "No Iceberg metadata is written, and a warning says so."
 )

@@ -108,9 +108,7 @@ class _Renaming:
         match node["type"]:
             case "record":
                 made = self._new(node)
-                fields = [
-                    {"name": f"f{i}", "type": self.of(one["type"])} for i, one in enumerate(node["fields"])
-                ]
+                fields = [{"name": f"f{i}", "type": self.of(one["type"])} for i, one in enumerate(node["fields"])]
                 return {"type": "record", "name": made, "fields": fields}
             case "array":
                 return {"type": "array", "items": self.of(node["items"])}
@@ -181,9 +179,7 @@ def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
     keys = _array([one for one, _ in flat], key)
     items = _array([one for _, one in flat], value)
     entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
-    return _lists(
-        [None if one is None else many for one, many in zip(values, pairs, strict=True)], wanted, entries
-    )
+    return _lists([None if one is None else many for one, many in zip(values, pairs, strict=True)], wanted, entries)
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -198,9 +194,7 @@ def _lists(values: list[Any], wanted: pa.DataType, inner: pa.Array) -> pa.Array:
         ends.append(ends[-1] + len(one or ()))
     offsets = pa.array(ends, pa.int32())
     valid = pa.array([one is not None for one in values], pa.bool_())
-    return pa.Array.from_buffers(
-        wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner]
-    )
+    return pa.Array.from_buffers(wanted, len(values), [valid.buffers()[1], offsets.buffers()[1]], children=[inner])
 
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:

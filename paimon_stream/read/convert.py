@@ -124,9 +124,7 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
         members.append(convert(array.field(position), before.type, member.type, leaf, inner))
     mask = array.is_null() if array.null_count else None
     if not members:
-        return pa.Array.from_buffers(
-            wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]]
-        )
+        return pa.Array.from_buffers(wanted, len(array), [None if mask is None else pc.invert(mask).buffers()[1]])
     return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
 
 

@@ -71,9 +71,7 @@ def merged_batches(
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
 
     def run_of(files: Iterable[ManifestEntry]) -> _Run:
-        return _Run(
-            spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share))))
-        )
+        return _Run(spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))))
 
     if len(section.runs) <= most_runs:
         yield from _merged(spec, section, map(run_of, section.runs), keep_deletes)
@@ -92,9 +90,7 @@ def reading_order(section: Section, most_runs: int = MOST_RUNS) -> list[Manifest
     return sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
 
 
-def _merged(
-    spec: MergeSpec, section: Section, runs: Iterable[_Run], keep_deletes: bool
-) -> Iterator[pa.RecordBatch]:
+def _merged(spec: MergeSpec, section: Section, runs: Iterable[_Run], keep_deletes: bool) -> Iterator[pa.RecordBatch]:
     for pieces in _steps(section, runs):
         batches = [batch for _, batch in pieces]
         levels = None

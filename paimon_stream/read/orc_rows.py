@@ -70,12 +70,7 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
 
 
 def _by_hand(
-    source: Any,
-    path: str,
-    footer: OrcFooter,
-    stripe: tuple[OrcStripe, StripeFooter],
-    name: str,
-    type_: DataType,
+    source: Any, path: str, footer: OrcFooter, stripe: tuple[OrcStripe, StripeFooter], name: str, type_: DataType
 ) -> pa.Array:
     try:
         fine = type_.precision > _MICROS

@@ -36,12 +36,7 @@ Longs = npt.NDArray[np.int64]
 
 
 def read_timestamps(
-    source: Any,
-    footer: OrcFooter,
-    stripe: OrcStripe,
-    stripe_footer: StripeFooter,
-    column: int,
-    nanoseconds: bool,
+    source: Any, footer: OrcFooter, stripe: OrcStripe, stripe_footer: StripeFooter, column: int, nanoseconds: bool
 ) -> pa.Array:
     """A timestamp column directly below the row, in microseconds or nanoseconds, with time zone UTC if it is
     an instant. In microseconds, digits below them are dropped.
@@ -56,9 +51,7 @@ def read_timestamps(
     if _PRESENT in streams:
         valid = _bits(footer.stream(source, streams[_PRESENT]), stripe.rows)
     count = stripe.rows if valid is None else int(valid.sum())
-    plain = {
-        kind: footer.stream(source, streams[kind]) if kind in streams else b"" for kind in (_DATA, _SECONDARY)
-    }
+    plain = {kind: footer.stream(source, streams[kind]) if kind in streams else b"" for kind in (_DATA, _SECONDARY)}
     seconds = decode_run_lengths(plain[_DATA], count, signed=True)
     nanos = _nanos(decode_run_lengths(plain[_SECONDARY], count, signed=False))
     instant = footer.types[column].kind == TIMESTAMP_INSTANT

@@ -128,10 +128,8 @@ class _Merging:
         found = []
         for section in self._sections(files):
             one = section.single
-            if one is None:
-                reader = self._whole
-            else:
-                reader = self._plain if one.file.delete_row_count == 0 else self._with_kind
+            raw = self._plain if one is None or one.file.delete_row_count == 0 else self._with_kind
+            reader = self._whole if one is None else raw
             reader.expect(reading_order(section))
             found.append((section, reader))
         return found
@@ -171,9 +169,7 @@ class _Reader:
         """Has these files opened ahead, as they are read next."""
         if self.opens_ahead:
             inside = (one for one in entries if one.file.external_path is None)
-            self._ahead.expect(
-                (self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside
-            )
+            self._ahead.expect((self._relative(one), min(one.file.file_size, _OPENED_BYTES)) for one in inside)
 
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
@@ -222,12 +218,7 @@ class _Reader:
         return self._scan.table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
 
     def _chunks(
-        self,
-        entry: ManifestEntry,
-        path: str,
-        written: TableSchema,
-        fields: Sequence[DataField],
-        batch_rows: int,
+        self, entry: ManifestEntry, path: str, written: TableSchema, fields: Sequence[DataField], batch_rows: int
     ) -> Iterator[Chunk]:
         """The file's own columns, one chunk at a time."""
         if not fields:
@@ -236,9 +227,7 @@ class _Reader:
         with _reading(path, self._scan), self._ahead.open_input(self._relative(entry)) as source:
             yield from file_chunks(source, path, fields, written, batch_rows)
 
-    def _fitted(
-        self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]
-    ) -> pa.RecordBatch:
+    def _fitted(self, chunk: Chunk, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> pa.RecordBatch:
         columns = []
         for one in self._columns:
             source = sources.get(one.id)

@@ -79,9 +79,7 @@ def plan_scan(
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
     entries = [] if snapshot is None else _files(table, snapshot, specs, merge)
-    return Scan(
-        table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge
-    )
+    return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge)
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
@@ -101,8 +99,7 @@ def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Sna
         ids = store.ids()
         there = f"There are {ids[0]} to {ids[-1]}" if ids else "The table has none yet"
         raise NotFound(
-            f"{table.location} has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. "
-            f"{there}.",
+            f"{table.location} has no snapshot {snapshot_id}: it expired, was rolled back, or never existed. {there}.",
             table=table.location,
             snapshot=snapshot_id,
         )
@@ -130,16 +127,13 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
     names = names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if not isinstance(names, tuple) or not names:
         raise IncompatibleSchema(
-            f"columns is {names!r}. Give a list with at least one column of {table.location}.",
-            table=table.location,
+            f"columns is {names!r}. Give a list with at least one column of {table.location}.", table=table.location
         )
     chosen = []
     for name in names:
         if name not in schema.field_names:
             near = difflib.get_close_matches(name, schema.field_names, n=1)
-            hint = (
-                f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
-            )
+            hint = f" Did you mean {near[0]!r}?" if near else f" Its columns: {', '.join(schema.field_names)}."
             raise IncompatibleSchema(
                 f"{table.location} has no column {name!r} (schema {schema.id}).{hint}",
                 table=table.location,
@@ -148,9 +142,7 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
             )
         chosen.append(schema.field(name))
     if len(set(names)) < len(names):
-        raise IncompatibleSchema(
-            f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
-        )
+        raise IncompatibleSchema(f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location)
     return tuple(chosen)
 
 

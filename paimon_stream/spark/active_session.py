@@ -11,9 +11,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_storage
 
 
-def open_beside_spark(
-    location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
-) -> Storage:
+def open_beside_spark(location: str | PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
     """The storage at a location, as `open_storage` opens it. For an object store, the thread's active Spark
     session says what the storage options do not say; where a thread has none, the process's."""
     return open_storage(location, storage_options, spark=_options_of_session)

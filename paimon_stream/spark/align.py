@@ -63,12 +63,7 @@ class Alignment:
 
 
 def align(
-    frame: st.StructType,
-    schema: TableSchema,
-    *,
-    case_sensitive: bool,
-    location: str,
-    missing_are_null: bool = False,
+    frame: st.StructType, schema: TableSchema, *, case_sensitive: bool, location: str, missing_are_null: bool = False
 ) -> Alignment:
     """How a DataFrame with this schema is written to the table.
 
@@ -172,9 +167,7 @@ class _Judge:
                 self.sources(source, target.fields, f"{path}.", set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
                 self._type(source.elementType, element, f"{path}.element")
-            case st.MapType(), DataType(
-                root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value
-            ):
+            case st.MapType(), DataType(root=TypeRoot.MAP, key=DataType() as key, element=DataType() as value):
                 self._type(source.keyType, key, f"{path}.key")
                 self._type(source.valueType, value, f"{path}.value")
             case _ if not can_up_cast(source, spark_type(target)):

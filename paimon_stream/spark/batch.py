@@ -95,10 +95,7 @@ class Runs:
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
         """Writes one batch. Every error of this package names the table and the batch."""
-        with (
-            self._reporting_failures(settings.location, batch_id),
-            _surfacing(settings.location, batch_id),
-        ):
+        with self._reporting_failures(settings.location, batch_id), _surfacing(settings.location, batch_id):
             batch_id = _taken_batch_id(batch_id)
             settings = settings.of(frame.sparkSession)
             last = self._facts.get(settings.checkpoint)
@@ -144,12 +141,7 @@ class Runs:
         return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit)
 
     def _write(
-        self,
-        frame: DataFrame,
-        batch: Batch,
-        facts: QueryFacts,
-        run: _Run,
-        settings: SinkSettings,
+        self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: _Run, settings: SinkSettings
     ) -> CommitReport:
         writer = run.writer
         phases: dict[str, float] = {}
@@ -213,9 +205,7 @@ class Runs:
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
         if not frame.isStreaming:
-            raise InvalidOption(
-                "PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df"
-            )
+            raise InvalidOption("PaimonSink.start needs a streaming DataFrame, from spark.readStream.", option="df")
         if settings.checkpoint is None and not frame.sparkSession.conf.get(_NAMED_CHECKPOINTS, None):
             raise InvalidOption(
                 "PaimonSink.start needs checkpoint=…, the folder where Spark notes which batches are done. "

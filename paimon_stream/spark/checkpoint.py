@@ -212,9 +212,7 @@ def open_checkpoint(
     return Checkpoint(root=root, storage=LocalStorage(root))
 
 
-def _store(
-    location: str, options: Mapping[str, str], spark: Callable[[], Mapping[str, str]] | None
-) -> Storage | None:
+def _store(location: str, options: Mapping[str, str], spark: Callable[[], Mapping[str, str]] | None) -> Storage | None:
     """The storage of a checkpoint in an object store; None if it cannot be read, so that not every batch
     waits for a store that does not answer."""
     try:

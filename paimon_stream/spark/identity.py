@@ -113,9 +113,7 @@ def _run_of_this_process() -> str:
     return f"process-{system().ids.uuid()}"
 
 
-def _of_classic(
-    frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]
-) -> QueryFacts:
+def _of_classic(frame: DataFrame, given: Checkpoint | None, opened: Callable[[str], Checkpoint]) -> QueryFacts:
     """The facts from the thread's local properties, or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)

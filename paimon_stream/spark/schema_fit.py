@@ -30,12 +30,7 @@ Evolve = Callable[[Merge], Table]
 
 
 def fit_rows(
-    frame: DataFrame,
-    table: Table,
-    evolve: Evolve,
-    runtime: Runtime | None = None,
-    *,
-    beside: Operations | None = None,
+    frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None, *, beside: Operations | None = None
 ) -> tuple[Table, DataFrame]:
     """The table, and the rows, lazily, in exactly the table's columns.
 

@@ -66,8 +66,7 @@ class PaimonSink:
     ) -> None:
         if not isinstance(location, str | os.PathLike):
             raise InvalidOption(
-                f"The location is {location!r}. Give the table's folder as text: "
-                "<warehouse>/<db>.db/<table>.",
+                f"The location is {location!r}. Give the table's folder as text: <warehouse>/<db>.db/<table>.",
                 option="location",
             )
         given = Arguments(shown_location(str(location)))

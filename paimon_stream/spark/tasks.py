@@ -49,9 +49,7 @@ class WriteTask:
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
         yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
 
-    def answer(
-        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
-    ) -> TaskResult | TaskFailure:
+    def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> TaskResult | TaskFailure:
         """What this attempt wrote for this partition, or why the task must not be tried again. Raises
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
         rows = MeasuredRows(unpack(batches) if self.packed else batches)
@@ -68,11 +66,7 @@ class WriteTask:
         if not self.spec.schema.primary_keys:
             return write_task(self.spec, batches)
         return write_keyed_task(
-            self.spec,
-            batches,
-            first_sequence=self.first_sequence,
-            is_sorted=self.is_sorted,
-            operations=self.operations,
+            self.spec, batches, first_sequence=self.first_sequence, is_sorted=self.is_sorted, operations=self.operations
         )
 
 

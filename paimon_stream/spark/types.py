@@ -102,9 +102,7 @@ def spark_type(type_: DataType) -> st.DataType:
             key, value = type_.entry
             return st.MapType(spark_type(key), spark_type(value), value.nullable)
         case DataType(root=TypeRoot.ROW):
-            return st.StructType(
-                [st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields]
-            )
+            return st.StructType([st.StructField(f.name, spark_type(f.type), f.type.nullable) for f in type_.fields])
     return _PLAIN[type_.root]()
 
 
@@ -115,12 +113,7 @@ _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.IntegerType: (st.LongType, st.DoubleType),
     st.FloatType: (st.DoubleType,),
 }
-_DIGITS: Final[Mapping[type[st.DataType], int]] = {
-    st.ByteType: 3,
-    st.ShortType: 5,
-    st.IntegerType: 10,
-    st.LongType: 20,
-}
+_DIGITS: Final[Mapping[type[st.DataType], int]] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 20}
 _TEXT_FROM: Final = (
     st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType,
 )  # fmt: skip
@@ -178,7 +171,5 @@ def nullable_everywhere(type_: st.DataType) -> st.DataType:
         case st.MapType():
             return st.MapType(nullable_everywhere(type_.keyType), nullable_everywhere(type_.valueType), True)
         case st.StructType():
-            return st.StructType(
-                [st.StructField(f.name, nullable_everywhere(f.dataType), True) for f in type_.fields]
-            )
+            return st.StructType([st.StructField(f.name, nullable_everywhere(f.dataType), True) for f in type_.fields])
     return type_

@@ -53,9 +53,7 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
     The next import from there makes a new importer, which knows the archive's list without reading it.
     """
     for path, importer in list(importers.items()):
-        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
-            os.path.basename(importer.archive)
-        ):
+        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(os.path.basename(importer.archive)):
             importers.pop(path, None)
 
 

@@ -40,12 +40,7 @@ _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 
 
 def run_write_job(
-    frame: DataFrame,
-    table: Table,
-    *,
-    plan: WritePlan,
-    first_sequence: int = 0,
-    operations: Operations | None = None,
+    frame: DataFrame, table: Table, *, plan: WritePlan, first_sequence: int = 0, operations: Operations | None = None
 ) -> Written:
     """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan
     chooses. The plan learns from the result. The messages are in the order of Spark's partitions. Nothing is

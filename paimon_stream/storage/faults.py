@@ -270,9 +270,7 @@ class _FaultyOutput:
             self._give_up(type(planned), planned, None)
         raise planned
 
-    def _give_up(
-        self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def _give_up(self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None) -> None:
         if self.storage.stopped:
             self.storage._abandon(self.context)
             return

@@ -89,16 +89,12 @@ def store_location(location: str) -> StoreLocation:
             "endpoint as storage options",
         )
     if re.search("[?#]", rest):
-        raise _invalid(
-            shown,
-            "A location holds no query and no '#'. Give credentials as storage options",
-        )
+        raise _invalid(shown, "A location holds no query and no '#'. Give credentials as storage options")
     if not _BUCKET.fullmatch(bucket) or (at and not _HOST.fullmatch(host)):
         raise _invalid(shown, f"It names no bucket or container. Give {_example(scheme)}")
     if bucket.endswith("--x-s3"):
         raise UnsupportedFeature(
-            f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another "
-            "bucket.",
+            f"{shown} is in a directory bucket of S3 Express, which lists its files in no order. Use another bucket.",
             location=shown,
         )
     parts = [part for part in path.split("/") if part]
@@ -123,8 +119,7 @@ def _checked_key(parts: list[str], shown: str) -> str:
     size = len(key.encode())
     if size > _MOST_KEY:
         raise _invalid(
-            shown,
-            f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one",
+            shown, f"Its path has {size:,} bytes, and a store's key has at most {_MOST_KEY:,}. Use a shorter one"
         )
     return key
 

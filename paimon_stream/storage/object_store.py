@@ -191,11 +191,7 @@ def _visible(objects: Iterable[Any], start: str, prefix: str) -> list[tuple[str,
     hidden = prefix.startswith(".")
     named = ((one["path"][len(start) :], one) for one in objects if one["path"].startswith(start))
     return sorted(
-        (
-            (name, one)
-            for name, one in named
-            if name.startswith(prefix) and (hidden or not name.startswith("."))
-        ),
+        ((name, one) for name, one in named if name.startswith(prefix) and (hidden or not name.startswith("."))),
         key=_NAME,
     )
 

@@ -101,13 +101,7 @@ class Client:
     _handles: dict[Handle, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(
-        self,
-        request: Request,
-        runtime: Runtime,
-        effect: Callable[[Any], T],
-        handle: Handle = Handle.CALM,
-    ) -> T:
+    def ask(self, request: Request, runtime: Runtime, effect: Callable[[Any], T], handle: Handle = Handle.CALM) -> T:
         """The result of the effect on an open store. Raises this package's errors, without obstore's as their
         context, because its texts hold URLs and answers.
 

@@ -57,28 +57,18 @@ _ALLOW: Final = "Allow these credentials to list, read, write and delete objects
 _DENIED: Final = _Rule(PermissionDenied, "permission denied", _ALLOW)
 _REFUSED: Final = _Rule(InvalidOption, "the store refuses it", "Check the endpoint and the storage options")
 _BUCKET: Final = _Rule(
-    InvalidOption,
-    "there is no such bucket or container",
-    "Create it, or correct the location or the endpoint",
+    InvalidOption, "there is no such bucket or container", "Create it, or correct the location or the endpoint"
 )
-_REGION: Final = _Rule(
-    PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint"
-)
+_REGION: Final = _Rule(PermissionDenied, "the bucket is in another region", "Give the bucket's region, or its endpoint")
 _EXPIRED: Final = _Rule(
     PermissionDenied,
     "the credentials have expired",
     "Give new ones, or a source of credentials that renews them (a profile or a role)",
 )
-_KEY: Final = _Rule(
-    PermissionDenied, "the store does not know these credentials", "Correct the key and its secret"
-)
-_FULL: Final = _Rule(
-    NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again"
-)
+_KEY: Final = _Rule(PermissionDenied, "the store does not know these credentials", "Correct the key and its secret")
+_FULL: Final = _Rule(NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again")
 _CLOCK: Final = _Rule(
-    PermissionDenied,
-    "the clock of this machine is more than 15 minutes wrong",
-    "Set the clock, and try again",
+    PermissionDenied, "the clock of this machine is more than 15 minutes wrong", "Set the clock, and try again"
 )
 _ENCRYPTION: Final = _Rule(
     PermissionDenied,
@@ -94,16 +84,12 @@ _CONFLICT: Final = _Rule(
     AlreadyExists, "it exists already, or is being changed", "Remove it, or write under another name"
 )
 
-TIMED_OUT: Final = _Rule(
-    Unavailable, "the store did not answer in time", "Check the network, or allow it more time"
-)
+TIMED_OUT: Final = _Rule(Unavailable, "the store did not answer in time", "Check the network, or allow it more time")
 
 _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
     **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
-    **dict.fromkeys(
-        ("InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "AuthenticationFailed"), _KEY
-    ),
+    **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "AuthenticationFailed"), _KEY),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
     **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"), _REGION),
     **dict.fromkeys(("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"), _FULL),
@@ -158,9 +144,7 @@ NO_CREDENTIALS: Final = _Rule(
 NO_ROLE: Final = _Rule(Unavailable, "the role of this machine gives no credentials", "Try again")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>|\(code: ([A-Za-z0-9.]{1,64})\)")
-_ROLE: Final = re.compile(
-    r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]"
-)
+_ROLE: Final = re.compile(r"Error performing [A-Z]+ http://(169\.254\.\d+\.\d+|metadata\.google\.internal)[:/]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +195,7 @@ def failure_of(failed: BaseException) -> Failure:
     if _ROLE.search(text):
         return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
     return Failure(
-        rule=_rule(status, code, text, type(failed).__name__),
-        status=status,
-        code=code,
-        answered=status is not None,
+        rule=_rule(status, code, text, type(failed).__name__), status=status, code=code, answered=status is not None
     )
 
 

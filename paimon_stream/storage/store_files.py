@@ -71,9 +71,7 @@ class _Parts:
         self._path = path
         key = requests.key(path)
         self._writer = self._ask(
-            lambda obstore, store: obstore.open_writer(
-                store, key, buffer_size=_PART, max_concurrency=_TOGETHER
-            )
+            lambda obstore, store: obstore.open_writer(store, key, buffer_size=_PART, max_concurrency=_TOGETHER)
         )
 
     def write(self, data: Any) -> None:
@@ -101,8 +99,7 @@ class _Parts:
             pass
         full = f"{self._requests.settings.location}/{self._path}"
         raise Unavailable(
-            f"It is unknown whether {full} was completed. {why.message} Write it under another name.",
-            path=full,
+            f"It is unknown whether {full} was completed. {why.message} Write it under another name.", path=full
         ) from None
 
     def abort(self, error: BaseException) -> None:
@@ -245,11 +242,7 @@ class _Ranges(io.RawIOBase):
     def _fetched(self, end: int) -> bytes:
         """Bytes from a new request, and perhaps more that are kept for the next read."""
         start, data = self._block
-        ahead = (
-            min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
-            if start + len(data) == self._at
-            else _LEAST_READ
-        )
+        ahead = min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD) if start + len(data) == self._at else _LEAST_READ
         stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
         self._block = (self._at, self._requests.ranged(self._path, self._at, stop))
         return self._cached(end)

@@ -64,9 +64,7 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     provider = _provider(settings, config)
     if settings.kind == "s3":
         _complete_s3(settings, config, provider)
-    if settings.kind == "azure" and not (
-        config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ
-    ):
+    if settings.kind == "azure" and not (config.get("account_name") or "AZURE_STORAGE_ACCOUNT_NAME" in os.environ):
         raise InvalidOption(
             f"{settings.location} names no storage account. Give the option 'azure.account-name', or "
             "abfss://container@account.dfs.core.windows.net/path.",
@@ -76,11 +74,7 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     retry = {
         "max_retries": max_retries,
         "retry_timeout": timedelta(seconds=seconds),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=10),
-            "base": 2,
-        },
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
     }
     client = dict(settings.client)
     if bulk:
@@ -142,9 +136,7 @@ def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], C
     if settings.kind == "s3":
         keys = [config.pop(name, None) for name in ("access_key_id", "secret_access_key", "session_token")]
         if settings.profile is not None or settings.role:
-            return _tried(
-                _Boto3(settings.location, settings.profile, keys, settings.role, config.get("region"))
-            )
+            return _tried(_Boto3(settings.location, settings.profile, keys, settings.role, config.get("region")))
         if keys[0] is not None:
             return _Fixed({"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2]})
         return None
@@ -215,9 +207,7 @@ class _Boto3:
         }
         session = self.session()
         sts = session.client(
-            "sts",
-            endpoint_url=self.role.get("aws_endpoint_url_sts"),
-            region_name=session.region_name or "us-east-1",
+            "sts", endpoint_url=self.role.get("aws_endpoint_url_sts"), region_name=session.region_name or "us-east-1"
         )
         found = sts.assume_role(**asked)["Credentials"]
         return {

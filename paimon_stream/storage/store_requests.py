@@ -13,14 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from paimon_stream.errors import (
-    AlreadyExists,
-    InvalidOption,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    Unavailable,
-)
+from paimon_stream.errors import AlreadyExists, InvalidOption, NoSpace, NotFound, PaimonStreamError, Unavailable
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import PutResult, checked_path
 from paimon_stream.storage.store_client import Client, Handle, client_of
@@ -176,10 +169,7 @@ class Requests:
 
     def _put(self, verb: str, path: str, key: str, data: bytes, mode: str, handle: Handle) -> None:
         self.ask(
-            verb,
-            path,
-            lambda obstore, store: obstore.put(store, key, data, mode=mode, use_multipart=False),
-            handle,
+            verb, path, lambda obstore, store: obstore.put(store, key, data, mode=mode, use_multipart=False), handle
         )
 
     def _held(self, path: str, refused: PaimonStreamError) -> bytes | None:
@@ -192,8 +182,7 @@ class Requests:
         except PaimonStreamError as unreadable:
             why = unreadable
         raise Unavailable(
-            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: "
-            f"{why.message}",
+            f"{refused.message} Reading the file back failed, so it is unknown whether it was written: {why.message}",
             path=f"{self.settings.location}/{path}",
         )
 
@@ -212,6 +201,5 @@ def _unknown(verb: str, full: str, why: PaimonStreamError | None) -> Unavailable
     what = " ".join(str(part) for part in said if part)
     answer = f" ({what})" if what else ""
     return Unavailable(
-        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.",
-        path=full,
+        f"Cannot {verb} {full}: other requests for it were under way at each try{answer}. Try again.", path=full
     )

@@ -28,12 +28,7 @@ _CHAIN: Final = _ANONYMOUS | {
     "DefaultCredentialsProvider", "DefaultAWSCredentialsProviderChain", "ProfileCredentialsProvider",
     "AssumedRoleCredentialProvider",
 }  # fmt: skip
-_LOGINS_OF_GCS: Final = {
-    "APPLICATION_DEFAULT",
-    "COMPUTE_ENGINE",
-    "SERVICE_ACCOUNT_JSON_KEYFILE",
-    "UNAUTHENTICATED",
-}
+_LOGINS_OF_GCS: Final = {"APPLICATION_DEFAULT", "COMPUTE_ENGINE", "SERVICE_ACCOUNT_JSON_KEYFILE", "UNAUTHENTICATED"}
 _LOGINS_OF_AZURE: Final = {"sharedkey", "oauth", "sas", "workloadidentity"}
 _TOKENS_OF_AZURE: Final = {"ClientCredsTokenProvider", "MsiTokenProvider", "WorkloadIdentityTokenProvider"}
 
@@ -50,9 +45,7 @@ class Rules:
     login: bool = True
 
 
-def apply_rules(
-    place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False
-) -> Rules:
+def apply_rules(place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False) -> Rules:
     """The configuration of the store. `web_identity` says whether the environment has a web identity.
 
     Raises `InvalidOption` and `UnsupportedFeature`.
@@ -144,8 +137,7 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, made: Rules, allow_h
     if place.scheme == "oss":
         if url is None:
             raise InvalidOption(
-                f"{place.shown} needs the storage option 'fs.oss.endpoint', such as "
-                "oss-cn-hangzhou.aliyuncs.com.",
+                f"{place.shown} needs the storage option 'fs.oss.endpoint', such as oss-cn-hangzhou.aliyuncs.com.",
                 option="fs.oss.endpoint",
                 location=place.shown,
             )
@@ -187,9 +179,7 @@ def _s3_login(values: StoreValues, made: Rules, web_identity: bool) -> None:
     made.config |= keys
     _s3_role(values, made, web_identity, needed="AssumedRoleCredentialProvider" in classes)
     others = values.of(
-        "container_credentials_relative_uri",
-        "container_credentials_full_uri",
-        "container_authorization_token_file",
+        "container_credentials_relative_uri", "container_credentials_full_uri", "container_authorization_token_file"
     )
     made.config |= others
     made.login = bool(keys or made.profile or made.role or others) or values.has("web_identity_token_file")
@@ -197,9 +187,7 @@ def _s3_login(values: StoreValues, made: Rules, web_identity: bool) -> None:
 
 def _s3_role(values: StoreValues, made: Rules, web_identity: bool, *, needed: bool) -> None:
     """The role to assume. obstore does it with a web identity, boto3 with any other credentials."""
-    asked = values.of(
-        "role_arn", "role_session_name", "external_id", "aws_endpoint_url_sts", "web_identity_token_file"
-    )
+    asked = values.of("role_arn", "role_session_name", "external_id", "aws_endpoint_url_sts", "web_identity_token_file")
     if asked and "role_arn" not in asked and not (web_identity or asked.keys() == {"aws_endpoint_url_sts"}):
         raise values.wrong(next(iter(asked)), "says nothing without a role. Give 's3.role-arn', too.")
     if needed and "role_arn" not in asked:
@@ -221,8 +209,7 @@ def _s3_encryption(values: StoreValues, made: Rules) -> None:
     kind = _ENCRYPTION.get(word.lower())
     if kind is None:
         raise values.unsupported(
-            "server_side_encryption",
-            "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here.",
+            "server_side_encryption", "is none of SSE-S3, SSE-KMS, DSSE-KMS and SSE-C. Files are not encrypted here."
         )
     made.config["aws_server_side_encryption"] = kind
     if key is not None and kind == "AES256":
@@ -254,9 +241,7 @@ def _gcs(values: StoreValues, made: Rules, allow_http: bool) -> None:
         raise values.unsupported("auth_type", f"is none of {', '.join(sorted(_LOGINS_OF_GCS))}.")
     if word == "UNAUTHENTICATED" or values.switch("skip_signature"):
         made.config["skip_signature"] = "true"
-    made.config |= values.of(
-        "service_account", "service_account_key", "application_credentials", "bearer_token"
-    )
+    made.config |= values.of("service_account", "service_account_key", "application_credentials", "bearer_token")
     if values.has("service_account") and values.has("service_account_key"):
         raise values.wrong("service_account", "is a file, and there is a key, too. Give one of them.")
     key = values.text("service_account_key")

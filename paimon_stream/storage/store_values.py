@@ -70,9 +70,7 @@ class StoreValues:
     def wrong(self, key: str, why: str) -> InvalidOption:
         """The error for a value that cannot be used, which does not show it."""
         one = self._given[key]
-        return InvalidOption(
-            f"{self.shown}: {one.name!r} of {one.source} {why}", option=one.name, location=self.shown
-        )
+        return InvalidOption(f"{self.shown}: {one.name!r} of {one.source} {why}", option=one.name, location=self.shown)
 
     def unsupported(self, key: str, why: str) -> UnsupportedFeature:
         """The error for a value that asks for something that is not supported. It does not show the value."""
@@ -113,9 +111,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _Given]:
         if known is None:
             _refuse(place, source, name, value, refusal_of(place.kind, name, owners))
         elif value.strip():
-            one = _Given(
-                _parsed(known.option, value, known.inverse, name, place), name, source.name, known.rank
-            )
+            one = _Given(_parsed(known.option, value, known.inverse, name, place), name, source.name, known.rank)
             key = known.option.key
             if key not in found or one.rank < found[key].rank:
                 found[key] = one
@@ -141,9 +137,7 @@ def _parsed(option: StoreOption, value: str, inverse: bool, name: str, place: St
     word = {"1": "true", "0": "false"}.get(word, word)
     if word not in ("true", "false"):
         raise InvalidOption(
-            f"{place.shown}: storage option {name!r} is neither true nor false.",
-            option=name,
-            location=place.shown,
+            f"{place.shown}: storage option {name!r} is neither true nor false.", option=name, location=place.shown
         )
     return ("false" if word == "true" else "true") if inverse else word
 
@@ -154,9 +148,7 @@ def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: st
     if why is not None and value.strip().lower() not in ("", "false"):
         off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
         raise UnsupportedFeature(
-            f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}",
-            option=name,
-            location=place.shown,
+            f"{place.shown}: {name!r} of {source.name} is not supported. {why}.{off}", option=name, location=place.shown
         )
     if source.name != CALL:
         return
@@ -167,7 +159,5 @@ def _refuse(place: StoreLocation, source: Source, name: str, value: str, why: st
     else:
         why = did_you_mean(name, recommended_names(place.kind))
     raise InvalidOption(
-        f"Unknown storage option for {place.shown}: {name!r}. {why}".rstrip(),
-        location=place.shown,
-        options=(name,),
+        f"Unknown storage option for {place.shown}: {name!r}. {why}".rstrip(), location=place.shown, options=(name,)
     )

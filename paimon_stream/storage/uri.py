@@ -40,9 +40,7 @@ def open_storage(
     if isinstance(location, PathLike):
         location = fspath(location)
     if not isinstance(location, str):
-        raise InvalidOption(
-            f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location)
-        )
+        raise InvalidOption(f"The table's location is {location!r}. Give {SUPPORTED}.", location=repr(location))
     if not location.strip():
         raise InvalidOption(f"The table's location is empty. Give {SUPPORTED}.", location=location)
     if location.startswith("~"):

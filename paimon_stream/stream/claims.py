@@ -96,9 +96,7 @@ class Claims:
             return True
         return self._storage.exists(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
 
-    def register(
-        self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None
-    ) -> None:
+    def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
         """Records that this identity was judged and admitted, unless the register that is `present` says the
         same."""
         identity = self._identity

@@ -74,11 +74,7 @@ def gather(
     Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """
     storage = table.storage
-    schemas, journal, claims = (
-        SchemaStore(storage),
-        Journal(storage, identity.user),
-        Claims(storage, identity),
-    )
+    schemas, journal, claims = (SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity))
 
     def entries() -> list[JournalEntry | None]:
         """Those of the batch, of the newest earlier one and of the newest later one."""
@@ -158,12 +154,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 
 
 def _why_not_reusable(
-    storage: Storage,
-    table: Table,
-    schema_digest: str,
-    offsets_hash: str | None,
-    clock: Clock,
-    entry: JournalEntry,
+    storage: Storage, table: Table, schema_digest: str, offsets_hash: str | None, clock: Clock, entry: JournalEntry
 ) -> str | None:
     """Why the journalled attempt must not be committed, in words. None if it may be committed.
 

@@ -107,9 +107,7 @@ def _is_remembered_rightly(
     return seen is None or is_held(snapshots, seen, latest) is True
 
 
-def _is_in_lineage(
-    snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors
-) -> bool:
+def _is_in_lineage(snapshots: SnapshotStore, own: PreviousBatch, latest: Snapshot | None, refuse: ReplayErrors) -> bool:
     if latest is not None and SnapshotRef.of(latest) == own.snapshot:
         return True  # even if it has expired since
     kept, newest = snapshots.find(own.snapshot.id), 0 if latest is None else latest.id

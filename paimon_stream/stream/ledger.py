@@ -211,11 +211,7 @@ def _continues(identity: WriterIdentity, snapshot: Snapshot) -> bool:
 
 
 def _same_stream(
-    identity: WriterIdentity,
-    user: str,
-    query_id: str | None,
-    checkpoint: str | None,
-    query_name: str | None,
+    identity: WriterIdentity, user: str, query_id: str | None, checkpoint: str | None, query_name: str | None
 ) -> bool:
     if query_id is None or identity.query_id is None or query_id == identity.query_id:
         return False
@@ -292,16 +288,12 @@ def _judge_known(
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")
         return Fresh(seen=seen)
     if own.commit_identifier > batch_id:
-        refuse.checkpoint_rewound(
-            f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})"
-        )
+        refuse.checkpoint_rewound(f"the table holds batch {own.commit_identifier} of this stream (snapshot {own.id})")
         return Fresh(seen=seen)
     if own.commit_identifier == batch_id:
         if marks.run_id is not None and marks.run_id == evidence.identity.run_id:
             raise duplicate_writer(refuse.location, refuse.user)
-        if None not in (marks.offsets_hash, evidence.offsets_hash) and (
-            marks.offsets_hash != evidence.offsets_hash
-        ):
+        if None not in (marks.offsets_hash, evidence.offsets_hash) and (marks.offsets_hash != evidence.offsets_hash):
             refuse.checkpoint_rewound(
                 f"batch {batch_id} was committed (snapshot {own.id}) with other source offsets than this "
                 "checkpoint has for it"
@@ -310,9 +302,7 @@ def _judge_known(
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(own))
     previous = None if entry is None else entry.previous
-    known = max(
-        -1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id
-    )
+    known = max(-1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id)
     if own.commit_identifier < known:
         lost = previous if previous is not None and previous.batch_id == known else None
         others = _others_above(snapshots, last_entry, known)

@@ -34,13 +34,7 @@ class Note:
     Those of earlier batches are removed when there is one. Without `wanted` nothing is recorded."""
 
     def __init__(
-        self,
-        journal: Journal,
-        entry: JournalEntry,
-        observer: BatchObserver,
-        runtime: Runtime,
-        *,
-        wanted: bool,
+        self, journal: Journal, entry: JournalEntry, observer: BatchObserver, runtime: Runtime, *, wanted: bool
     ) -> None:
         self._journal = journal
         self._entry = entry
@@ -170,9 +164,7 @@ def replacing_all(request: CommitRequest, table: Table, manifests: ManifestStore
 
 def veto_error(veto: Exception, location: str, batch_id: int, *, removed: bool) -> CommitVetoed:
     """The error for a batch that `before_commit` refused. `removed` says that its files are gone."""
-    left = (
-        "its files were removed" if removed else "the files an earlier run had prepared stay for the next one"
-    )
+    left = "its files were removed" if removed else "the files an earlier run had prepared stay for the next one"
     return CommitVetoed(
         f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was published, and {left}. "
         "The batch comes again when the query is restarted.",

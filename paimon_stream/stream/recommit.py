@@ -168,9 +168,7 @@ class _Recommit:
                 user=user,
                 batch=batch,
             )
-        return listed_batch(
-            self._table, self._storage, str(user), int(batch or 0), int(place or 0), str(nonce)
-        )
+        return listed_batch(self._table, self._storage, str(user), int(batch or 0), int(place or 0), str(nonce))
 
     # -- is it there ------------------------------------------------------------------------------
 
@@ -262,9 +260,7 @@ class _Recommit:
             )
         if self._table.schema.primary_keys:
             cache = TableCache(self._table, self._snapshots, self._manifests)
-            Sequences(self._table, self._snapshots, cache).check(
-                Numbering(base=lost.base), changes, self._latest
-            )
+            Sequences(self._table, self._snapshots, cache).check(Numbering(base=lost.base), changes, self._latest)
 
     def _request(self, lost: LostBatch) -> CommitRequest:
         return CommitRequest(

@@ -94,9 +94,7 @@ class ReplayErrors(Refusals):
             "Then let it continue with this batch",
         )
 
-    def commit_lost(
-        self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
-    ) -> None:
+    def commit_lost(self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True) -> None:
         """Another commit has the id of one of our snapshots. Unless it is `proven` to lie in the lineage, it
         may have been created there after ours had expired."""
         if not proven:

@@ -195,9 +195,7 @@ class StreamWriter:
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
         warn_of_work_left(self.table)
-        self._judged = Judged(
-            latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis
-        )
+        self._judged = Judged(latest=evidence.latest, schema_id=self.table.schema.id, since_millis=seen_millis)
         return judged.verdict
 
     def _judge_again(self, batch: Batch, refuse: ReplayErrors) -> Verdict:
@@ -219,9 +217,7 @@ class StreamWriter:
         return bool(accepted) and self._claims.holds()
 
     def _judge_from_storage(self, batch: Batch, evidence: Evidence, refuse: ReplayErrors) -> FirstJudgement:
-        judged = judge(
-            self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites
-        )
+        judged = judge(self.table, self._snapshots, evidence, refuse, self._runtime, overwrites=self._overwrites)
         if judged.written_again:
             _LOG.info("Batch %d is written again: %s.", batch.batch_id, judged.written_again)
         return judged
@@ -240,9 +236,7 @@ class StreamWriter:
     def _adopt(self, table: Table, digest: str) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
-            self._committer = Committer(
-                table, self._storage, self._runtime, self._observer, self._snapshots, digest
-            )
+            self._committer = Committer(table, self._storage, self._runtime, self._observer, self._snapshots, digest)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
         return ReplayErrors(
@@ -352,9 +346,7 @@ class StreamWriter:
         own, removed_files = None, 0
         if verdict.snapshot is not None:
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
-            removed_files = remove_beside(
-                self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime
-            )
+            removed_files = remove_beside(self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime)
         self._memory = Memory(
             batch_id=batch.batch_id,
             own=own,
@@ -436,9 +428,7 @@ class StreamWriter:
             raise superseded(outcome.snapshot, self._identity, self._refusals(batch))
         return outcome
 
-    def _give_up(
-        self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool
-    ) -> None:
+    def _give_up(self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool) -> None:
         """After a definite failure, keeps the files that a restart can use and removes the others.
 
         After a conflict these files will never fit, and without a journal nobody would find them. Files that
@@ -452,9 +442,7 @@ class StreamWriter:
 
     # -- afterwards -------------------------------------------------------------------------------
 
-    def _settle(
-        self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool
-    ) -> int:
+    def _settle(self, verdict: Fresh | Reuse, entry: JournalEntry, outcome: Published | Nothing, *, whole: bool) -> int:
         """Remembers the outcome, and removes what dead attempts at this batch left if all snapshots since its
         judgement were seen (`whole`). Returns the number of removed files."""
         removed_files = 0
@@ -467,9 +455,7 @@ class StreamWriter:
             if whole and len(entry.stage_uuids) > 1:
                 of_batch = (outcome.snapshot, outcome.newest)
                 complete = outcome.compact_failed is None
-                removed_files = remove_dead_attempts(
-                    self.table, entry, of_batch, self._runtime, complete=complete
-                )
+                removed_files = remove_dead_attempts(self.table, entry, of_batch, self._runtime, complete=complete)
         elif verdict.dead is not None or self._journals(entry):
             self._journal.remove(entry.batch_id)
         if self._memory is None and not self.table.options.value(JOURNAL):

@@ -57,9 +57,7 @@ def first_schema(
             "could have one row only. Add a column to the primary key.",
             columns=tuple(primary),
         )
-    not_null = (
-        replace(one, type=one.type.with_nullable(False)) if one.name in primary else one for one in fields
-    )
+    not_null = (replace(one, type=one.type.with_nullable(False)) if one.name in primary else one for one in fields)
     numbered, highest = reassign_ids(tuple(not_null))
     schema = TableSchema(
         id=0,
@@ -82,9 +80,7 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
     each other (format.md §6.2, §6.3)."""
     bucket = options.value(BUCKET)
     if bucket > _MOST_BUCKETS:
-        raise _bad_bucket(
-            bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted"
-        )
+        raise _bad_bucket(bucket, f"that is more than {_MOST_BUCKETS:,}. Set it to the number of buckets wanted")
     keys = schema.bucket_keys if options.is_set(BUCKET_KEY) else schema.trimmed_primary_keys
     if bucket < POSTPONE or bucket == 0:
         raise _bad_bucket(bucket, "it must be -1, or at least 1. Set it to the number of buckets wanted")
@@ -97,9 +93,7 @@ def check_buckets(schema: TableSchema, options: Options) -> None:
             option="bucket-key",
         )
     if bucket >= 1 and not keys:
-        raise _bad_bucket(
-            bucket, "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1"
-        )
+        raise _bad_bucket(bucket, "a table without primary key then needs 'bucket-key'. Set it, or bucket to -1")
     outside = [key for key in schema.partition_keys if key not in schema.primary_keys]
     if bucket >= 1 and schema.primary_keys and outside:
         raise _bad_bucket(
@@ -178,8 +172,7 @@ def _keys(given: Sequence[str], options: dict[str, str], option: str, argument: 
     named = tuple(name.strip() for name in text.split(",")) if text else ()
     if named and given and named != tuple(given):
         raise InvalidOption(
-            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one "
-            "of them.",
+            f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(given)!r}. Give one of them.",
             option=option,
         )
     return tuple(given) or named
@@ -198,9 +191,7 @@ def _check_columns(fields: Sequence[DataField]) -> None:
         if not one.name.strip():
             raise IncompatibleSchema("A column has no name. Name every column.", column=one.name)
         if why_no_name(one.name):
-            raise IncompatibleSchema(
-                f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name
-            )
+            raise IncompatibleSchema(f"Column name {one.name!r} is Paimon's own. Rename the column.", column=one.name)
 
 
 def check_types(fields: Sequence[DataField]) -> None:
@@ -208,9 +199,7 @@ def check_types(fields: Sequence[DataField]) -> None:
     for one in fields:
         why = _why_no_type(one.type)
         if why is not None:
-            raise IncompatibleSchema(
-                f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name
-            )
+            raise IncompatibleSchema(f"Column {one.name!r} is {one.type}: {why}. Change the type.", column=one.name)
 
 
 def _why_no_type(type_: DataType) -> str | None:
@@ -245,8 +234,7 @@ def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], what: str) -
     for key in keys:
         if key not in types:
             raise IncompatibleSchema(
-                f"The {what} names {key!r}, which is not a column. Columns are {', '.join(types)}.",
-                column=key,
+                f"The {what} names {key!r}, which is not a column. Columns are {', '.join(types)}.", column=key
             )
         if types[key].is_nested:
             raise IncompatibleSchema(

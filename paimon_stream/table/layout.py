@@ -210,9 +210,7 @@ class Layout:
         values = self.partition_values(partition)
         if not self.partition_keys:
             return ""
-        return partition_path(
-            self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name
-        )
+        return partition_path(self.partition_keys, self.partition_types, values, self.default_name, self.legacy_name)
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
         """The folder of one bucket of one partition. Raises `FormatError` for a partition or bucket that the
@@ -221,9 +219,7 @@ class Layout:
         for part in folder.split("/") if folder else ():
             checked_name(part, folder, "The partition of an entry")
         if not is_bucket(bucket):
-            raise CorruptMetadata(
-                f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket
-            )
+            raise CorruptMetadata(f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket)
         parts = (self.directory, folder, bucket_folder_name(bucket))
         return "/".join(part for part in parts if part)
 

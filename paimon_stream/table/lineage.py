@@ -82,10 +82,7 @@ def has_file(
 ) -> bool:
     """Whether a manifest that is not `known` has an entry of this file. Raises `CorruptMetadata`."""
     return any(
-        entry.identity == file
-        for meta in metas
-        if meta.file_name not in known
-        for entry in manifests.read(meta)
+        entry.identity == file for meta in metas if meta.file_name not in known for entry in manifests.read(meta)
     )
 
 

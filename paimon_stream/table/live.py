@@ -151,9 +151,7 @@ class BucketIndex:
             self._depths[where] = self._depths.get(where, 0) + (1 if entry.kind is FileKind.ADD else -1)
 
 
-def _absorb(
-    sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Iterable[ManifestEntry]
-) -> None:
+def _absorb(sequences: dict[bytes, dict[int, int]], totals: dict[bytes, int], entries: Iterable[ManifestEntry]) -> None:
     for entry in entries:
         if entry.kind is not FileKind.ADD:
             continue

@@ -13,22 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from paimon_stream.errors import NotFound
-from paimon_stream.format.avro_file import (
-    AvroBlock,
-    Compressor,
-    compressor,
-    decompress,
-    packed_blocks_of,
-    read_file,
-)
+from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of, read_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.format.manifest_avro import (
-    ENTRIES_PER_BLOCK,
-    FULL_BLOCK,
-    chunks,
-    encode_entries,
-    manifest_of_blocks,
-)
+from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, chunks, encode_entries, manifest_of_blocks
 from paimon_stream.format.stats import partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
@@ -121,9 +108,7 @@ class ManifestJoiner:
             max_level=max(levels, default=None),
         )
 
-    def _write(
-        self, parts: Sequence[ManifestFileMeta], blocks: Sequence[AvroBlock], name: str
-    ) -> ManifestFileMeta:
+    def _write(self, parts: Sequence[ManifestFileMeta], blocks: Sequence[AvroBlock], name: str) -> ManifestFileMeta:
         data = manifest_of_blocks(blocks, self._codec)
         self._sink.write(manifest_path(name), data)
         has_row_ids = all(None not in (part.min_row_id, part.max_row_id) for part in parts)

@@ -23,12 +23,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.options import (
-    MANIFEST_FULL_COMPACTION_SIZE,
-    MANIFEST_MERGE_MIN_COUNT,
-    MANIFEST_TARGET_SIZE,
-    Options,
-)
+from paimon_stream.options import MANIFEST_FULL_COMPACTION_SIZE, MANIFEST_MERGE_MIN_COUNT, MANIFEST_TARGET_SIZE, Options
 from paimon_stream.table.live import merge_entries
 
 Metas = tuple[ManifestFileMeta, ...]

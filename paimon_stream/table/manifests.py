@@ -138,9 +138,7 @@ def expect_manifests(ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Con
         data = ahead.peek(path)
         with suppress(FormatError, UnsupportedFeature):  # the reader reports it
             metas = () if data is None else decode_manifest_list(data, path)
-            found.update(
-                (manifest_path(one.file_name), one.file_size) for one in metas if one.file_name not in known
-            )
+            found.update((manifest_path(one.file_name), one.file_size) for one in metas if one.file_name not in known)
     ahead.expect(found.items())
 
 

@@ -58,9 +58,7 @@ def _check_file(file: DataFileMeta) -> None:
     """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
     deletes, low, high = file.delete_row_count or 0, file.min_sequence_number, file.max_sequence_number
     if file.external_path is not None:
-        raise FormatError(
-            f"File {file.file_name} has the external path {file.external_path!r}, outside the table."
-        )
+        raise FormatError(f"File {file.file_name} has the external path {file.external_path!r}, outside the table.")
     if not (0 <= deletes <= file.row_count <= _MOST_ROWS and file.file_size >= 0):
         raise FormatError(
             f"File {file.file_name} has {file.file_size} bytes and {file.row_count} rows, {deletes} of them "
@@ -91,17 +89,12 @@ def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[
     return tuple(
         path
         for message in messages
-        for path in _paths(
-            layout, message, (*message.new_files, *message.changelog_files), message.new_index_files
-        )
+        for path in _paths(layout, message, (*message.new_files, *message.changelog_files), message.new_index_files)
     )
 
 
 def _paths(
-    layout: Layout,
-    message: CommitMessage,
-    files: Iterable[DataFileMeta],
-    indexes: Iterable[IndexFileMeta],
+    layout: Layout, message: CommitMessage, files: Iterable[DataFileMeta], indexes: Iterable[IndexFileMeta]
 ) -> Iterator[str]:
     for file in files:
         if file.external_path is None:

@@ -195,11 +195,7 @@ def _check_kind(schema: TableSchema, options: Options) -> None:
             options.is_set(PARTITION_EXPIRATION_TIME) and not schema.partition_keys,
             "needs a partition key",
         ),
-        (
-            DATA_EVOLUTION,
-            options.value(DATA_EVOLUTION) and not tracked,
-            "needs row-tracking.enabled",
-        ),
+        (DATA_EVOLUTION, options.value(DATA_EVOLUTION) and not tracked, "needs row-tracking.enabled"),
         (ROW_TRACKING, tracked and keyed, "does not work with a primary key"),
     ):
         if wrong:

@@ -87,8 +87,7 @@ def parse_partition(
     """
     if not isinstance(given, str | Mapping):
         raise IncompatibleSchema(
-            f"{table}: A partition is {given!r}. Give it as {{'dt': value}}, or as text like "
-            "'dt=2024-02-29/region=x'.",
+            f"{table}: A partition is {given!r}. Give it as {{'dt': value}}, or as text like 'dt=2024-02-29/region=x'.",
             table=table,
         )
     spec = _of_path(given, default_name, table) if isinstance(given, str) else dict(given)
@@ -102,10 +101,7 @@ def parse_partition(
             table=table,
         )
     in_path = isinstance(given, str)
-    values = {
-        name: _value(columns[name], value, default_name, table, in_path=in_path)
-        for name, value in spec.items()
-    }
+    values = {name: _value(columns[name], value, default_name, table, in_path=in_path) for name, value in spec.items()}
     return PartitionSpec(fields, values, default_name)
 
 
@@ -113,8 +109,7 @@ def _of_path(path: str, default_name: str, table: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
         raise IncompatibleSchema(
-            f"{table}: {path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'.",
-            table=table,
+            f"{table}: {path!r} does not name a partition. Write it like 'dt=2024-02-29/region=x'.", table=table
         )
     values: dict[str, Any] = {}
     for escaped, _, value in parts:

@@ -27,19 +27,11 @@ _DAY_MILLIS: Final = 86_400_000
 _MICRO: Final = timedelta(microseconds=1)
 _COMPACT_TIMESTAMP: Final = 3
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-_REAL: Final = re.compile(
-    r"[!-^`-~]+"
-)  # ASCII without blanks and without the underscores of Python's numbers
+_REAL: Final = re.compile(r"[!-^`-~]+")  # ASCII without blanks and without the underscores of Python's numbers
 _DATE: Final = re.compile(r"(?:[0-9]{4}|\+[0-9]{5,9}|-[0-9]{4,9})-[0-9]{2}-[0-9]{2}")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 _ZONE: Final = re.compile(r"(.*)(?:Z|([+-])([0-9]{2}):([0-9]{2}))")
-_BITS: Final = {
-    TypeRoot.TINYINT: 8,
-    TypeRoot.SMALLINT: 16,
-    TypeRoot.INT: 32,
-    TypeRoot.DATE: 32,
-    TypeRoot.BIGINT: 64,
-}
+_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.DATE: 32, TypeRoot.BIGINT: 64}
 _CLOCK_FORM: Final = "HH:MM[:SS[.fraction]]"
 _FORMS: Final = {
     TypeRoot.DATE: "Write it as YYYY-MM-DD, such as 2024-02-29.",

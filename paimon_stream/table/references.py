@@ -58,11 +58,7 @@ from paimon_stream.table.snapshots import when_whole
 BRANCH_FOLDER: Final = "branch"
 CHANGELOG_FOLDER: Final = "changelog"
 _BRANCH_PREFIX: Final = "branch-"
-_ROOTS: Final = (
-    (TAG_FOLDER, "tag-"),
-    (SNAPSHOT_FOLDER, "snapshot-"),
-    (CHANGELOG_FOLDER, "changelog-"),
-)
+_ROOTS: Final = ((TAG_FOLDER, "tag-"), (SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-"))
 _ROUNDS: Final = 20
 
 
@@ -281,8 +277,7 @@ class References:
                 raise
             name, removal = root.stat.name.removeprefix("tag-"), removal_of_tag(root.stat.path)
             raise CorruptMetadata(
-                f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, "
-                f"{removal}",
+                f"{wrong.message} The tag {name!r} needs it. If verify() names no snapshot that needs it, {removal}",
                 **wrong.context,
             ) from None
         return True
@@ -347,15 +342,11 @@ class References:
         try:
             data = self._ahead.read(manifest_path(meta.file_name))
         except NotFound:
-            raise CorruptMetadata(
-                f"{path} is missing, although a snapshot names it. {_CURE}", path=path
-            ) from None
+            raise CorruptMetadata(f"{path} is missing, although a snapshot names it. {_CURE}", path=path) from None
         blocks = read_file(data, path).blocks
         held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
         if held != noted:
-            raise CorruptMetadata(
-                f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path
-            )
+            raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)
         for block in blocks:
             self._names.extend(self.mentions.hashes(block.data))
         self._add(meta.file_name)

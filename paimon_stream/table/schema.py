@@ -9,13 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 
-from paimon_stream.errors import (
-    CorruptMetadata,
-    FormatError,
-    IncompatibleSchema,
-    NotFound,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import CorruptMetadata, FormatError, IncompatibleSchema, NotFound, UnsupportedFeature
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
 from paimon_stream.storage.base import PutResult, Storage
@@ -125,8 +119,7 @@ class SchemaStore:
             raise type(error)(f"{path}: {error.message}", **error.context, path=path) from None
         if schema.id != schema_id:
             raise CorruptMetadata(
-                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.",
-                path=path,
+                f"{path} holds schema {schema.id}: the file was copied or renamed. Restore it from a backup.", path=path
             )
         return schema
 

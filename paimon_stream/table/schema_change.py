@@ -22,9 +22,7 @@ new."""
 _ATTEMPTS: Final = 20
 
 
-def evolve(
-    table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None
-) -> Table:
+def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = None, digest: str | None = None) -> Table:
     """The table with the schema that `merge` makes from its newest one, published as the next schema file.
 
     It costs nothing if nothing is new. If another writer publishes a schema first, `merge` runs again on that

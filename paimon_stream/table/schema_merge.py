@@ -91,9 +91,7 @@ def merge_columns(
         )
     if fields == schema.fields:
         return schema
-    return replace(
-        schema, id=schema.id + 1, fields=fields, highest_field_id=merger.highest, time_millis=time_millis
-    )
+    return replace(schema, id=schema.id + 1, fields=fields, highest_field_id=merger.highest, time_millis=time_millis)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,9 +103,7 @@ class _Merger:
     fixed: dict[str, str]
     problems: dict[str, str] = field(default_factory=dict)
 
-    def merged(
-        self, old: Sequence[DataField], new: Sequence[DataField], inside: str
-    ) -> tuple[DataField, ...]:
+    def merged(self, old: Sequence[DataField], new: Sequence[DataField], inside: str) -> tuple[DataField, ...]:
         """The old columns, changed as the new ones require, then the new columns that do not exist yet."""
         asked: dict[str, DataField] = {}
         for one in new:

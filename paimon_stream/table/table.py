@@ -253,8 +253,7 @@ def _check_partition_column(table: Table, one: DataField) -> None:
         problem = "with partition.legacy-name = false its folder depends on the time zone of each writer"
     if problem:
         raise UnsupportedFeature(
-            f"Partition key {one.name!r} of {table.location} is {one.type}: {problem}. Partition by another "
-            "column.",
+            f"Partition key {one.name!r} of {table.location} is {one.type}: {problem}. Partition by another column.",
             table=table.location,
             column=one.name,
             type=str(one.type),

@@ -95,10 +95,7 @@ def _entry(type_: DataType) -> tuple[DataType, DataType]:
 def _map_schema(key: DataType, value: DataType, path: str) -> dict[str, Any]:
     if key.is_string:
         return {"type": "map", "values": _union(value, path)}
-    members = [
-        {"name": "key", "type": _union(key, f"{path}_key")},
-        _member("value", value, f"{path}_value"),
-    ]
+    members = [{"name": "key", "type": _union(key, f"{path}_key")}, _member("value", value, f"{path}_value")]
     entries = {"type": "record", "name": path, "fields": members}
     return {"type": "array", "items": entries, "logicalType": "map"}
 

@@ -53,9 +53,7 @@ def _cast_inner(column: pa.Array, type_: DataType, field: pa.Field, place: Place
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
-    )
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
 
 
 def _cast_array(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:

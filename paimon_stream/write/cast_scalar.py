@@ -59,8 +59,7 @@ def check_nulls(column: pa.Array, type_: DataType, place: Place, cure: str = _NU
     """Raises `NullInNotNull` with this cure if the column has NULLs and the type does not allow them."""
     if not type_.nullable and column.null_count:
         raise NullInNotNull(
-            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}",
-            **place.context(column.null_count),
+            f"{place} is NOT NULL, but the value is NULL in {place.amount}. {cure}", **place.context(column.null_count)
         )
 
 
@@ -162,9 +161,7 @@ def _loss(column: pa.Array, type_: DataType, place: Place, count: int) -> Incomp
     return _other_type(column, type_, place, count, ", and not every value can be stored without loss")
 
 
-def _other_type(
-    column: pa.Array, type_: DataType, place: Place, count: int, trouble: str = ""
-) -> IncompatibleSchema:
+def _other_type(column: pa.Array, type_: DataType, place: Place, count: int, trouble: str = "") -> IncompatibleSchema:
     return IncompatibleSchema(
         f"{place} is {type_}, but the rows have {column.type} there{trouble}. Cast the column first.",
         **place.context(count),
@@ -179,15 +176,9 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_string(target):
         return pa.types.is_large_string(source) or str(source) == "string_view"
     if pa.types.is_binary(target):
-        return (
-            pa.types.is_large_binary(source)
-            or pa.types.is_fixed_size_binary(source)
-            or str(source) == "binary_view"
-        )
+        return pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source) or str(source) == "binary_view"
     if pa.types.is_float64(target):
-        return bool(
-            pa.types.is_float32(source) or (pa.types.is_signed_integer(source) and source.bit_width <= 32)
-        )
+        return bool(pa.types.is_float32(source) or (pa.types.is_signed_integer(source) and source.bit_width <= 32))
     if pa.types.is_float32(target):
         return bool(pa.types.is_signed_integer(source) and source.bit_width <= 16)
     return bool(pa.types.is_time(source) and pa.types.is_time(target))

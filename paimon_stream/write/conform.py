@@ -67,9 +67,7 @@ class ColumnPlan:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
-    def _cast(
-        self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None
-    ) -> pa.Array:
+    def _cast(self, column: pa.Array, one: DataField, target: pa.DataType, default: pa.Scalar | None) -> pa.Array:
         place = Place(table=self.table, column=one.name)
         column = cast_nested(column, one.type, target, place)
         if default is not None and column.null_count:
@@ -86,9 +84,7 @@ class ColumnPlan:
             raise self._misfit(f"have {_listed(twice)} more than once. Name every column once", twice[0])
         missing = [name for name in wanted if name not in names]
         if missing:
-            cure = (
-                f"Select every column of the table, or set {MISSING_COLUMNS.key} = null if they may be NULL"
-            )
+            cure = f"Select every column of the table, or set {MISSING_COLUMNS.key} = null if they may be NULL"
             raise self._misfit(f"lack {_listed(missing)}. {cure}", missing[0])
         extra = [name for name in names if name not in wanted]
         if extra:
@@ -96,9 +92,7 @@ class ColumnPlan:
         return [names.index(name) for name in wanted]
 
     def _misfit(self, what: str, column: str) -> IncompatibleSchema:
-        return IncompatibleSchema(
-            f"The rows for {self.table or 'the table'} {what}.", table=self.table, column=column
-        )
+        return IncompatibleSchema(f"The rows for {self.table or 'the table'} {what}.", table=self.table, column=column)
 
 
 def _listed(names: Sequence[str]) -> str:

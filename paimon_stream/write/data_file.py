@@ -18,13 +18,7 @@ from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.file_format import FileFormat, check_columns, file_format
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
-from paimon_stream.options import (
-    COMPACTION_SMALL_RATIO,
-    DATA_FILE_PREFIX,
-    FILE_BLOCK_SIZE,
-    TARGET_FILE_SIZE,
-    Options,
-)
+from paimon_stream.options import COMPACTION_SMALL_RATIO, DATA_FILE_PREFIX, FILE_BLOCK_SIZE, TARGET_FILE_SIZE, Options
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.write.avro_data import AvroSettings
@@ -84,9 +78,7 @@ def small_below(target: int, options: Options) -> int:
     return target // 10 * 7
 
 
-def file_settings(
-    schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = ""
-) -> FileSettings:
+def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = "") -> FileSettings:
     """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for
     messages.
 

@@ -45,9 +45,7 @@ def _column(column: pa.Array, type_: DataType) -> Hashes:
         return _bytes(column.cast(pa.binary()).fill_null(b""))
     if type_.root is TypeRoot.DECIMAL:
         found = column.dictionary_encode()
-        hashes = np.array(
-            [_decimal(one, type_.scale) for one in found.dictionary.to_pylist()] + [0], np.uint32
-        )
+        hashes = np.array([_decimal(one, type_.scale) for one in found.dictionary.to_pylist()] + [0], np.uint32)
         decimals: Hashes = hashes[found.indices.fill_null(len(hashes) - 1).to_numpy()]
         return decimals
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):

@@ -12,13 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from paimon_stream.format.arrow_types import (
-    INT96_LAYOUT,
-    JULIAN_EPOCH,
-    TWELVE_BYTES,
-    with_elements,
-    with_entries,
-)
+from paimon_stream.format.arrow_types import INT96_LAYOUT, JULIAN_EPOCH, TWELVE_BYTES, with_elements, with_entries
 from paimon_stream.format.parquet_footer import TAIL, declare_int96, footer_start
 
 _DAY_NANOS: Final = 86_400_000_000_000

@@ -69,9 +69,7 @@ class _Bucket:
 class _KeyedTask(Task):
     """The buckets of one task."""
 
-    def __init__(
-        self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None
-    ) -> None:
+    def __init__(self, spec: WriteSpec, first_sequence: int, is_sorted: bool, operations: Operations | None) -> None:
         super().__init__(spec)
         table = spec.storage.location
         self.first_sequence = first_sequence

@@ -81,9 +81,7 @@ class KeyValueSettings:
     values_at: int
 
     @classmethod
-    def of(
-        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0
-    ) -> KeyValueSettings:
+    def of(cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0) -> KeyValueSettings:
         """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
         chosen = {
             (option.key, per_level.key): options.value(per_level)[level]
@@ -112,12 +110,7 @@ class KeyValueSettings:
 
     @classmethod
     def _chosen(
-        cls,
-        schema: TableSchema,
-        options: Options,
-        chosen: Mapping[tuple[str, str], str],
-        prefix: str,
-        table: str,
+        cls, schema: TableSchema, options: Options, chosen: Mapping[tuple[str, str], str], prefix: str, table: str
     ) -> KeyValueSettings:
         """With values in place of the table's options. Each key is the option and the one that stands for it,
         which errors name."""

@@ -102,9 +102,7 @@ class OrcSettings(FileSettings):
         if threshold is None:
             texts = {name for name, one in zip(first.column_names, self.types, strict=True) if one.is_string}
             threshold = _DICTIONARY_SHARE if texts & set(worth_a_dictionary(first)) else 0.0
-        return orc.ORCWriter(
-            stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more)
-        )
+        return orc.ORCWriter(stream, compression=self.codec, dictionary_key_size_threshold=threshold, **dict(self.more))
 
 
 def _holds_timestamps(type_: DataType) -> bool:

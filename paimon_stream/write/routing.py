@@ -60,9 +60,7 @@ class Router:
         self._table = table
         self._numbers: dict[Group, int] = {}
         self._partition = schema.partition_fields
-        self._keys = (
-            () if self.total_buckets == UNAWARE else tuple(schema.field(name) for name in schema.bucket_keys)
-        )
+        self._keys = () if self.total_buckets == UNAWARE else tuple(schema.field(name) for name in schema.bucket_keys)
         self._function = options.value(BUCKET_FUNCTION)
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 

@@ -16,21 +16,13 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import TypeRoot
 from paimon_stream.merge.functions import RETRACTABLE, ColumnRule
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
-from paimon_stream.options import (
-    IGNORE_UPDATE_BEFORE,
-    OPERATION_COLUMN,
-    OPERATION_MAPPING,
-    ROWKIND_FIELD,
-    Options,
-)
+from paimon_stream.options import IGNORE_UPDATE_BEFORE, OPERATION_COLUMN, OPERATION_MAPPING, ROWKIND_FIELD, Options
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 _TOKENS: Final = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
 _SHOWN: Final = 3
-_OWN_WORDS: Final = (
-    f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
-)
+_OWN_WORDS: Final = f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
 _STORED_WORDS: Final = (
     f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
     "instead of the table's option rowkind.field."
@@ -74,9 +66,7 @@ class Operations:
         kinds = _WORDS if mapping is None else {token: _TOKENS[kind] for token, kind in mapping.items()}
         return cls(column=options.value(OPERATION_COLUMN), kinds=dict(kinds))
 
-    def check(
-        self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str
-    ) -> None:
+    def check(self, schema: TableSchema, options: Options, table: str, fold: Callable[[str], str] = str) -> None:
         """Raises `InvalidOption` if that table cannot use such a column. `fold` gives names that count as
         equal the same text."""
         if not schema.primary_keys:
@@ -106,9 +96,7 @@ class Operations:
         )
 
 
-def kinds_of_tokens(
-    tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS
-) -> Kinds:
+def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
     """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown
     tokens."""
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
@@ -281,13 +269,9 @@ def _column_rules(schema: TableSchema, merge: MergeSpec) -> Iterator[_ColumnRule
             continue
         yield _ColumnRule(
             column=name,
-            why=f"the product of column {name!r} cannot be divided by 0"
-            if only_zero
-            else _why_not(name, rule),
+            why=f"the product of column {name!r} cannot be divided by 0" if only_zero else _why_not(name, rule),
             only_zero=only_zero,
             ordering=grouped,
             deletes_remove=merge.remove_on_delete,
-            removers=tuple(
-                ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]
-            ),
+            removers=tuple(ordering for ordering in removing if min(map(place.__getitem__, ordering)) < place[name]),
         )

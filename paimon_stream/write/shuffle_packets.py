@@ -144,9 +144,7 @@ class _Packer:
             ends += [False] * (len(cuts) - 1) + [True]
         return self._records(stream.getvalue(), bounds, keys, ends)
 
-    def _records(
-        self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
-    ) -> pa.RecordBatch:
+    def _records(self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]) -> pa.RecordBatch:
         first = self._number
         self._number += len(keys)
         places = pa.py_buffer(np.array(bounds, np.int32).tobytes())

@@ -133,9 +133,7 @@ def test_a_keyed_table_survives_the_loss_of_its_shuffle(
             wait_until(lambda: len(data_puts(proxy)) >= before + 2, "tasks after the shuffle put files")
             kill_executor(executor_of(mapper))
             proxy.release()
-        again = [
-            stage for stage in job.events("StageSubmitted") if stage["Stage Info"]["Stage Attempt ID"] > 0
-        ]
+        again = [stage for stage in job.events("StageSubmitted") if stage["Stage Info"]["Stage Attempt ID"] > 0]
         assert again, "Spark ran a stage again because its output was lost"
         job.check(java_on_s3)
 
@@ -150,13 +148,7 @@ def test_a_driver_that_is_killed_in_a_batch_is_started_again(
 
     with Visits(held) as visits:
         job = Job(
-            standalone,
-            s3_server,
-            tmp_path / "driver",
-            shipping=installed,
-            batches=4,
-            visits=visits.url,
-            visited=[1],
+            standalone, s3_server, tmp_path / "driver", shipping=installed, batches=4, visits=visits.url, visited=[1]
         )
         with job.running() as child:
             visits.until("task", 2, batch=1)

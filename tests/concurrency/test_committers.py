@@ -132,8 +132,7 @@ def test_sequence_numbers_of_one_bucket_never_repeat_in_any_order() -> None:
     for order in some(list(orders_of_two())[::3]):
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         actors = [
-            Actor(bench, bench.request(0, [bench.message(user)], user=user, renumber=True))
-            for user in ("a", "b")
+            Actor(bench, bench.request(0, [bench.message(user)], user=user, renumber=True)) for user in ("a", "b")
         ]
         play(actors, order)
         ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in bench.live())
@@ -145,8 +144,7 @@ def test_three_committers_two_of_one_user_in_many_orders() -> None:
         bench = Bench(options={"bucket": "2", "bucket-key": "id"})
         names = (("me", "a"), ("me", "b"), ("you", "c"))
         actors = [
-            Actor(bench, bench.request(0, [bench.message(name)], user=user, renumber=True))
-            for user, name in names
+            Actor(bench, bench.request(0, [bench.message(name)], user=user, renumber=True)) for user, name in names
         ]
         play(actors, order)
         assert published(actors) == [1, 2], order

@@ -16,9 +16,7 @@ STEP = 1 if MANY else 61
 
 @pytest.mark.parametrize("expired", [False, True], ids=["all snapshots", "expired to 6"])
 @pytest.mark.parametrize("first", [name for name in COMMANDS if name != "append"])
-def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(
-    first: str, expired: bool
-) -> None:
+def test_two_commands_that_meet_leave_everything_whole_and_report_the_truth(first: str, expired: bool) -> None:
     for number, second in enumerate(COMMANDS):
         at, met = number % STEP, True
         while met:

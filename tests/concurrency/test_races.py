@@ -58,9 +58,7 @@ def writes_and_compacts(bench: Bench, user: str) -> CommitRequest:
 def deletes(bench: Bench, user: str) -> CommitRequest:
     """Rows of x1 are deleted: the file is written again without them."""
     old = next(entry.file for entry in bench.live() if entry.file.file_name == "x1")
-    return bench.request(
-        0, [replace(bench.message(f"{user}-new", rows=4, dt="x"), deleted_files=(old,))], user=user
-    )
+    return bench.request(0, [replace(bench.message(f"{user}-new", rows=4, dt="x"), deleted_files=(old,))], user=user)
 
 
 def after(live: set[str], what: Any, user: str) -> set[str] | None:

@@ -87,9 +87,7 @@ class BeforeRemoval:
 
 
 @pytest.mark.parametrize("snapshots", [0, 1, 3])
-def test_what_a_paused_writer_builds_on_a_snapshot_that_was_taken_back_leaves_a_readable_table(
-    snapshots: int,
-) -> None:
+def test_what_a_paused_writer_builds_on_a_snapshot_that_was_taken_back_leaves_a_readable_table(snapshots: int) -> None:
     """It has read the snapshot, and publishes after the slow commit has given up."""
     landed = 0
     for at in range(1, 80):

@@ -71,9 +71,7 @@ def test_buckets_are_those_of_java(vectors: Vectors, copies: int) -> None:
     checked = dict.fromkeys(("default", "mod", "hive"), 0)
     for vector in vectors("bucket")["vectors"]:
         types, values = typed(vector)
-        columns = [
-            arrow_column(t, [None] + [v] * copies).slice(1) for t, v in zip(types, values, strict=True)
-        ]
+        columns = [arrow_column(t, [None] + [v] * copies).slice(1) for t, v in zip(types, values, strict=True)]
         batch = pa.record_batch(columns, names=[f"f{i}" for i in range(len(columns))])
         for function in checked:
             if function == "hive" and any(type_.is_timestamp for type_ in types):
@@ -100,11 +98,7 @@ def test_partition_folders_are_those_of_java(vectors: Vectors) -> None:
                 continue
             assert path + "/" == vector[f"{form}_path"], vector
             assert unescape(path.removeprefix("p=")) == vector[f"{form}_spec"], vector
-    assert refused == [
-        ("TIMESTAMP(6) WITH LOCAL TIME ZONE", False),
-        ("BYTES", True),
-        ("BYTES", False),
-    ]
+    assert refused == [("TIMESTAMP(6) WITH LOCAL TIME ZONE", False), ("BYTES", True), ("BYTES", False)]
 
 
 def test_bounds_are_cut_as_java_cuts_them(vectors: Vectors) -> None:
@@ -215,11 +209,7 @@ def describe_file(file: DataFileMeta) -> dict[str, Any]:
 
 
 def describe_stats(stats: Any) -> dict[str, Any]:
-    return {
-        "min": stats.min_values.hex(),
-        "max": stats.max_values.hex(),
-        "null_counts": list(stats.null_counts),
-    }
+    return {"min": stats.min_values.hex(), "max": stats.max_values.hex(), "null_counts": list(stats.null_counts)}
 
 
 def describe_index(file: IndexFileMeta) -> dict[str, Any]:

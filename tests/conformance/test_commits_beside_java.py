@@ -39,9 +39,7 @@ def messages(java: Any, path: Path, rows: list[dict[str, Any]], user: str = "w")
 
 
 def rows(commit: int, partitions: int = 2) -> list[dict[str, Any]]:
-    return [
-        {"id": 100 * commit + n, "dt": f"d{(commit + n) % (partitions + 1)}", "v": n / 2} for n in range(6)
-    ]
+    return [{"id": 100 * commit + n, "dt": f"d{(commit + n) % (partitions + 1)}", "v": n / 2} for n in range(6)]
 
 
 def shape(java: Any, path: Path, snapshot_id: int) -> list[dict[str, Any]]:
@@ -72,9 +70,7 @@ MERGING = {
 }
 
 
-def test_forty_commits_with_the_default_options_leave_the_metadata_java_leaves(
-    java: Any, tmp_path: Path
-) -> None:
+def test_forty_commits_with_the_default_options_leave_the_metadata_java_leaves(java: Any, tmp_path: Path) -> None:
     compare(java, tmp_path, "buckets", {}, commits=40)
 
 
@@ -137,8 +133,7 @@ def test_each_finds_the_others_commits_when_it_replays(java: Any, tmp_path: Path
     path = create(java, tmp_path / "t", "plain")
     prepared = {n: java.prepare_commit_bytes(path, rows(n), "me", n) for n in range(4)}
     decoded = {
-        n: [CommitMessage.deserialize(data, made.version) for data in made.messages]
-        for n, made in prepared.items()
+        n: [CommitMessage.deserialize(data, made.version) for data in made.messages] for n, made in prepared.items()
     }
     bytes_of = {n: made.messages for n, made in prepared.items()}
     assert java.filter_and_commit(path, {0: bytes_of[0]}, "me") == 1

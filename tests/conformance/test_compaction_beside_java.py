@@ -60,9 +60,7 @@ def expected_files(files: Sequence[dict[str, Any]], *, numbers: bool) -> list[st
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
-def test_the_files_are_those_that_java_made_of_the_same_table(
-    case: str, name: str, tmp_path: Path, java: Any
-) -> None:
+def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: str, tmp_path: Path, java: Any) -> None:
     expected = json.loads((GOLDEN / case / "expected.json").read_text())
     call, loose = expected[f"call {name}"], expected["loose"]
     path = tmp_path / "db.db" / "t"
@@ -85,9 +83,7 @@ def test_the_files_are_those_that_java_made_of_the_same_table(
     assert report.snapshot_id == (since + 1 if call["snapshots"] else None)
     if bucketed and "order" not in loose:
         kept = {file["digest"]: file["content"] for file in call["files"]}
-        assert sorted(map(repr, (content(table, file) for file in table.files()))) == sorted(
-            map(repr, kept.values())
-        )
+        assert sorted(map(repr, (content(table, file) for file in table.files()))) == sorted(map(repr, kept.values()))
     if bucketed:
         assert table.to_arrow() == before  # the order of rows counts
     rows = java_rows(java, table)
@@ -125,9 +121,7 @@ def random_rows(first: int, count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_order_in_a_bucket_stays_where_javas_files_share_numbers(
-    tmp_path: Path, java: Any, full: bool
-) -> None:
+def test_the_order_in_a_bucket_stays_where_javas_files_share_numbers(tmp_path: Path, java: Any, full: bool) -> None:
     """Java numbers each file of a compaction from the first input's number on."""
     options = {"bucket": "1", "bucket-key": "id", "target-file-size": "60 kb"}
     columns = [("id", "INT"), ("s", "STRING")]

@@ -13,13 +13,7 @@ import pytest
 
 from paimon_stream.commit.committer import CommitRequest, Committer
 from paimon_stream.commit.overwrite import plan_overwrite
-from paimon_stream.errors import (
-    BucketCountChanged,
-    CommitConflict,
-    DeletedFiles,
-    KeyRangeOverlap,
-    StrictModeViolated,
-)
+from paimon_stream.errors import BucketCountChanged, CommitConflict, DeletedFiles, KeyRangeOverlap, StrictModeViolated
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, SnapshotRef
 from paimon_stream.runtime import system
@@ -202,8 +196,7 @@ OWN = {"timeMillis", "baseManifestList", "deltaManifestList", "baseManifestListS
 
 def state(java: Any, path: Path) -> dict[str, Any]:
     files = [
-        (one["partition"], one["bucket"], one["level"], one["fileName"], one["rowCount"])
-        for one in java.files(path)
+        (one["partition"], one["bucket"], one["level"], one["fileName"], one["rowCount"]) for one in java.files(path)
     ]
     return {
         "snapshots": [{k: v for k, v in one.items() if k not in OWN} for one in java.snapshots(path)],

@@ -31,9 +31,7 @@ def recorded_rows(name: str) -> tuple[Columns, list[Row]]:
     return [(column, sql) for column, sql in expected["schema"]], rows
 
 
-@pytest.mark.parametrize(
-    "name", ["all_types", "all_types_avro", "append_orc", "append_avro", "all_types_orc"]
-)
+@pytest.mark.parametrize("name", ["all_types", "all_types_avro", "append_orc", "append_avro", "all_types_orc"])
 def test_what_java_wrote_and_what_we_append_is_read_together(java: Any, golden: Golden, name: str) -> None:
     table, _ = golden(name)
     columns, rows = recorded_rows(name)
@@ -198,9 +196,7 @@ def test_java_itself_moves_old_timestamps_in_orc(java: Any, tmp_path: Path) -> N
 def test_fine_timestamps_of_parquet_keep_coarse_ones_of_any_year(java: Any, tmp_path: Path) -> None:
     columns = [("f", "TIMESTAMP(9)"), ("t", "TIMESTAMP(6)"), ("a", "ARRAY<TIMESTAMP_LTZ(8)>")]
     java.create_table(tmp_path / "t", columns)
-    rows: list[Row] = [
-        ("1677-09-22T00:00:00.000000001", one, ["2262-04-11T00:00:00.123456780", None]) for one in OLD
-    ]
+    rows: list[Row] = [("1677-09-22T00:00:00.000000001", one, ["2262-04-11T00:00:00.123456780", None]) for one in OLD]
     commit(java, tmp_path / "t", write(tmp_path / "t", rows))
     assert same(columns, java.read(tmp_path / "t"), rows)
 

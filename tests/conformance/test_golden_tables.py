@@ -66,11 +66,7 @@ def comparable(value: Any) -> Any:
 def stats_of(fields: tuple[DataField, ...], stats: SimpleStats, columns: Any = None) -> dict[str, Any]:
     types = {one.name: one.type for one in fields}
     return {
-        name: {
-            "min": plain(types[name], one.min),
-            "max": plain(types[name], one.max),
-            "nullCount": one.null_count,
-        }
+        name: {"min": plain(types[name], one.min), "max": plain(types[name], one.max), "nullCount": one.null_count}
         for name, one in decode_stats(fields, stats, columns).items()
     }
 
@@ -166,11 +162,7 @@ def compare(table: PaimonTable, file: TableFile, java: dict[str, Any]) -> None:
     assert {name: as_text(value) for name, value in file.partition.items()} == {
         name: as_text(value) for name, value in java["partition"].items()
     }
-    assert (file.bucket, file.row_count, file.file_size) == (
-        java["bucket"],
-        java["rowCount"],
-        java["fileSize"],
-    )
+    assert (file.bucket, file.row_count, file.file_size) == (java["bucket"], java["rowCount"], java["fileSize"])
     assert (meta.min_sequence_number, meta.max_sequence_number) == (
         java["minSequenceNumber"],
         java["maxSequenceNumber"],

@@ -45,9 +45,7 @@ def test_a_schema_of_ours_is_the_one_java_would_have_made(java: Any, tmp_path: P
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     PaimonTable.create(str(ours), schema=columns, **given)
     options = {key: str(value).lower() for key, value in given.get("options", {}).items()}
-    java.create_table(
-        theirs, columns, given.get("partition_keys", ()), given.get("primary_keys", ()), options
-    )
+    java.create_table(theirs, columns, given.get("partition_keys", ()), given.get("primary_keys", ()), options)
     made, expected = java.schema(ours), java.schema(theirs)
     assert made.pop("timeMillis") > 0 and expected.pop("timeMillis") > 0
     assert made.pop("comment", "") == given.get("comment", "")
@@ -92,11 +90,7 @@ def test_java_writes_into_a_table_of_ours(java: Any, tmp_path: Path) -> None:
             "partition_keys": ["b"],
             "options": {"bucket": "2", "bucket-key": "b"},
         },
-        {
-            "schema": [("a", "INT"), ("b", "INT")],
-            "primary_keys": ["a"],
-            "options": {"bucket": "2", "bucket-key": "b"},
-        },
+        {"schema": [("a", "INT"), ("b", "INT")], "primary_keys": ["a"], "options": {"bucket": "2", "bucket-key": "b"}},
     ],
 )
 def test_what_java_refuses_to_create_we_refuse_too(java: Any, tmp_path: Path, given: Any) -> None:

@@ -73,9 +73,7 @@ class Twins:
         )
         assert ours == theirs, predicate
         expected = [row for row in self.rows if holds(predicate, row)]
-        assert self.canonical(self.java.read_where(self.ours, predicate)) == self.canonical(expected), (
-            predicate
-        )
+        assert self.canonical(self.java.read_where(self.ours, predicate)) == self.canonical(expected), predicate
         return len(self.files(self.ours)) - len(ours)
 
     def canonical(self, rows: Rows) -> list[str]:
@@ -143,9 +141,7 @@ VALUES: dict[str, list[Any]] = {
 }  # fmt: skip
 VALUES["TIMESTAMP(6) WITH LOCAL TIME ZONE"] = [one.replace(tzinfo=UTC) for one in VALUES["TIMESTAMP(6)"]]
 # Below 0x80: of the bytes above, Java's own comparison of rows takes the sign.
-NO_BOUNDS: dict[str, list[Any]] = {
-    "BYTES": [b"", b"\0", b"\x01", b"a", b"ab", b"b", b"c", b"d" * 20, b"\x7f\x7f"],
-}
+NO_BOUNDS: dict[str, list[Any]] = {"BYTES": [b"", b"\0", b"\x01", b"a", b"ab", b"b", b"c", b"d" * 20, b"\x7f\x7f"]}
 ALL = {**VALUES, **NO_BOUNDS}
 COLUMNS = {text: f"c{number}" for number, text in enumerate(ALL)}
 
@@ -167,9 +163,7 @@ def row_of(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", ALL)
-def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files(
-    every_type: Twins, text: str
-) -> None:
+def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files(every_type: Twins, text: str) -> None:
     column, values = COLUMNS[text], ALL[text]
     left_out = 0
     for op in COMPARE:
@@ -186,9 +180,7 @@ def test_every_predicate_on_every_type_reads_the_right_rows_from_the_right_files
         assert left_out == len(COMPARE) * len(values[::2]) + 1
 
 
-@pytest.mark.parametrize(
-    "prefix", ["a", "a" * 16, "a" * 17, "é", "é" * 17, "\uffff" * 17, "😀" * 17, "z", ""]
-)
+@pytest.mark.parametrize("prefix", ["a", "a" * 16, "a" * 17, "é", "é" * 17, "\uffff" * 17, "😀" * 17, "z", ""])
 def test_prefixes_longer_and_shorter_than_bounds_read_the_right_rows(every_type: Twins, prefix: str) -> None:
     every_type.check(("starts with", COLUMNS["STRING"], prefix))
 
@@ -201,14 +193,8 @@ def test_predicates_on_several_columns_leave_out_what_either_may(every_type: Twi
 
 @pytest.mark.parametrize("mode", ["none", "counts", "truncate(1)", "full"])
 @pytest.mark.parametrize("dense", ["true", "false"])
-def test_statistics_of_every_mode_prune_as_those_of_java(
-    java: Any, tmp_path: Path, mode: str, dense: str
-) -> None:
-    options = {
-        "metadata.stats-mode": mode,
-        "metadata.stats-dense-store": dense,
-        "fields.k.stats-mode": "full",
-    }
+def test_statistics_of_every_mode_prune_as_those_of_java(java: Any, tmp_path: Path, mode: str, dense: str) -> None:
+    options = {"metadata.stats-mode": mode, "metadata.stats-dense-store": dense, "fields.k.stats-mode": "full"}
     twins = Twins(java, tmp_path, [("k", "INT"), ("s", "STRING"), ("n", "BIGINT")], options=options)
     for start in (0, 10, 20):
         twins.write([{"k": start + i, "s": f"{start + i:03}", "n": start + i or None} for i in range(10)])
@@ -230,10 +216,7 @@ def partitioned(java: Any, tmp_path_factory: pytest.TempPathFactory) -> Twins:
     for n in range(5):
         day = dt.date(2024, 2, 27) + dt.timedelta(days=n) if n < 4 else None
         twins.write(
-            [
-                {"id": i * 31, "day": day, "region": regions[(n + i // 10) % 5], "v": n * 100 + i}
-                for i in range(20)
-            ]
+            [{"id": i * 31, "day": day, "region": regions[(n + i // 10) % 5], "v": n * 100 + i} for i in range(20)]
         )
     # One manifest with a single bucket and a single partition.
     twins.write([{"id": 7, "day": dt.date(2024, 2, 28), "region": "eu", "v": 1}])
@@ -261,9 +244,7 @@ def test_partitions_are_pruned_and_read_right(partitioned: Twins, predicate: tup
 
 
 @pytest.mark.parametrize("predicate", PARTITIONS, ids=str)
-def test_manifests_are_opened_for_partitions_as_those_of_java(
-    partitioned: Twins, predicate: tuple[Any, ...]
-) -> None:
+def test_manifests_are_opened_for_partitions_as_those_of_java(partitioned: Twins, predicate: tuple[Any, ...]) -> None:
     assert opened(partitioned, partition=predicate) == opened(partitioned, partition=predicate, ours=False)
 
 
@@ -308,9 +289,7 @@ def test_ranges_in_manifest_lists_are_those_of_java(partitioned: Twins) -> None:
         assert mine == other
 
 
-@pytest.mark.parametrize(
-    ("text", "values"), [(text, values) for text, values in VALUES.items() if text != "BOOLEAN"]
-)
+@pytest.mark.parametrize(("text", "values"), [(text, values) for text, values in VALUES.items() if text != "BOOLEAN"])
 def test_partitions_of_every_type_are_pruned_as_those_of_java(
     java: Any, tmp_path: Path, text: str, values: list[Any]
 ) -> None:
@@ -329,12 +308,7 @@ def test_timestamps_beside_nanoseconds_can_be_filtered_by(java: Any, tmp_path: P
     twins = Twins(java, tmp_path, schema)
     for day in (1, 11, 21):
         stamps = moments(*(f"2024-01-{day + i:02}T00:00:00" for i in range(5)))
-        twins.write(
-            [
-                {"k": i, "t": one, "s": one, "n": f"{one.isoformat()}.000000001"}
-                for i, one in enumerate(stamps)
-            ]
-        )
+        twins.write([{"k": i, "t": one, "s": one, "n": f"{one.isoformat()}.000000001"} for i, one in enumerate(stamps)])
     first, last = moments("2024-01-03T00:00:00", "2024-01-22T00:00:00")
     for column in ("t", "s"):
         assert twins.check(("<", column, first)) == 2

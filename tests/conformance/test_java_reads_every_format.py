@@ -45,12 +45,7 @@ COLUMNS: Columns = [
     ("z3", "TIMESTAMP_LTZ(3)"),
     ("z6", "TIMESTAMP_LTZ(6)"),
 ]
-FINE: Columns = [
-    ("s7", "TIMESTAMP(7)"),
-    ("s9", "TIMESTAMP(9)"),
-    ("z9", "TIMESTAMP_LTZ(9)"),
-    ("t9", "TIME(9)"),
-]
+FINE: Columns = [("s7", "TIMESTAMP(7)"), ("s9", "TIMESTAMP(9)"), ("z9", "TIMESTAMP_LTZ(9)"), ("t9", "TIME(9)")]
 BEFORE = dt.datetime(1902, 3, 4, 5, 6, 7)
 AFTER = dt.datetime(2200, 1, 1, 23, 59, 59)
 LOW: Row = (

@@ -67,9 +67,7 @@ def opened(path: Path) -> WriteSpec:
 
 
 def batch_of(schema: TableSchema, rows: Rows) -> pa.RecordBatch:
-    columns = [
-        pa.array([row[i] for row in rows], arrow_type(one.type)) for i, one in enumerate(schema.fields)
-    ]
+    columns = [pa.array([row[i] for row in rows], arrow_type(one.type)) for i, one in enumerate(schema.fields)]
     return pa.RecordBatch.from_arrays(columns, names=list(schema.field_names))
 
 
@@ -190,9 +188,7 @@ def test_statistics_equal_those_java_keeps_of_the_same_rows(
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_decimal_statistics_equal_those_of_java_for_every_precision(
-    java: Any, tmp_path: Path, part: int
-) -> None:
+def test_decimal_statistics_equal_those_of_java_for_every_precision(java: Any, tmp_path: Path, part: int) -> None:
     ours, theirs = tmp_path / "db.db" / "ours", tmp_path / "db.db" / "theirs"
     types = [(precision, precision * part // 2) for precision in range(1, 39)]
     schema = [(f"d{precision}", f"DECIMAL({precision}, {scale})") for precision, scale in types]
@@ -240,9 +236,7 @@ def test_bounds_cover_all_row_groups(java: Any, tmp_path: Path) -> None:
     table = tmp_path / "db.db" / "t"
     schema = [("i", "INT"), ("f", "DOUBLE"), ("s", "STRING"), ("n", "INT")]
     java.create_table(table, schema, options={"file.block-size": "1 kb"})
-    rows: Rows = [
-        (i - 500, float(500 - i), f"{i:04}" + ("y" * 5000 if i == 7 else ""), None) for i in range(1000)
-    ]
+    rows: Rows = [(i - 500, float(500 - i), f"{i:04}" + ("y" * 5000 if i == 7 else ""), None) for i in range(1000)]
     rows[400] = (None, NAN, None, None)
     commit(java, table, write(table, rows, batch_rows=50))
     (file,) = java.files(table)
@@ -252,9 +246,7 @@ def test_bounds_cover_all_row_groups(java: Any, tmp_path: Path) -> None:
     assert file["valueStats"]["n"] == {"min": None, "max": None, "nullCount": 1000}
 
 
-def test_java_keeps_text_that_is_not_utf8_as_it_is(
-    tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_keeps_text_that_is_not_utf8_as_it_is(tmp_path: Path, java: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """So its tables may hold such text. We refuse to write it, and say where it is when we read it."""
     monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
     table = tmp_path / "db.db" / "t"

@@ -161,12 +161,7 @@ def test_options_mean_what_they_mean_to_java(java: Any, tmp_path: Path, options:
     deletes = "deduplicate" in options.get("merge-engine", "deduplicate")
     for _ in range(3):
         rows = [
-            {
-                "k": chance.choice("abcde"),
-                "n": chance.choice([None, n]),
-                "s": chance.randrange(4),
-                "dt": f"d{n % 2}",
-            }
+            {"k": chance.choice("abcde"), "n": chance.choice([None, n]), "s": chance.randrange(4), "dt": f"d{n % 2}"}
             for n in range(20)
         ]
         twins.change(rows, [chance.choice(["+I", "+U", "-D"]) if deletes else "+I" for _ in rows])

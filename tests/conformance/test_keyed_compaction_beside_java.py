@@ -40,10 +40,7 @@ CALLS = [
     for name in json.loads((folder / "expected.json").read_text())
     if name.startswith("call ")
 ]
-REFUSED = {
-    "first_row": "merge-engine = first-row",
-    "lookup_changelog": "changelog-producer = lookup",
-}
+REFUSED = {"first_row": "merge-engine = first-row", "lookup_changelog": "changelog-producer = lookup"}
 
 
 def copied(case: str, tmp_path: Path) -> PaimonTable:
@@ -102,9 +99,7 @@ def as_a_whole(files: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "name"), CALLS)
-def test_the_files_are_those_that_java_made_of_the_same_table(
-    case: str, name: str, tmp_path: Path, java: Any
-) -> None:
+def test_the_files_are_those_that_java_made_of_the_same_table(case: str, name: str, tmp_path: Path, java: Any) -> None:
     call, loose = expected(case)[f"call {name}"], expected(case)["loose"]
     asked = {key: value for key, value in call["call"].items() if value is not None}
     if (case, name) in TAKES_ALL:
@@ -251,9 +246,7 @@ def read_by_both(java: Any, path: Path, made: Definition) -> tuple[Counter[str],
 
 def without_sums(made: Definition, rows: list[list[Any]]) -> list[list[Any]]:
     """The rows without values that depend on the order of adding, also in Java."""
-    floats = {
-        at for at, (name, type_) in enumerate(made.columns) if name[0] == "v" and type_ in ("FLOAT", "DOUBLE")
-    }
+    floats = {at for at, (name, type_) in enumerate(made.columns) if name[0] == "v" and type_ in ("FLOAT", "DOUBLE")}
     return [[None if at in floats else value for at, value in enumerate(row)] for row in rows]
 
 

@@ -90,19 +90,13 @@ OF_ONE_RUN = {"fileName", "fileSize", "creationTime", "minSequenceNumber", "maxS
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(
-    name: str, tmp_path: Path, java: Any
-) -> None:
+def test_the_steps_of_a_case_taken_by_our_writer_make_the_same_table(name: str, tmp_path: Path, java: Any) -> None:
     import casekit
 
     case, expected = casekit.load(HERE / name)
     path, schema = tmp_path / "db.db" / "t", case.schema
     PaimonTable.create(
-        str(path),
-        schema,
-        partition_keys=case.partition_keys,
-        primary_keys=case.primary_keys,
-        options=case.options,
+        str(path), schema, partition_keys=case.partition_keys, primary_keys=case.primary_keys, options=case.options
     )
     for step, after, _ in casekit.model(case):
         table = PaimonTable.load(str(path))

@@ -106,9 +106,7 @@ def test_java_goes_on_after_compaction_and_cleaning(java: Any, golden: Golden) -
     assert [one for one in table.verify().findings if one.severity == "error"] == []
 
 
-def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(
-    java: Any, golden: Golden
-) -> None:
+def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag(java: Any, golden: Golden) -> None:
     """Our expiry is killed after its first delete, Java tags snapshots, our next run finishes the work."""
     path, _ = golden("pk_updates")
     table = PaimonTable.load(str(path))

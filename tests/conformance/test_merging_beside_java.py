@@ -111,11 +111,7 @@ def test_keys_of_every_type_are_found_again(type_: str, tmp_path: Path, java: An
     for identifier in range(3):
         batch = []
         for number in range(40):
-            row = {
-                "n": random.randint(0, 2),
-                "v": f"{identifier}-{number}",
-                "key": random.choice(KEYS[type_]),
-            }
+            row = {"n": random.randint(0, 2), "v": f"{identifier}-{number}", "key": random.choice(KEYS[type_])}
             kind = random.choice(["+I", "+U", "-D"])
             batch.append((kind, row))
             rows.pop((row["n"], row["key"]), None)
@@ -183,9 +179,7 @@ def test_a_table_that_gets_a_lookup_between_its_levels_loses_the_older_one_and_v
     assert [one.code for one in table.verify().findings] == ["levels-without-lookup"] * warned
 
 
-def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(
-    tmp_path: Path, java: Any
-) -> None:
+def test_deletes_that_an_engine_does_not_accept_stop_the_read_as_they_stop_java(tmp_path: Path, java: Any) -> None:
     path = tmp_path / "db.db" / "t"
     schema = [("k", "INT NOT NULL"), ("v", "INT")]
     java.create_table(path, schema, [], ["k"], ALONE | {"merge-engine": "partial-update"})
@@ -213,18 +207,14 @@ def test_old_schemas_are_merged_with_new_ones(tmp_path: Path, java: Any) -> None
         return made
 
     write(java, path, [(kind, row | {"x": "old"}) for kind, row in batch("vw")], 1)
-    java.alter_table(
-        path, ("rename", "w", "u"), ("add", "n", "DOUBLE"), ("type", "v", "BIGINT"), ("drop", "x")
-    )
+    java.alter_table(path, ("rename", "w", "u"), ("add", "n", "DOUBLE"), ("type", "v", "BIGINT"), ("drop", "x"))
     write(java, path, batch("vun"), 2)
     java.alter_table(path, ("add", "x", "INT"))
     write(java, path, batch("vunx"), 3)
     assert_same_rows(java, path)
 
 
-def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
-    tmp_path: Path, java: Any
-) -> None:
+def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(tmp_path: Path, java: Any) -> None:
     """Two writers that start from the same snapshot give out the same numbers. (Of several such keys Java
     takes the row of one file here and of the other there, as its tree of files happens to stand.)"""
     path = tmp_path / "db.db" / "t"
@@ -236,9 +226,7 @@ def test_of_equal_sequence_numbers_java_and_we_take_the_row_committed_first(
     assert assert_same_rows(java, path).to_arrow()["v"].to_pylist() == ["second"]
 
 
-def test_with_deletion_vectors_compacted_files_are_read_until_there_are_vectors(
-    tmp_path: Path, java: Any
-) -> None:
+def test_with_deletion_vectors_compacted_files_are_read_until_there_are_vectors(tmp_path: Path, java: Any) -> None:
     path = tmp_path / "db.db" / "t"
     options = ALONE | {"bucket": "1", "deletion-vectors.enabled": "true"}
     java.create_table(path, [("k", "INT NOT NULL"), ("v", "INT")], [], ["k"], options)

@@ -61,8 +61,7 @@ def compacted(java: Any, path: Path, number: int) -> list[bytes]:
 def replaced(java: Any, path: Path, number: int) -> list[bytes]:
     """Every second commit removes the files of the one before, as a DELETE of Spark does."""
     made = [
-        CommitMessage.deserialize(one)
-        for one in java.prepare_commit_bytes(path, rows(number), USER, number).messages
+        CommitMessage.deserialize(one) for one in java.prepare_commit_bytes(path, rows(number), USER, number).messages
     ]
     if number % 2:
         old = {(e.partition, e.bucket): e for e in last_entries(path) if e.kind == 0}
@@ -90,11 +89,7 @@ VECTORS = {**KEYED, "commit.force-compact": "true", "deletion-vectors.enabled": 
 CASES: dict[str, tuple[tuple[str, ...], dict[str, str], Prepare]] = {
     "append": ((), {"write-only": "true"}, written()),
     "append, compactions": ((), {"write-only": "true"}, compacted),
-    "append, buckets, compactions": (
-        (),
-        {"bucket": "2", "bucket-key": "id", "write-only": "true"},
-        compacted,
-    ),
+    "append, buckets, compactions": ((), {"bucket": "2", "bucket-key": "id", "write-only": "true"}, compacted),
     "append, deletes": ((), {"write-only": "true"}, replaced),
     "keyed, write-only": (PK, {**KEYED, "write-only": "true"}, written(["+I", "-D", "+U"])),
     "keyed, compactions": (PK, {**KEYED, "write-only": "true"}, compacted),
@@ -115,9 +110,7 @@ EXTRA_KINDS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_java_prepared_becomes_what_java_would_have_published(
-    java: Any, tmp_path: Path, case: str
-) -> None:
+def test_what_java_prepared_becomes_what_java_would_have_published(java: Any, tmp_path: Path, case: str) -> None:
     keys, options, prepare = CASES[case]
     mine, copy = tmp_path / "mine", tmp_path / "copy"
     always = {"manifest.merge-min-count": "3", "snapshot.ignore-empty-commit": "false"}
@@ -162,9 +155,7 @@ def facts(snapshot: dict[str, Any]) -> dict[str, Any]:
     left_out = {"timeMillis"} | {f"{one}Size" for one in lists}
     if set(snapshot.get("properties", ())) <= OURS:
         left_out.add("properties")
-    return {
-        key: bool(value) if key in lists else value for key, value in snapshot.items() if key not in left_out
-    }
+    return {key: bool(value) if key in lists else value for key, value in snapshot.items() if key not in left_out}
 
 
 def lists_of(path: Path, snapshot_id: int) -> dict[str, list[Any]]:
@@ -212,9 +203,7 @@ def test_each_of_us_filters_the_others_commits_of_two_snapshots(java: Any, tmp_p
     assert java.last_commit_of(path, USER) == 1
 
 
-def test_statistics_become_an_analyze_snapshot_and_are_inherited_as_by_java(
-    java: Any, tmp_path: Path
-) -> None:
+def test_statistics_become_an_analyze_snapshot_and_are_inherited_as_by_java(java: Any, tmp_path: Path) -> None:
     mine, copy = tmp_path / "mine", tmp_path / "copy"
     java.create_table(mine, SCHEMA, (), (), {"write-only": "true"})
     java.write(mine, rows(0), USER, 0, watermark=5)

@@ -75,9 +75,7 @@ def append_only(path: Path, format_: str, nested: bool) -> PaimonTable:
 
 def keyed(path: Path, format_: str) -> PaimonTable:
     options = {"file.format": format_, "bucket": "2"}
-    table = PaimonTable.create(
-        str(path), SCALARS, primary_keys=["dt", "k"], partition_keys=["dt"], options=options
-    )
+    table = PaimonTable.create(str(path), SCALARS, primary_keys=["dt", "k"], partition_keys=["dt"], options=options)
     add(table, [row(i) for i in range(20)])
     add(table, [row(i, s="newer") for i in range(5, 25)])
     add(table, [row(i) for i in (0, 7, 24)], kind=3)
@@ -100,9 +98,7 @@ TABLES: dict[str, Callable[[Path], PaimonTable]] = {
 }
 
 
-@pytest.mark.skipif(
-    not READERS.exists(), reason="other readers have a venv of their own: make .venv-readers/.ready"
-)
+@pytest.mark.skipif(not READERS.exists(), reason="other readers have a venv of their own: make .venv-readers/.ready")
 @pytest.mark.parametrize("reader", READ)
 @pytest.mark.parametrize("name", TABLES)
 def test_other_readers_find_the_rows_we_find(tmp_path: Path, name: str, reader: str) -> None:

@@ -63,9 +63,7 @@ class Pair:
     ) -> None:
         """Dynamic where no spec is given."""
         self._java_overwrite(identifier, messages, spec, watermark)
-        self.commit.overwrite(
-            spec, messages, identifier, dynamic=True if spec is None else None, watermark=watermark
-        )
+        self.commit.overwrite(spec, messages, identifier, dynamic=True if spec is None else None, watermark=watermark)
 
     def _java_overwrite(
         self,
@@ -74,9 +72,7 @@ class Pair:
         spec: Mapping[str, str] | None,
         watermark: int | None = None,
     ) -> None:
-        table = self.java._table(
-            self.theirs, {"dynamic-partition-overwrite": "true" if spec is None else "false"}
-        )
+        table = self.java._table(self.theirs, {"dynamic-partition-overwrite": "true" if spec is None else "false"})
         decoded = [self.java._deserialize(one.serialize(), None) for one in messages]
         self.java._commit(table, "w", identifier, decoded, spec or {}, True, watermark)
 
@@ -89,9 +85,7 @@ class Pair:
         java, mine, theirs = self.java, self.mine, self.theirs
         made, expected = java.snapshots(mine), java.snapshots(theirs)
         left_out = (*self.OURS, *(() if users else ("commitUser",)))
-        assert [_without(facts(one), left_out) for one in made] == [
-            _without(facts(one), left_out) for one in expected
-        ]
+        assert [_without(facts(one), left_out) for one in made] == [_without(facts(one), left_out) for one in expected]
         for one in made:
             assert shape(java, mine, one["id"]) == shape(java, theirs, one["id"]), one["id"]
         names = [sorted(file["fileName"] for file in java.files(path)) for path in (mine, theirs)]
@@ -253,13 +247,9 @@ def test_the_steps_of_a_table_that_java_overwrote_end_where_java_ended(name: str
             commit.commit(step["identifier"], messages)
             continue
         dynamic = step["dynamic"]
-        commit.overwrite(
-            None if dynamic else step["partition"], messages, step["identifier"], dynamic=dynamic or None
-        )
+        commit.overwrite(None if dynamic else step["partition"], messages, step["identifier"], dynamic=dynamic or None)
     found = table.to_arrow(columns=names).to_pylist()
-    assert sorted(map(str, found)) == sorted(
-        str(dict(zip(names, row, strict=True))) for row in expected["rows"]
-    )
+    assert sorted(map(str, found)) == sorted(str(dict(zip(names, row, strict=True))) for row in expected["rows"])
     keys = ("id", "commitUser", "commitIdentifier", "commitKind", "deltaRecordCount", "totalRecordCount")
     made = [json.loads((path / f"snapshot/snapshot-{one.id}").read_text()) for one in table.snapshots()]
     assert [{key: one[key] for key in keys} for one in made] == [

@@ -120,9 +120,7 @@ def test_partitions_of_every_type_are_where_java_puts_them(
     assert_twins(java, ours, theirs)
 
 
-def test_several_partition_keys_nest_in_key_order_whatever_the_column_order(
-    java: Any, tmp_path: Path
-) -> None:
+def test_several_partition_keys_nest_in_key_order_whatever_the_column_order(java: Any, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     schema = [("b", "STRING"), ("id", "INT"), ("a/=", "INT"), ("ü", "BOOLEAN")]
     rows = [{"b": "x", "id": 1, "a/=": 2, "ü": True}, {"b": None, "id": 2, "a/=": None, "ü": None}]
@@ -143,9 +141,7 @@ EVIL = [
 def test_no_value_leaves_the_folder_of_the_table(java: Any, tmp_path: Path) -> None:
     root = tmp_path / "root"
     table = root / "a" / "b" / "t"
-    PaimonTable.create(
-        str(table), schema=[("id", "INT"), ("p", "STRING"), ("q", "STRING")], partition_keys=["p", "q"]
-    )
+    PaimonTable.create(str(table), schema=[("id", "INT"), ("p", "STRING"), ("q", "STRING")], partition_keys=["p", "q"])
     rows = [{"id": n, "p": value, "q": EVIL[-n]} for n, value in enumerate(EVIL)]
     append(table, rows)
     assert [path for path in root.rglob("*") if path.is_file() and table not in path.parents] == []
@@ -173,7 +169,5 @@ def test_no_default_name_leaves_the_folder_of_the_table(java: Any, tmp_path: Pat
 @pytest.mark.parametrize("folder", ["../x", "a/../../x", "/abs", "..", "a\0b", "a//../../x"])
 def test_a_data_folder_outside_of_the_table_is_refused(tmp_path: Path, folder: str) -> None:
     with pytest.raises(InvalidOption, match=r"data-file\.path-directory"):
-        PaimonTable.create(
-            str(tmp_path / "t"), schema=[("id", "INT")], options={"data-file.path-directory": folder}
-        )
+        PaimonTable.create(str(tmp_path / "t"), schema=[("id", "INT")], options={"data-file.path-directory": folder})
     assert not (tmp_path / "t" / "schema").exists()

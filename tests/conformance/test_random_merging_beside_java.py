@@ -145,9 +145,7 @@ class Twins:
         seen = {}
         for path in (self.ours, self.theirs):
             table = PaimonTable.load(str(path))
-            seen[f"we read {path.name}"] = counted(
-                self.table, wire_rows(table.to_arrow(), table.schema.fields)
-            )
+            seen[f"we read {path.name}"] = counted(self.table, wire_rows(table.to_arrow(), table.schema.fields))
             seen[f"Java reads {path.name}"] = counted(self.table, asked(java_rows, self.java, table))
         if self.table.options.get("changelog-producer") == "input":
             ours, theirs = (asked(self.java.read_changes, path, 1) for path in (self.ours, self.theirs))

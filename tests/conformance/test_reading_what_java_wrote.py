@@ -100,12 +100,9 @@ def test_values_of_a_changed_type_are_those_java_reads(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"), ("DOUBLE", "STRING"), ("STRING", "INT"), ("DATE", "STRING")],
+    ("old", "new"), [("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"), ("DOUBLE", "STRING"), ("STRING", "INT"), ("DATE", "STRING")]
 )
-def test_a_change_that_depends_on_more_than_the_value_is_refused(
-    java: Any, path: Path, old: str, new: str
-) -> None:
+def test_a_change_that_depends_on_more_than_the_value_is_refused(java: Any, path: Path, old: str, new: str) -> None:
     java.create_table(path, [("k", "INT"), ("v", old)])
     java.write(path, [(1, None)])
     java.alter_table(path, ("type", "v", new))
@@ -169,10 +166,7 @@ def test_a_name_used_again_is_another_column(java: Any, path: Path) -> None:
     java.alter_table(path, ("rename", "b", "c"), ("add", "b", "INT"))
     java.write(path, [(2, "old b", 7, 8)])
     table = same_as_java(java, path)
-    assert table.to_arrow(columns=["a", "c"]).to_pylist() == [
-        {"a": None, "c": "old b"},
-        {"a": 7, "c": "old b"},
-    ]
+    assert table.to_arrow(columns=["a", "c"]).to_pylist() == [{"a": None, "c": "old b"}, {"a": 7, "c": "old b"}]
 
 
 def test_a_default_value_is_not_given_to_rows_of_old(java: Any, path: Path) -> None:

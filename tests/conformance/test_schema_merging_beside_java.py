@@ -111,9 +111,7 @@ def test_every_pair_of_types_merges_as_javas_unless_that_would_lose_values(java:
         if theirs is not None and theirs.fields != current.fields and loses(old, new):
             assert ours is None, pair
         else:
-            assert (None if ours is None else ours.fields) == (None if theirs is None else theirs.fields), (
-                pair
-            )
+            assert (None if ours is None else ours.fields) == (None if theirs is None else theirs.fields), pair
 
 
 def some_type(rng: random.Random, depth: int) -> DataType:
@@ -131,12 +129,7 @@ def some_type(rng: random.Random, depth: int) -> DataType:
 def some_fields(rng: random.Random, depth: int) -> tuple[DataField, ...]:
     names = rng.sample("abcdef", rng.randint(1, 3))
     return tuple(
-        DataField(
-            id=position,
-            name=name,
-            type=some_type(rng, depth),
-            description=rng.choice((None, None, "a note")),
-        )
+        DataField(id=position, name=name, type=some_type(rng, depth), description=rng.choice((None, None, "a note")))
         for position, name in enumerate(names)
     )
 
@@ -182,11 +175,9 @@ def test_random_schemas_merge_to_what_java_makes_of_them_ids_included(java: Any)
             continue
         assert theirs is not None, case
         grown += ours is not current
-        assert (ours.fields, ours.highest_field_id, ours.id) == (
-            theirs.fields,
-            theirs.highest_field_id,
-            theirs.id,
-        ), case
+        assert (ours.fields, ours.highest_field_id, ours.id) == (theirs.fields, theirs.highest_field_id, theirs.id), (
+            case
+        )
     assert grown > 200 and 10 < refused < 200, (grown, refused)
 
 
@@ -230,9 +221,7 @@ def require_same(path: Path, java: Any, expected: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_java_and_we_read_files_from_before_and_after_every_widening(
-    java: Any, tmp_path: Path, format_: str
-) -> None:
+def test_java_and_we_read_files_from_before_and_after_every_widening(java: Any, tmp_path: Path, format_: str) -> None:
     path = tmp_path / "t"
     columns = {f"{kind}{n}": kinds for n, pair in enumerate(WIDENINGS) for kind, kinds in places(*pair)}
     java.create_table(
@@ -245,9 +234,7 @@ def test_java_and_we_read_files_from_before_and_after_every_widening(
     append(path, rows, 1)
     grow(path, *(field(name, parse_type(new)) for name, (_, new, _) in columns.items()))
     now = load_table(LocalStorage(str(path))).schema
-    assert [str(one.type) for one in now.fields[1:]] == [
-        str(parse_type(new)) for _, new, _ in columns.values()
-    ]
+    assert [str(one.type) for one in now.fields[1:]] == [str(parse_type(new)) for _, new, _ in columns.values()]
     later = [{**row, "id": row["id"] + 3} for row in rows]
     append(path, later, 2)
     require_same(path, java, [*rows, *later])
@@ -265,24 +252,15 @@ def places(old: DataType, new: DataType) -> list[tuple[str, tuple[str, str, list
 
 
 NESTED_OLD = "ROW<x INT, a ARRAY<INT>, m MAP<STRING NOT NULL, INT>, r ROW<x FLOAT>>"
-NESTED_NEW = (
-    "ROW<new STRING, x BIGINT, a ARRAY<BIGINT>, m MAP<STRING NOT NULL, BIGINT>, r ROW<x DOUBLE, y DATE>>"
-)
+NESTED_NEW = "ROW<new STRING, x BIGINT, a ARRAY<BIGINT>, m MAP<STRING NOT NULL, BIGINT>, r ROW<x DOUBLE, y DATE>>"
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
-def test_java_and_we_read_files_from_before_and_after_nested_changes(
-    java: Any, tmp_path: Path, format_: str
-) -> None:
+def test_java_and_we_read_files_from_before_and_after_nested_changes(java: Any, tmp_path: Path, format_: str) -> None:
     path = tmp_path / "t"
     java.create_table(
         path,
-        [
-            ("id", "INT"),
-            ("r", NESTED_OLD),
-            ("a", "ARRAY<ROW<x INT>>"),
-            ("m", "MAP<STRING NOT NULL, ROW<x INT>>"),
-        ],
+        [("id", "INT"), ("r", NESTED_OLD), ("a", "ARRAY<ROW<x INT>>"), ("m", "MAP<STRING NOT NULL, ROW<x INT>>")],
         options={"file.format": format_},
     )
     inner = {"x": 1, "a": [1, None], "m": {"k": 2}, "r": {"x": 0.5}}
@@ -298,13 +276,7 @@ def test_java_and_we_read_files_from_before_and_after_nested_changes(
     grown = {
         "x": 2**40, "a": [2**40], "m": {"k": 2**41}, "r": {"x": 0.1, "y": dt.date(2020, 1, 1)}, "new": "n",
     }  # fmt: skip
-    new = {
-        "id": 2,
-        "r": grown,
-        "a": [{"x": 2**40, "y": "s"}],
-        "m": {"k": {"x": 1, "y": [{"z": 3}]}},
-        "n": {"p": 1},
-    }
+    new = {"id": 2, "r": grown, "a": [{"x": 2**40, "y": "s"}], "m": {"k": {"x": 1, "y": [{"z": 3}]}}, "n": {"p": 1}}
     append(path, [new], 3)
     old = {
         "id": 0,
@@ -342,19 +314,13 @@ print(json.dumps(rows, default=str))
 """
 
 
-@pytest.mark.skipif(
-    not READERS.exists(), reason="pypaimon is in a venv of its own: make .venv-readers/.ready"
-)
+@pytest.mark.skipif(not READERS.exists(), reason="pypaimon is in a venv of its own: make .venv-readers/.ready")
 def test_pypaimon_reads_files_from_before_and_after_every_widening(tmp_path: Path) -> None:
     path = tmp_path / "db.db" / "t"
     columns = {f"c{n}": pair for n, pair in enumerate(WIDENINGS)}
     PaimonTable.create(
         str(path),
-        schema=[
-            ("id", "INT"),
-            *((name, str(old)) for name, (old, _) in columns.items()),
-            ("r", "ROW<x INT>"),
-        ],
+        schema=[("id", "INT"), *((name, str(old)) for name, (old, _) in columns.items()), ("r", "ROW<x INT>")],
     )
     values = {name: VALUES[str(old)][1] for name, (old, _) in columns.items()}
     append(path, [{"id": 0, **values, "r": {"x": 1}}], 1)

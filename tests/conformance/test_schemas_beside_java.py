@@ -45,15 +45,7 @@ def test_sample_schemas_are_read_and_written_again(vectors: Any) -> None:
 
 # -- nested types ---------------------------------------------------------------------------------
 
-ATOMS = [
-    "INT",
-    "STRING",
-    "DECIMAL(20, 3)",
-    "TIMESTAMP(3)",
-    "TIMESTAMP(6) WITH LOCAL TIME ZONE",
-    "BYTES",
-    "CHAR(4)",
-]
+ATOMS = ["INT", "STRING", "DECIMAL(20, 3)", "TIMESTAMP(3)", "TIMESTAMP(6) WITH LOCAL TIME ZONE", "BYTES", "CHAR(4)"]
 
 
 def some_type(rng: random.Random, depth: int) -> str:
@@ -84,15 +76,11 @@ def test_ids_of_nested_types_are_those_of_java(java: Any, tmp_path: Path, seed: 
     assert (ours["fields"], ours["highestFieldId"]) == (theirs["fields"], theirs["highestFieldId"])
 
 
-def test_descriptions_defaults_and_comments_are_read_by_java_as_we_wrote_them(
-    java: Any, tmp_path: Path
-) -> None:
+def test_descriptions_defaults_and_comments_are_read_by_java_as_we_wrote_them(java: Any, tmp_path: Path) -> None:
     row = parse_type("ROW<a INT, b ARRAY<ROW<c STRING NOT NULL>>>")
     described = replace(row, fields=tuple(replace(one, description=f"ü {one.name}") for one in row.fields))
     fields = [
-        DataField(
-            id=0, name="id", type=parse_type("BIGINT NOT NULL"), description='the "key"\n', default_value="7"
-        ),
+        DataField(id=0, name="id", type=parse_type("BIGINT NOT NULL"), description='the "key"\n', default_value="7"),
         DataField(id=0, name="r", type=described, description=""),
         DataField(id=0, name="s", type=parse_type("STRING"), default_value=""),
         DataField(id=0, name="ts", type=parse_type("TIMESTAMP(6)"), default_value="2024-02-29 12:00:00"),
@@ -153,12 +141,7 @@ IMPOSSIBLE: list[dict[str, str]] = [
     {"primary-key": "id", "bucket": "1", "rowkind.field": "id"},
     {"primary-key": "id", "bucket": "1", "record-level.expire-time": "1 d"},
     {"primary-key": "id", "bucket": "1", "fields.S.stats-mode": "none"},
-    {
-        "primary-key": "id",
-        "bucket": "1",
-        "fields.s.aggregate-function": " max",
-        "merge-engine": "aggregation",
-    },
+    {"primary-key": "id", "bucket": "1", "fields.s.aggregate-function": " max", "merge-engine": "aggregation"},
     {"primary-key": "id", "bucket": "1", "fields.s.ignore-retract": "maybe", "merge-engine": "aggregation"},
     {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "", "merge-engine": "partial-update"},
     {"primary-key": "id", "bucket": "1", "fields.s.sequence-group": "s,s", "merge-engine": "partial-update"},
@@ -245,11 +228,5 @@ def test_a_writer_cannot_override_what_holds_for_all(tmp_path: Path, override: d
     PaimonTable.create(str(tmp_path / "t"), schema=SCHEMA, options={"bucket": 2, "bucket-key": "id"})
     with pytest.raises(InvalidOption, match="one writer cannot change that"):
         load_table(storage, override)
-    same = {
-        "bucket": "2",
-        "bucket-key": "id",
-        "partition.legacy-name": "true",
-        "branch": "main",
-        "type": "table",
-    }
+    same = {"bucket": "2", "bucket-key": "id", "partition.legacy-name": "true", "branch": "main", "type": "table"}
     assert load_table(storage, {**same, "target-file-size": "1 mb"}).options["target-file-size"] == "1 mb"

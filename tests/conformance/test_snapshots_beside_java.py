@@ -57,9 +57,7 @@ def said(snapshot: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in snapshot.items() if "ManifestList" not in key and key not in unlike}
 
 
-def test_a_snapshot_of_ours_says_what_one_of_java_says_in_the_same_order(
-    java: Any, twins: tuple[Path, Path]
-) -> None:
+def test_a_snapshot_of_ours_says_what_one_of_java_says_in_the_same_order(java: Any, twins: tuple[Path, Path]) -> None:
     ours, theirs = go_on(java, twins, 2)
     assert list(ours) == list(theirs)
     assert said(ours) == said(theirs)
@@ -79,9 +77,7 @@ def test_statistics_are_carried_on_until_the_schema_changes(java: Any, twins: tu
     assert said(ours) == said(theirs)
 
 
-def test_statistics_made_by_java_after_our_commit_are_carried_on_again(
-    java: Any, twins: tuple[Path, Path]
-) -> None:
+def test_statistics_made_by_java_after_our_commit_are_carried_on_again(java: Any, twins: tuple[Path, Path]) -> None:
     go_on(java, twins, 2)
     java.analyze(twins[0], rows=40, size=1)
     analyzed = raw(twins[0])

@@ -162,9 +162,7 @@ def pairs(start: int, count: int = 6) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("buckets", [{}, {"bucket": "2", "bucket-key": "id"}], ids=["no buckets", "buckets"])
-def test_a_stream_and_java_write_compact_and_expire_in_turns(
-    streams: Any, java: Any, buckets: dict[str, str]
-) -> None:
+def test_a_stream_and_java_write_compact_and_expire_in_turns(streams: Any, java: Any, buckets: dict[str, str]) -> None:
     job = streams()
     job.create(PAIRS, partition_keys=["day"], options=buckets)
     expected: list[dict[str, Any]] = []

@@ -145,8 +145,4 @@ def test_a_path_of_a_thousand_characters(store_server: StoreServer) -> None:
     table.append(ROWS)
     assert table.to_arrow().num_rows == 2
     long = f"{location}/{'x' * (1000 - len(start))}"
-    refused(
-        lambda: PaimonTable.create(long, COLUMNS, storage_options=options).append(ROWS),
-        InvalidOption,
-        "shorter",
-    )
+    refused(lambda: PaimonTable.create(long, COLUMNS, storage_options=options).append(ROWS), InvalidOption, "shorter")

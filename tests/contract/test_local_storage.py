@@ -62,8 +62,7 @@ def test_of_many_processes_exactly_one_creates_each_file(storage: LocalStorage) 
     keys = [f"snapshot/snapshot-{n}" for n in range(40)]
     barrier, won = context.Barrier(PROCESSES), context.Queue()
     workers = [
-        context.Process(target=_create_all, args=(storage, number, keys, barrier, won))
-        for number in range(PROCESSES)
+        context.Process(target=_create_all, args=(storage, number, keys, barrier, won)) for number in range(PROCESSES)
     ]
     for worker in workers:
         worker.start()
@@ -86,9 +85,7 @@ def test_of_many_processes_exactly_one_creates_each_file(storage: LocalStorage) 
     assert all_names(storage) == ["snapshot", *sorted(keys)]
 
 
-def run_child(
-    code: str, storage: LocalStorage, *, user: int | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_child(code: str, storage: LocalStorage, *, user: int | None = None) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh process, with the storage as `storage`."""
     start = "import pickle, sys, os, resource\nstorage = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
     if user is not None:
@@ -100,9 +97,7 @@ def run_child(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_process_killed_at_the_link_leaves_the_whole_file_or_none(
-    storage: LocalStorage, moment: str
-) -> None:
+def test_a_process_killed_at_the_link_leaves_the_whole_file_or_none(storage: LocalStorage, moment: str) -> None:
     done = run_child(
         "real = os.link\n"
         "def link(*names):\n"
@@ -233,9 +228,7 @@ def test_a_stream_is_synced_once_when_it_ends(storage: LocalStorage, calls: list
     assert calls == ["fsync table/f/a", "fsync table/f"]
 
 
-def test_a_name_that_cannot_be_synced_may_be_there(
-    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_cannot_be_synced_may_be_there(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.write("f/other", b"")
     real = os.fsync
 
@@ -545,9 +538,7 @@ def test_links_that_lead_to_each_other_are_missing_files_and_cannot_be_written(s
 
 
 @pytest.mark.parametrize("path", ["a/" + "x" * 300, "y" * 300 + "/b"])
-def test_a_name_that_is_too_long_is_a_missing_file_and_cannot_be_written(
-    storage: LocalStorage, path: str
-) -> None:
+def test_a_name_that_is_too_long_is_a_missing_file_and_cannot_be_written(storage: LocalStorage, path: str) -> None:
     storage.write("a/file", b"")
     storage.delete(path)
     assert not storage.exists(path)
@@ -576,9 +567,7 @@ def test_a_folder_tidied_up_by_another_engine_is_made_again(
     assert removed
 
 
-def test_files_that_vanish_while_listing_are_left_out(
-    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_vanish_while_listing_are_left_out(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         storage.write(f"f/{name}", b"")
     real = os.scandir

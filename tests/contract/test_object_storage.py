@@ -16,13 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import (
-    InvalidOption,
-    MissingExtra,
-    NotAtomic,
-    PermissionDenied,
-    Unavailable,
-)
+from paimon_stream.errors import InvalidOption, MissingExtra, NotAtomic, PermissionDenied, Unavailable
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.object_store import ObjectStorage
@@ -141,14 +135,10 @@ def test_folders_of_more_than_a_page_are_listed_whole(s3_server: StoreServer) ->
         assert len(proxy.log) == 2
 
 
-def test_of_files_written_together_the_first_error_is_raised_when_all_have_ended(
-    store_server: StoreServer,
-) -> None:
+def test_of_files_written_together_the_first_error_is_raised_when_all_have_ended(store_server: StoreServer) -> None:
     with store_server.proxied() as proxy:
         storage = store_server.storage(proxy)
-        proxy.add(
-            Rule("answer", "PUT", "b(%2F|/)3", status=403), Rule("answer", "PUT", "b(%2F|/)5", status=400)
-        )
+        proxy.add(Rule("answer", "PUT", "b(%2F|/)3", status=403), Rule("answer", "PUT", "b(%2F|/)5", status=400))
         with pytest.raises(PermissionDenied, match="/b/3"):
             storage.write_all([(f"b/{n}", b"") for n in range(40)])
         assert len(storage.list_names("b")) == 38
@@ -169,9 +159,7 @@ def test_names_come_back_as_they_were_given(store_server: StoreServer, name: str
 def test_names_that_no_store_holds_are_refused(store_server: StoreServer, name: str) -> None:
     storage = store_server.storage()
     for call in (storage.read, storage.stat, storage.delete, lambda path: storage.put_if_absent(path, b"")):
-        with (
-            pytest.raises((InvalidOption, Unavailable)) if len(name) > 1000 else pytest.raises(InvalidOption)
-        ):
+        with pytest.raises((InvalidOption, Unavailable)) if len(name) > 1000 else pytest.raises(InvalidOption):
             call(f"k/{name}")
 
 
@@ -207,10 +195,7 @@ def test_a_missing_bucket_is_named_by_each_verb(store_server: StoreServer) -> No
 
 
 def test_a_misspelt_endpoint_is_reported_at_once(s3_server: StoreServer) -> None:
-    for endpoint, why in (
-        ("http://127.0.0.1:1", "nothing answers"),
-        ("http://no.invalid", "host name is unknown"),
-    ):
+    for endpoint, why in (("http://127.0.0.1:1", "nothing answers"), ("http://no.invalid", "host name is unknown")):
         settings = s3_server.settings(max_retries=10)
         clock = WaitingClock()
         storage = opened(replace(settings, config={**settings.config, "endpoint": endpoint}), clock)
@@ -303,10 +288,7 @@ def test_a_fork_after_the_store_was_used_is_an_error_and_not_a_hang(store_server
     storage = store_server.storage()
     storage.write("there", b"")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKS],
-        input=pickle.dumps(storage),
-        capture_output=True,
-        timeout=60,
+        [sys.executable, "-W", "ignore", "-c", FORKS], input=pickle.dumps(storage), capture_output=True, timeout=60
     )
     assert done.stdout.split() == [b"11", b"20"], done.stderr.decode()
 
@@ -338,10 +320,7 @@ for work in (upload, read):
 def test_memory_does_not_grow_with_the_file(s3_server: StoreServer, mebibytes: int) -> None:
     storage = s3_server.storage(millis=60_000)
     done = subprocess.run(
-        [sys.executable, "-c", UPLOAD],
-        input=pickle.dumps((storage, mebibytes)),
-        capture_output=True,
-        timeout=1200,
+        [sys.executable, "-c", UPLOAD], input=pickle.dumps((storage, mebibytes)), capture_output=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr.decode()
     written, read = map(int, done.stdout.split())

@@ -61,11 +61,7 @@ CREATES = [
     (S(507, "answer_after"), CREATED, True),
     (S(409), CREATED, True),  # nothing was there: it is put again
     (S(412), CREATED, True),
-    (
-        S(409, "answer_after"),
-        EXISTS,
-        True,
-    ),  # there with our bytes: only the caller knows whether they are its own
+    (S(409, "answer_after"), EXISTS, True),  # there with our bytes: only the caller knows whether they are its own
     (S(409, **ALWAYS), Unavailable, False),
 ]
 
@@ -211,9 +207,7 @@ def test_delete(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: A
 
 
 @pytest.mark.parametrize(("rule", "expected", "there"), COMPLETES, ids=_id)
-def test_completion_of_parts(
-    store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool
-) -> None:
+def test_completion_of_parts(store: ObjectStorage, proxy: FaultProxy, rule: Rule, expected: Any, there: bool) -> None:
     last = "comp=blocklist" if store.settings.kind == "azure" else "uploadId"
     fault(proxy, rule, "PUT" if store.settings.kind == "azure" else "POST", last)
     assert outcome(lambda: _upload(store)) == expected
@@ -283,9 +277,7 @@ def test_waits_between_conflicts_go_through_the_runtime(store: ObjectStorage, pr
 def test_what_cannot_be_read_back_is_unknown(store: ObjectStorage, proxy: FaultProxy) -> None:
     store.write(PATH, DATA)
     proxy.add(S(403, method="GET"))
-    with pytest.raises(
-        Unavailable, match=r"exists already.*4(09|12).*Reading the file back failed.*permission denied"
-    ):
+    with pytest.raises(Unavailable, match=r"exists already.*4(09|12).*Reading the file back failed.*permission denied"):
         store.put_if_absent(PATH, DATA)
 
 

@@ -35,9 +35,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def renew(file: Path, number: int) -> None:
-    file.write_text(
-        f"[team]\naws_access_key_id = OLDKEY{number}\naws_secret_access_key = s3cr3t-never-shown\n"
-    )
+    file.write_text(f"[team]\naws_access_key_id = OLDKEY{number}\naws_secret_access_key = s3cr3t-never-shown\n")
 
 
 def refuse(proxy: FaultProxy, number: int, code: str, status: int) -> None:

@@ -161,9 +161,7 @@ def test_a_replay_with_new_files_after_a_failure_anywhere_puts_the_rows_in_once(
 
 @pytest.mark.parametrize("make", [empty_table, merging, lost_race])
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(
-    make: Callable[[], Case], moment: Moment
-) -> None:
+def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(make: Callable[[], Case], moment: Moment) -> None:
     case = make()
     storage = FaultyStorage(case.bench.storage, [Fault(at=1, moment=moment, verb="put_if_absent")])
     outcome = commit(case, storage)

@@ -101,9 +101,7 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("options", [{"bucket": "2", "bucket-key": "id"}], ids=["bucketed"])
-def test_killed_in_every_window_each_row_is_there_once(
-    tmp_path: Path, java: Any, options: dict[str, str]
-) -> None:
+def test_killed_in_every_window_each_row_is_there_once(tmp_path: Path, java: Any, options: dict[str, str]) -> None:
     job = Job(tmp_path)
     job.make(len(WINDOWS) + 1, options)
     for batch, (window, where, public) in enumerate(WINDOWS):
@@ -135,9 +133,7 @@ def wait_until_stopped(child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.one_spark
-def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(
-    tmp_path: Path, java: Any
-) -> None:
+def test_a_paused_driver_that_wakes_up_after_its_successor_publishes_nothing(tmp_path: Path, java: Any) -> None:
     """W12: the first driver is stopped with everything staged. A second one replays the batch and
     continues."""
     job = Job(tmp_path)

@@ -59,9 +59,7 @@ def test_a_run_without_faults_leaves_only_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(
-    fault: dict[str, object],
-) -> None:
+def test_expiry_that_failed_anywhere_loses_nothing_and_the_next_run_finishes_it(fault: dict[str, object]) -> None:
     clean = Case.make()
     clean.expire()
     wanted = clean.files()
@@ -94,9 +92,7 @@ def test_deleting_a_tag_that_failed_anywhere_leaves_it_whole_or_gone(fault: dict
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(
-    fault: dict[str, object],
-) -> None:
+def test_a_rollback_that_failed_anywhere_is_a_table_of_the_past_and_is_repeated(fault: dict[str, object]) -> None:
     for target in (4, "old"):
         at, fired = 0, True
         while fired:
@@ -139,11 +135,7 @@ def test_what_another_does_at_any_operation_of_an_expiry_keeps_the_table_whole()
             meanwhile = Meanwhile(case.bench.storage, at, lambda case=case, what=what: what(case))
             case.expire(meanwhile)  # type: ignore[arg-type]
             met = meanwhile.happened
-            live = (
-                {commit: sorted([*live, "f100"]), compact: ["big-1", "big-100"]}.get(what, live)
-                if met
-                else live
-            )
+            live = {commit: sorted([*live, "f100"]), compact: ["big-1", "big-100"]}.get(what, live) if met else live
             case.audit(live)
             case.expire()
             case.audit(live)
@@ -237,9 +229,7 @@ def test_a_tag_is_whole_or_refused_wherever_its_creation_and_an_expiry_stop_for_
             live, bench = case.bench.live_names(), case.bench
 
             def expire(storage: Storage, bench: Bench = bench) -> None:
-                expire_snapshots(
-                    bench.table, 5, 5, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime
-                )
+                expire_snapshots(bench.table, 5, 5, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime)
 
             expiry = Stopped(bench.storage, at, expire)
             storage = Meanwhile(bench.storage, within, expiry.finish)

@@ -44,9 +44,7 @@ class Case:
 
     @property
     def messages(self) -> list[CommitMessage]:
-        return [
-            self.bench.message(name, dt=dt, bucket=bucket, total=self.total) for name, dt, bucket in self.new
-        ]
+        return [self.bench.message(name, dt=dt, bucket=bucket, total=self.total) for name, dt, bucket in self.new]
 
     def reached(self, phase: Phase, identifier: int) -> None:
         if self.raced and phase is Phase.STAGED and not self.foreign():
@@ -67,9 +65,7 @@ class Case:
         return self.after if self.published() else [*self.before, *(["foreign"] if self.foreign() else [])]
 
     def overwrite(self, storage: Storage | None = None) -> CommitReport:
-        commit = TableCommit(
-            self.bench.table, "me", storage=storage, runtime=self.bench.runtime, observer=self
-        )
+        commit = TableCommit(self.bench.table, "me", storage=storage, runtime=self.bench.runtime, observer=self)
         return commit.overwrite(self.spec, self.messages, BATCH)
 
 
@@ -112,9 +108,7 @@ CASES = [
 ]
 
 
-def attempts(
-    make: Callable[[], Any], fault: Mapping[str, Any], least: int = 10
-) -> Iterator[tuple[Any, FaultyStorage]]:
+def attempts(make: Callable[[], Any], fault: Mapping[str, Any], least: int = 10) -> Iterator[tuple[Any, FaultyStorage]]:
     """A fresh table for each operation, which then fails. Ends with a run in which nothing failed."""
     at, fired = 0, True
     while fired:
@@ -127,9 +121,7 @@ def attempts(
 
 
 @pytest.mark.parametrize(("make", "fault"), CASES)
-def test_an_overwrite_that_failed_anywhere_is_whole_or_absent_and_repeats(
-    make: Callable[[], Case], fault: str
-) -> None:
+def test_an_overwrite_that_failed_anywhere_is_whole_or_absent_and_repeats(make: Callable[[], Case], fault: str) -> None:
     for case, storage in attempts(make, FAULTS[fault]):
         failed = None
         try:
@@ -196,9 +188,7 @@ class Stream:
 
 
 @pytest.mark.parametrize(("files", "fault"), [(2, "before"), (2, "killed after"), (0, "killed after")])
-def test_a_batch_that_replaces_the_table_and_was_killed_anywhere_takes_effect_once(
-    files: int, fault: str
-) -> None:
+def test_a_batch_that_replaces_the_table_and_was_killed_anywhere_takes_effect_once(files: int, fault: str) -> None:
     for stream, storage in attempts(Stream, FAULTS[fault], least=30):
         try:
             stream.run(0, files, storage)

@@ -88,9 +88,7 @@ def rows_of(storage: Storage) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
-@pytest.mark.parametrize(
-    ("moment", "stop"), [(Moment.BEFORE, True), (Moment.AFTER, True), (Moment.AFTER, False)]
-)
+@pytest.mark.parametrize(("moment", "stop"), [(Moment.BEFORE, True), (Moment.AFTER, True), (Moment.AFTER, False)])
 def test_a_batch_with_a_new_column_that_failed_anywhere_can_be_repeated(moment: Moment, stop: bool) -> None:
     at, fired, between = 0, True, 0
     while fired:
@@ -146,11 +144,7 @@ class _Beneath:
 def test_a_batch_that_lost_the_race_for_the_schema_is_written_with_both_columns() -> None:
     stream = Stream(Rival())
     assert stream.run().outcome == "committed"
-    assert [one.field_names for one in stream.schemas] == [
-        ("id",),
-        ("id", "other"),
-        ("id", "other", "day"),
-    ]
+    assert [one.field_names for one in stream.schemas] == [("id",), ("id", "other"), ("id", "other", "day")]
     assert [one.highest_field_id for one in stream.schemas] == [0, 1, 2]
     stream.require_rows_once()
 

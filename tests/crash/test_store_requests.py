@@ -117,11 +117,7 @@ def test_five_minutes_without_the_store_cost_time_only_at_each_request(
     rule = Rule("refuse" if status is None else "answer", status=status or 0, times=None)
     with s3_server.proxied() as proxy:
         clock = Outage(300, proxy.clear)
-        patient = {
-            **QUICK,
-            "paimon-stream.store.max-retries": "0",
-            "paimon-stream.store.max-outage": "10 min",
-        }
+        patient = {**QUICK, "paimon-stream.store.max-retries": "0", "paimon-stream.store.max-outage": "10 min"}
         stream = RowStream(s3_server, proxy, store=patient, runtime=simulated(1, clock))
         stream.batch()
         at, waited = 0, 300.0

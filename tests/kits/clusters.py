@@ -182,11 +182,7 @@ def kill_executor(pid: int) -> None:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a machine of the cluster. It has no PYTHONPATH and no keys."""
-    kept = {
-        name: os.environ[name]
-        for name in ("PATH", "HOME", "JAVA_HOME", "JDK_JAVA_OPTIONS")
-        if name in os.environ
-    }
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "JDK_JAVA_OPTIONS") if name in os.environ}
     return {**kept, "SPARK_HOME": str(SPARK), **more}
 
 
@@ -199,15 +195,7 @@ class Standalone:
         master = self._start("deploy.master.Master", "master", HOSTS[0], [])
         self.url = f"spark://{HOSTS[0]}:{master.port}"
         for number, host in enumerate(HOSTS):
-            more = [
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--work-dir",
-                str(folder / f"worker-{number}"),
-                self.url,
-            ]
+            more = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}"), self.url]
             self._start("deploy.worker.Worker", f"worker-{number}", host, more)
 
     def _start(self, name: str, folder: str, host: str, more: Sequence[str]) -> Server:
@@ -279,13 +267,7 @@ class Job:
         visited: Sequence[int] = (),
         conf: Mapping[str, str] | None = None,
     ) -> None:
-        self.cluster, self.store, self.folder, self.batches, self.keyed = (
-            cluster,
-            store,
-            folder,
-            batches,
-            keyed,
-        )
+        self.cluster, self.store, self.folder, self.batches, self.keyed = (cluster, store, folder, batches, keyed)
         self.shipping = shipping
         folder.mkdir(parents=True)
         self.location, self.options = store.place()
@@ -294,9 +276,7 @@ class Job:
         if keyed:
             sums = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
             how = {"primary_keys": ["day", "id"], "options": {"bucket": "2", "write-only": "true", **sums}}
-        PaimonTable.create(
-            self.location, columns, partition_keys=["day"], storage_options=self.options, **how
-        )
+        PaimonTable.create(self.location, columns, partition_keys=["day"], storage_options=self.options, **how)
         self.task = {
             "table": self.location,
             "storage_options": {**self.options, **({"s3.endpoint": endpoint} if endpoint else {})},

@@ -34,10 +34,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table
 from tests.kits.places import new_storage
 
-FIELDS = (
-    DataField(id=0, name="id", type=parse_type("BIGINT")),
-    DataField(id=1, name="dt", type=parse_type("STRING")),
-)
+FIELDS = (DataField(id=0, name="id", type=parse_type("BIGINT")), DataField(id=1, name="dt", type=parse_type("STRING")))
 
 
 @dataclass
@@ -76,10 +73,7 @@ class Bench:
         return int(self.options.get("bucket", "-1"))
 
     def committer(
-        self,
-        storage: Storage | None = None,
-        observer: BatchObserver = NO_OBSERVER,
-        runtime: Runtime | None = None,
+        self, storage: Storage | None = None, observer: BatchObserver = NO_OBSERVER, runtime: Runtime | None = None
     ) -> Committer:
         used = storage or self.storage
         return Committer(self.table, used, runtime or self.runtime, observer)
@@ -114,12 +108,7 @@ class Bench:
         )
 
     def overwriting(
-        self,
-        identifier: int,
-        messages: Iterable[CommitMessage] = (),
-        *,
-        user: str = "me",
-        dt: str | None = None,
+        self, identifier: int, messages: Iterable[CommitMessage] = (), *, user: str = "me", dt: str | None = None
     ) -> CommitRequest:
         """A request to replace a partition, or the whole table if `dt` is None."""
         partition = {} if dt is None else {"dt": dt}
@@ -182,12 +171,7 @@ class Bench:
     def changelogs(self) -> list[ManifestEntry]:
         """The changelog files of all snapshots."""
         snapshots = map(self.snapshots.get, self.snapshots.ids())
-        return [
-            e
-            for one in snapshots
-            for meta in self.manifests.changelog(one)
-            for e in self.manifests.read(meta)
-        ]
+        return [e for one in snapshots for meta in self.manifests.changelog(one) for e in self.manifests.read(meta)]
 
     def indexes(self) -> list[IndexManifestEntry]:
         """The live index files of the latest snapshot."""

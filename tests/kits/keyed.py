@@ -58,9 +58,7 @@ def write_changes(
     return write_keyed_task(spec, parts, first_sequence=first, **more)
 
 
-def commit_changes(
-    table: PaimonTable, changes: Sequence[Change], identifier: int, user: str = "ours"
-) -> None:
+def commit_changes(table: PaimonTable, changes: Sequence[Change], identifier: int, user: str = "ours") -> None:
     """Writes and commits the changes as one snapshot."""
     table.new_commit(user).commit(identifier, write_changes(table._table, changes).messages)
 
@@ -209,9 +207,7 @@ ENGINES: Mapping[str, Engine] = {
     "deduplicate": Engine({}, Model),
     "by sequence": Engine({"sequence.field": "s"}, BySequence),
     "by two": Engine({"sequence.field": "s,n"}, ByTwo),
-    "descending": Engine(
-        {"sequence.field": "s,n", "sequence.field.sort-order": "descending"}, Descending, once=True
-    ),
+    "descending": Engine({"sequence.field": "s,n", "sequence.field.sort-order": "descending"}, Descending, once=True),
     "aggregation": Engine(
         {
             "merge-engine": "aggregation",
@@ -226,11 +222,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "partial-update": Engine({"merge-engine": "partial-update", "ignore-delete": "true"}, Partial),
     "sums in groups": Engine(
-        {
-            "merge-engine": "partial-update",
-            "fields.s.sequence-group": "n",
-            "fields.n.aggregate-function": "sum",
-        },
+        {"merge-engine": "partial-update", "fields.s.sequence-group": "n", "fields.n.aggregate-function": "sum"},
         SumsInGroups,
         kinds=("+I", "+U"),
     ),

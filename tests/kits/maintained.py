@@ -75,9 +75,7 @@ class Case:
 
     def expire(self, storage: Storage | None = None) -> ExpireReport:
         bench = self.bench
-        return expire_snapshots(
-            bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime
-        )
+        return expire_snapshots(bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=bench.runtime)
 
     def expire_to(self, earliest: int, storage: Storage | None = None) -> ExpireReport:
         """Expires all snapshots below `earliest`."""

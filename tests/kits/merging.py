@@ -25,10 +25,7 @@ VALUES: Mapping[str, tuple[str, Callable[[Random], Any]]] = {
     "b": ("BOOLEAN", lambda r: r.random() < 0.5),
     "ts": ("TIMESTAMP(6)", lambda r: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=r.randint(0, 5))),
     "a": ("ARRAY<INT>", lambda r: [r.choice([1, 2, 3, None]) for _ in range(r.randint(0, 3))]),
-    "m": (
-        "MAP<STRING, INT>",
-        lambda r: {r.choice("xyz"): r.choice([1, None, 3]) for _ in range(r.randint(0, 3))},
-    ),
+    "m": ("MAP<STRING, INT>", lambda r: {r.choice("xyz"): r.choice([1, None, 3]) for _ in range(r.randint(0, 3))}),
     "g": ("INT", lambda r: r.randint(1, 4)),
     "h": ("INT", lambda r: r.randint(1, 4)),
 }
@@ -236,9 +233,7 @@ def _updated(options: Mapping[str, str], rows: list[Stored], columns: Mapping[st
             ordering = key.split(".")[1].split(",")
             groups |= dict.fromkeys([*value.split(","), *ordering], tuple(ordering))
     ordering_columns = {name for ordering in groups.values() for name in ordering}
-    folds = {
-        name: _Fold(options, name, columns[name], None) for name in columns if name not in ordering_columns
-    }
+    folds = {name: _Fold(options, name, columns[name], None) for name in columns if name not in ordering_columns}
     folds["k"].function = "key"
     removing = options.get("partial-update.remove-record-on-sequence-group", "").split(",")
     held: Row = dict.fromkeys(columns)

@@ -118,9 +118,7 @@ def _add_groups(random: Random, options: dict[str, str], ordering: list[str], va
     return left
 
 
-def _add_functions(
-    random: Random, options: dict[str, str], types: Mapping[str, str], values: list[str]
-) -> None:
+def _add_functions(random: Random, options: dict[str, str], types: Mapping[str, str], values: list[str]) -> None:
     engine = options["merge-engine"]
     grouped = {one for key, of in options.items() if key.endswith("sequence-group") for one in of.split(",")}
     if engine == "aggregation" and random.random() < 0.2:

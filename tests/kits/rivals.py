@@ -153,15 +153,11 @@ class Rivals:
 
 
 def _rollback(target: int | str) -> Callable[[Case, Storage], object]:
-    return lambda case, storage: rollback_to(
-        case.bench.table, target, storage=storage, runtime=case.bench.runtime
-    )
+    return lambda case, storage: rollback_to(case.bench.table, target, storage=storage, runtime=case.bench.runtime)
 
 
 def _expire(case: Case, storage: Storage) -> object:
-    return expire_snapshots(
-        case.bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=case.bench.runtime
-    )
+    return expire_snapshots(case.bench.table, 2, 2, dt.timedelta(0), 100, storage=storage, runtime=case.bench.runtime)
 
 
 def _drop(case: Case, storage: Storage) -> object:
@@ -203,9 +199,7 @@ def _stream(case: Case, storage: Storage) -> Streamed:
             streamed.finished = True
         except PaimonStreamError as error:
             streamed.errors.append(error)
-            stream.options = (
-                {"paimon-stream.on-table-change": "continue"} if isinstance(error, LOSSES) else {}
-            )
+            stream.options = {"paimon-stream.on-table-change": "continue"} if isinstance(error, LOSSES) else {}
     return streamed
 
 
@@ -214,12 +208,8 @@ COMMANDS: dict[str, Callable[[Case, Storage], object]] = {
     "rollback to 5": _rollback(5),
     "rollback to the tag": _rollback("kept"),
     "expire": _expire,
-    "untag": lambda case, storage: delete_tag(
-        case.bench.table, "kept", storage=storage, runtime=case.bench.runtime
-    ),
-    "tag": lambda case, storage: create_tag(
-        case.bench.table, "new", 6, storage=storage, runtime=case.bench.runtime
-    ),
+    "untag": lambda case, storage: delete_tag(case.bench.table, "kept", storage=storage, runtime=case.bench.runtime),
+    "tag": lambda case, storage: create_tag(case.bench.table, "new", 6, storage=storage, runtime=case.bench.runtime),
     "orphans": _orphans,
     "abort": _abort,
     "drop": _drop,

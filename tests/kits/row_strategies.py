@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 
-INTS = {
-    TypeRoot.TINYINT: 8,
-    TypeRoot.SMALLINT: 16,
-    TypeRoot.INT: 32,
-    TypeRoot.BIGINT: 64,
-}
+INTS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 MICRO = 1_000
 DAY = 86_400_000
 # The range of Python's datetime, because the oracle gets datetimes.
@@ -107,9 +102,7 @@ def present(type_: DataType) -> st.SearchStrategy[Any]:
 def rows(types: st.SearchStrategy[DataType], max_columns: int = 5) -> st.SearchStrategy[Any]:
     """Types, and some rows with these types."""
     return st.lists(types, min_size=1, max_size=max_columns).flatmap(
-        lambda some: st.tuples(
-            st.just(tuple(some)), st.lists(st.tuples(*map(values, some)), min_size=1, max_size=40)
-        )
+        lambda some: st.tuples(st.just(tuple(some)), st.lists(st.tuples(*map(values, some)), min_size=1, max_size=40))
     )
 
 

@@ -134,10 +134,7 @@ class OtherReader:
         given = {name: value for name, value in server.options().items() if name.startswith("s3.")}
         options = {"warehouse": "s3://bucket/wh", "s3.region": "us-east-1", **given}
         self._child = subprocess.Popen(
-            [READERS, "-c", _READER, json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [READERS, "-c", _READER, json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ids(self, location: str) -> list[int]:

@@ -103,11 +103,7 @@ class StoreServer:
                 return {"endpoint": url, "region": "us-east-1", **keys}
             case "azure":
                 account = self.server.account
-                return {
-                    "account_name": account,
-                    "account_key": self.server.key,
-                    "endpoint": f"{url}/{account}",
-                }
+                return {"account_name": account, "account_key": self.server.key, "endpoint": f"{url}/{account}"}
         gcs = proxy if isinstance(proxy, GcsProxy) else self.server
         return {"service_account_key": gcs.service_account_key}
 

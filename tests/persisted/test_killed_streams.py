@@ -97,9 +97,7 @@ class Restart:
 
 @pytest.mark.parametrize("later", [timedelta(minutes=1), timedelta(days=30)], ids=["soon", "a month later"])
 @pytest.mark.parametrize("killed", all_killed(), ids=lambda killed: killed.name)
-def test_a_stream_that_a_release_was_killed_in_goes_on(
-    killed: Killed, later: timedelta, tmp_path: Path
-) -> None:
+def test_a_stream_that_a_release_was_killed_in_goes_on(killed: Killed, later: timedelta, tmp_path: Path) -> None:
     stream = STREAMS[killed.stream]
     kills = killed.unpack(tmp_path)
     assert len(kills) == 2 * len(BEFORE_JOURNAL | PREPARED | PUBLIC)

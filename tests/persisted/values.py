@@ -32,9 +32,7 @@ IDENTITY: Final = WriterIdentity(
     query_name="Bestellungen für Zürich",
     token="e1a3c5f7-0b2d-4c6e-8f9a-1b3d5f7a9c0e",
 )
-ODD: Final = WriterIdentity(
-    user="a/b ü.%", query_id=None, run_id=None, token="2f4a6c8e-1b3d-4f5a-9c7e-0d2b4f6a8c1e"
-)
+ODD: Final = WriterIdentity(user="a/b ü.%", query_id=None, run_id=None, token="2f4a6c8e-1b3d-4f5a-9c7e-0d2b4f6a8c1e")
 """A user whose name is no file name, of whom Spark said nothing."""
 
 
@@ -111,12 +109,7 @@ SECOND_ATTEMPT: Final = replace(
     previous=PreviousBatch(batch_id=7, snapshot=BASE),
 )
 OVERWRITE: Final = replace(
-    FIRST,
-    batch_id=9,
-    messages=(),
-    base=BASE,
-    previous=PreviousBatch(batch_id=8, snapshot=BASE),
-    overwrites=True,
+    FIRST, batch_id=9, messages=(), base=BASE, previous=PreviousBatch(batch_id=8, snapshot=BASE), overwrites=True
 )
 UNKNOWN: Final = replace(
     FIRST, batch_id=0, query_id=None, run_id=None, checkpoint=None, query_name=None, offsets_hash=None
@@ -124,9 +117,7 @@ UNKNOWN: Final = replace(
 
 ENTRIES: Final = {IDENTITY.user: (SECOND_ATTEMPT, OVERWRITE), "first": (FIRST,), ODD.user: (UNKNOWN,)}
 REGISTERED: Final = ((IDENTITY, FIRST.schema_digest, 3), (ODD, FIRST.schema_digest, None))
-SUMMARY: Final = BatchSummary(
-    files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1
-)
+SUMMARY: Final = BatchSummary(files=3, rows=120, bytes=3702, partitions=2, buckets=3, write_millis=812, reused=1)
 
 
 def persist(storage: Storage) -> None:

@@ -178,9 +178,7 @@ def _manifests() -> dict[str, Callable[[], bytes]]:
     nothing = {"type": "record", "name": "Nothing", "fields": []}
     return {
         "an array of two billion nulls": lambda: _with_unknown({"type": "array", "items": "null"}, many),
-        "an array of two billion empty records": lambda: _with_unknown(
-            {"type": "array", "items": nothing}, many
-        ),
+        "an array of two billion empty records": lambda: _with_unknown({"type": "array", "items": nothing}, many),
         "an array of two billion values of no bytes": lambda: _with_unknown(
             {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, many
         ),
@@ -188,15 +186,11 @@ def _manifests() -> dict[str, Callable[[], bytes]]:
         "twelve arrays": lambda: _with_unknown(_nested_arrays(12), b"\0"),
         "a thousand arrays": lambda: _with_unknown(_nested_arrays(900), b"\0"),
         "a billion records": lambda: _manifest(MANIFEST_SCHEMA, 1 << 30, bytes(100)),
-        "three million empty arrays": lambda: _with_unknown(
-            _nested_arrays(2), zigzag(3_000_000) + bytes(3_000_001)
-        ),
+        "three million empty arrays": lambda: _with_unknown(_nested_arrays(2), zigzag(3_000_000) + bytes(3_000_001)),
         "a number of sixteen million bytes": _endless_number,
         "256 MiB of flags": lambda: _dense("boolean"),
         "256 MiB of arrays": lambda: _dense({"type": "array", "items": "long"}),
-        "256 MiB of records": lambda: _dense(
-            {"type": "record", "name": "R", "fields": _columns("null", "boolean")}
-        ),
+        "256 MiB of records": lambda: _dense({"type": "record", "name": "R", "fields": _columns("null", "boolean")}),
         "256 MiB of records without values": lambda: _dense(
             {"type": "record", "name": "R", "fields": _columns(*["null"] * 15, "boolean")}
         ),
@@ -375,24 +369,18 @@ CASES: Final[dict[str, Case]] = {
     "snapshot: a FIFO": _a_file(
         "snapshot/snapshot-1", os.mkfifo, lambda folder: SnapshotStore(LocalStorage(folder)).get(1)
     ),
-    "data file: a FIFO": _a_file(
-        "f.parquet", os.mkfifo, lambda folder: LocalStorage(folder).open_input("f.parquet")
-    ),
+    "data file: a FIFO": _a_file("f.parquet", os.mkfifo, lambda folder: LocalStorage(folder).open_input("f.parquet")),
     "consumer: deeply nested": _a_file("consumer/consumer-a", _content(b"[" * DEEP), _consumers),
     "consumer: infinite": _a_file("consumer/consumer-a", _content(b'{"nextSnapshot": Infinity}'), _consumers),
     "consumer: sparse, 100 GB": _a_file("consumer/consumer-a", _sparse, _consumers),
     "journal: named ²": _a_file("_paimon_stream/u/²", _content(b""), _no_journal),
     "journal: infinite": _journal({"messageVersion": float("inf")}),
     "journal: deeply nested": partial(
-        _decoded,
-        lambda data: decode_journal_entry(data, "/t/f"),
-        encode_checksummed("journal", {"a": "?"}),
+        _decoded, lambda data: decode_journal_entry(data, "/t/f"), encode_checksummed("journal", {"a": "?"})
     ),
     "tag: kept for a huge time": partial(_no_date, f'{{{_MADE}, "tagTimeRetained": 1e999999999}}'),
     "tag: deeply nested": partial(_no_date, "[" * DEEP),
-    "tag: kept for a number of 5,000 digits": partial(
-        _no_date, f'{{{_MADE}, "tagTimeRetained": {"9" * 5000}}}'
-    ),
+    "tag: kept for a number of 5,000 digits": partial(_no_date, f'{{{_MADE}, "tagTimeRetained": {"9" * 5000}}}'),
     "checkpoint: metadata deeply nested": _a_file("metadata", _content(b"[" * DEEP), _checkpoint),
     "checkpoint: metadata a FIFO": _a_file("metadata", os.mkfifo, _checkpoint),
     "checkpoint: metadata sparse, 100 GB": _a_file("metadata", _sparse, _checkpoint),
@@ -408,8 +396,6 @@ CASES: Final[dict[str, Case]] = {
     "Parquet footer: a list of a billion": _thrift(b"\x19\xf1" + b"\xff\xff\xff\xff\x0f" + bytes(1000)),
     "Parquet footer: a list of a billion flags": _thrift(b"\x29\xfc" + _varint(1 << 40) + bytes(100)),
     "Parquet footer: structs nested deeply": _thrift(b"\x1c" * DEEP),
-    "commit message: two billion files": lambda _: CommitMessage.deserialize_all(
-        b"\x7f\xff\xff\xff" + bytes(99)
-    ),
+    "commit message: two billion files": lambda _: CommitMessage.deserialize_all(b"\x7f\xff\xff\xff" + bytes(99)),
 }
 """By name; each gets an empty folder."""

@@ -87,11 +87,7 @@ def changed(good: bytes, other: bytes, chance: random.Random) -> bytes:
 
 
 def _hostile(
-    good: Sequence[bytes],
-    decode: Callable[[bytes], Any],
-    allowed: tuple[type[Exception], ...],
-    path: str,
-    _: str,
+    good: Sequence[bytes], decode: Callable[[bytes], Any], allowed: tuple[type[Exception], ...], path: str, _: str
 ) -> None:
     chance = random.Random(b"".join(good))
     for number in range(CHANGES):
@@ -208,9 +204,7 @@ def _noted(body: bytes, path: str) -> None:
     storage = MemoryStorage()
     storage.write("_paimon_stream/expiring-1", _checksummed("expiry", body))
     try:
-        assert all(
-            one.id >= 0 for pair in ExpiringNotes(storage).unfinished(SnapshotStore(storage)) for one in pair
-        )
+        assert all(one.id >= 0 for pair in ExpiringNotes(storage).unfinished(SnapshotStore(storage)) for one in pair)
     except CorruptMetadata as raised:
         raise CorruptMetadata(f"{path} {raised}", path=path) from None
 
@@ -283,23 +277,20 @@ CASES: Final[dict[str, Callable[[str], None]]] = {
     "snapshot": _of_file(lambda data, path: decode_snapshot(data, path), _SNAPSHOTS),
     "schema": _of_file(decode_schema, _files("schema/schema-*")),
     "tag": _never(
-        tagged_until,
-        [_SNAPSHOTS[0][:-2] + b',"tagCreateTime":[2026,1,2,3,4,5,6],"tagTimeRetained":86400.000000000}'],
+        tagged_until, [_SNAPSHOTS[0][:-2] + b',"tagCreateTime":[2026,1,2,3,4,5,6],"tagTimeRetained":86400.000000000}']
     ),
     "table statistics": _of_file(schema_of_statistics, [b'{"schemaId": 0, "colStats": {"a": {"x": 1}}}']),
     "manifest": _of_file(decode_manifest, _files("manifest/manifest-[0-9a-f]*")),
     "manifest list": _of_file(decode_manifest_list, _files("manifest/manifest-list-*")),
     "index manifest": _of_file(decode_index_manifest, [_INDEX]),
     "journal": _of_file(
-        lambda body, path: decode_journal_entry(_checksummed("journal", body), path),
-        [_body("journal", _JOURNAL)],
+        lambda body, path: decode_journal_entry(_checksummed("journal", body), path), [_body("journal", _JOURNAL)]
     ),
     "journal without its checksum": _of_file(decode_journal_entry, [encode_checksummed("journal", _JOURNAL)]),
     "register": _of_file(_register, [_body("writer", _REGISTER)]),
     "expiring note": _of_file(_noted, _noted_expiry()),
     "consumer": _never(
-        partial(_stored, "consumer/consumer-a", lambda storage: consumers(storage)),
-        [b'{\n  "nextSnapshot" : 5\n}'],
+        partial(_stored, "consumer/consumer-a", lambda storage: consumers(storage)), [b'{\n  "nextSnapshot" : 5\n}']
     ),
     "hint": _never(_hint, [b"1", b"12345"]),
     "commit message": _of_bytes(CommitMessage.deserialize, _MESSAGES),

@@ -149,9 +149,7 @@ def test_java_puts_rows_into_the_same_hive_buckets(java: Any, drawn: Any, count:
 
 @given(st.sampled_from(["INT", "BIGINT"]), st.data(), st.integers(1, 1000))
 @WITH_JAVA
-def test_java_puts_numbers_into_the_same_mod_buckets(
-    java: Any, text: str, data: st.DataObject, count: int
-) -> None:
+def test_java_puts_numbers_into_the_same_mod_buckets(java: Any, text: str, data: st.DataObject, count: int) -> None:
     bits = 31 if text == "INT" else 63
     some = data.draw(st.lists(st.none() | st.integers(-(2**bits), 2**bits - 1), min_size=1))
     expected = java.buckets(
@@ -175,8 +173,6 @@ def test_wide_rows_have_a_longer_header() -> None:
 
 
 def test_rows_in_rows_are_read_back() -> None:
-    inner = DataType(
-        root=TypeRoot.ROW, fields=tuple(DataField(id=i, name=f"f{i}", type=STRING) for i in range(60))
-    )
+    inner = DataType(root=TypeRoot.ROW, fields=tuple(DataField(id=i, name=f"f{i}", type=STRING) for i in range(60)))
     value = tuple(f"text number {i}" if i % 2 else None for i in range(60))
     assert decode_row([inner], encode_row([inner], [value])) == (value,)

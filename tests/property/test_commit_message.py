@@ -164,9 +164,7 @@ def test_a_message_with_one_wrong_byte_is_refused_or_read(path: Path) -> None:
 
 @given(MESSAGES, st.data())
 @settings(SLOW, max_examples=examples(80, 800))
-def test_damaged_messages_are_refused_or_read_but_never_crash(
-    message: CommitMessage, data: st.DataObject
-) -> None:
+def test_damaged_messages_are_refused_or_read_but_never_crash(message: CommitMessage, data: st.DataObject) -> None:
     damaged = bytearray(message.serialize())
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(damaged) - 1))

@@ -123,10 +123,7 @@ class Run:
             name = names[0] if len(names) == 1 else f"c{self.number}"
             added, removed = [self.file(name, 5, step.low, step.width)], old
         request = self.bench.request(
-            self.number,
-            [self.message(step, added, removed)],
-            user=f"u{step.who}",
-            checked=step.what == "replay",
+            self.number, [self.message(step, added, removed)], user=f"u{step.who}", checked=step.what == "replay"
         )
         plus = {(where, one.file_name, one.level): (step.low, step.low + step.width) for one in added}
         minus = [(where, one.file_name, one.level) for one in removed]
@@ -154,8 +151,7 @@ class Run:
         live = self.bench.live()
         dts = [deserialize((FIELDS[1].type,), entry.partition)[0] for entry in live]
         found = sorted(
-            (PARTITIONS.index(dt), one.file.file_name, one.file.level)
-            for dt, one in zip(dts, live, strict=True)
+            (PARTITIONS.index(dt), one.file.file_name, one.file.level) for dt, one in zip(dts, live, strict=True)
         )
         assert found == sorted(self.model.live)
         assert self.bench.orphans() == set()
@@ -167,9 +163,7 @@ def _span(span: tuple[int, int]) -> tuple[int, int]:
 
 @settings(max_examples=examples(40, 400))
 @given(st.lists(steps, max_size=14), modes, merging)
-def test_conflicts_and_live_files_are_what_a_dict_of_files_says(
-    history: list[Step], mode: str, min_count: str
-) -> None:
+def test_conflicts_and_live_files_are_what_a_dict_of_files_says(history: list[Step], mode: str, min_count: str) -> None:
     run = Run(mode, min_count)
     for step in history:
         run.take(step)

@@ -49,9 +49,7 @@ def storable(format_: str, type_: DataType, value: Any) -> Any:
             pairs = [(storable(format_, key, k), storable(format_, element, v)) for k, v in value]
             return list({repr(key): (key, one) for key, one in pairs}.values())
         case DataType(root=TypeRoot.ROW):
-            return tuple(
-                storable(format_, one.type, member) for one, member in zip(type_.fields, value, strict=True)
-            )
+            return tuple(storable(format_, one.type, member) for one, member in zip(type_.fields, value, strict=True))
     return value
 
 
@@ -73,9 +71,7 @@ def test_java_reads_rows_of_any_types(java: Any, format_: str) -> None:
             types, internal = case
             options = {**FORMATS[format_], "target-file-size": target}
             columns, table = tables(folder, java, types, options)
-            kept = [
-                tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal
-            ]
+            kept = [tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal]
             natural = [natural_row(types, row) for row in kept]
             commit(java, table, write(table, natural, batch_rows))
             assert same(columns, java.read(table), natural)
@@ -93,9 +89,7 @@ def test_statistics_equal_those_java_keeps(java: Any, format_: str) -> None:
         def holds(case: Any, mode: str) -> None:
             types, internal = case
             options = {**FORMATS[format_], "metadata.stats-mode": mode}
-            kept = [
-                tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal
-            ]
+            kept = [tuple(storable(format_, t, v) for t, v in zip(types, row, strict=True)) for row in internal]
             if format_ == "orc":  # Java's own bounds are wrong for NaN
                 kept = [tuple(None if _is_nan(v) else v for v in row) for row in kept]
             natural = [natural_row(types, row) for row in kept]

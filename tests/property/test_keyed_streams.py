@@ -161,9 +161,7 @@ def in_task_order(table: PaimonTable, changes: list[Change]) -> list[Change]:
     numbers = Router(inner.schema, inner.options).assign(batch_of(inner.schema, [row for _, row in changes]))
     groups = [numbers] * len(changes) if isinstance(numbers, int) else numbers.tolist()
     keys = table.schema.trimmed_primary_keys
-    order = sorted(
-        range(len(changes)), key=lambda at: (groups[at], [_ordered(changes[at][1][one]) for one in keys])
-    )
+    order = sorted(range(len(changes)), key=lambda at: (groups[at], [_ordered(changes[at][1][one]) for one in keys]))
     return [changes[at] for at in order]
 
 

@@ -18,11 +18,7 @@ from paimon_stream.errors import CorruptMetadata, PaimonStreamError, UnknownVers
 from paimon_stream.format.avro_file import AvroBlock, encode_file, read_file
 from paimon_stream.format.avro_records import read_records
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.manifest_avro import (
-    decode_entries_of,
-    decode_manifest,
-    read_manifest,
-)
+from paimon_stream.format.manifest_avro import decode_entries_of, decode_manifest, read_manifest
 from paimon_stream.format.manifest_rows import ODD, PATHS, read_entries
 from paimon_stream.format.manifest_schema import MANIFEST_SCHEMA
 from tests.kits.commits import data_file
@@ -50,11 +46,7 @@ def judged(work: Callable[[], Any]) -> Any:
 
 
 @QUICK
-@given(
-    st.lists(ENTRIES, max_size=6),
-    st.lists(st.sampled_from(PATHS), unique=True, min_size=2),
-    st.integers(0, 2**30),
-)
+@given(st.lists(ENTRIES, max_size=6), st.lists(st.sampled_from(PATHS), unique=True, min_size=2), st.integers(0, 2**30))
 def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     entries: Sequence[Any], chosen: list[str], seed: int
 ) -> None:
@@ -112,8 +104,7 @@ def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_lea
     fastavro.writer(made, schema, records, codec="null", validator=False)
     found = list(read_manifest(made.getvalue(), "x", PATHS))
     expected = [
-        tuple(at(one, path) for path in PATHS)
-        for one in read_records(made.getvalue(), "x", MANIFEST_SCHEMA, 2)
+        tuple(at(one, path) for path in PATHS) for one in read_records(made.getvalue(), "x", MANIFEST_SCHEMA, 2)
     ]
     assert found == expected
     wanted = records[0]["_PARTITION"]
@@ -166,18 +157,14 @@ def test_all_manifests_of_the_golden_tables_are_as_a_generic_reader_has_them() -
         records = list(read_records(data, name, MANIFEST_SCHEMA, 2))
         expected = [tuple(at(one, path) for path in PATHS) for one in records]
         blocks = read_file(data, name).blocks
-        rows = [
-            row for block in blocks for row in read_entries(block.data, block.records, 2, None, [].append)
-        ]
+        rows = [row for block in blocks for row in read_entries(block.data, block.records, 2, None, [].append)]
         assert rows == expected
         seen += len(expected)
     assert seen > 50
 
 
 def test_another_version_is_refused() -> None:
-    one = ManifestEntry(
-        kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=data_file("data-a.parquet")
-    )
+    one = ManifestEntry(kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=1, file=data_file("data-a.parquet"))
     (block,) = read_file(encode_manifest([one], compression="null", level=1), "x").blocks
     file = encode_file(json.dumps(MANIFEST_SCHEMA).encode(), "null", [AvroBlock(1, b"\x02" + block.data[1:])])
     with pytest.raises(UnknownVersion, match="version 1"):

@@ -37,9 +37,7 @@ ANY = ["last_value", "last_non_null_value", "first_value", "first_non_null_value
 
 
 def schema_of(options: dict[str, str]) -> TableSchema:
-    fields = tuple(
-        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(TYPES.items())
-    )
+    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(TYPES.items()))
     return TableSchema(id=0, fields=fields, highest_field_id=99, primary_keys=("k",), options=options)
 
 
@@ -122,8 +120,7 @@ def test_many_rows_of_a_key_become_the_row_that_java_would_make_of_them(
     given_rows = random_rows(Random(seed), kinds, rows)
     options = {key: value for key, value in options.items() if key.split(".")[1:2] not in (["d"], ["f"])}
     options = {
-        key: ",".join(p for p in value.split(",") if p not in ("d", "f")) or value
-        for key, value in options.items()
+        key: ",".join(p for p in value.split(",") if p not in ("d", "f")) or value for key, value in options.items()
     }
     spec = MergeSpec.of(schema_of(options), Options(options))
     try:

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from paimon_stream.commit.committer import Published
 from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
-from paimon_stream.table.manifest_merge import (
-    ManifestAccess,
-    MergeLimits,
-    full_merge,
-    merge_manifests,
-    minor_merge,
-)
+from paimon_stream.table.manifest_merge import ManifestAccess, MergeLimits, full_merge, merge_manifests, minor_merge
 from tests.kits.commits import Bench, data_file
 from tests.kits.seeds import examples
 
@@ -27,10 +21,7 @@ histories = st.lists(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([b"p", b"q", b"r"])), max_size=6), max_size=14
 )
 limit_sets = st.builds(
-    MergeLimits,
-    target_size=st.integers(1, 60),
-    full_size=st.integers(1, 300),
-    min_count=st.integers(1, 6),
+    MergeLimits, target_size=st.integers(1, 60), full_size=st.integers(1, 300), min_count=st.integers(1, 6)
 )
 
 
@@ -53,9 +44,7 @@ class Manifests:
                 file_size=10 * len(kept),
                 num_added_files=sum(entry.kind is FileKind.ADD for entry in kept),
                 num_deleted_files=sum(entry.kind is FileKind.DELETE for entry in kept),
-                partition_stats=SimpleStats(
-                    min_values=min(partitions), max_values=max(partitions), null_counts=()
-                ),
+                partition_stats=SimpleStats(min_values=min(partitions), max_values=max(partitions), null_counts=()),
                 schema_id=0,
             ),
         )
@@ -75,9 +64,7 @@ class Manifests:
         entries = [entry for meta in metas for entry in self.read(meta)]
         gone = {entry.identity for entry in entries if entry.kind is FileKind.DELETE}
         return sorted(
-            f"{e.partition!r}/{e.file.file_name}"
-            for e in entries
-            if e.kind is FileKind.ADD and e.identity not in gone
+            f"{e.partition!r}/{e.file.file_name}" for e in entries if e.kind is FileKind.ADD and e.identity not in gone
         )
 
 
@@ -96,9 +83,7 @@ def manifests(access: Manifests, history: History) -> tuple[ManifestFileMeta, ..
                 kind = FileKind.ADD if touched[where] == 1 else FileKind.DELETE
                 number, partition = where
                 file = data_file(f"f{number}")
-                entries.append(
-                    ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=-1, file=file)
-                )
+                entries.append(ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=-1, file=file))
         metas.extend(access.write(entries))
     return tuple(metas)
 

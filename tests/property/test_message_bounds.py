@@ -131,9 +131,7 @@ def test_a_large_message_of_real_entries_stays_in_bounds() -> None:
         ),
     )
     files = tuple(replace(FILE, file_name=f"data-{n:040}.parquet") for n in range(2000))
-    message = CommitMessage(
-        partition=bytes(12), bucket=0, total_buckets=1, new_files=files, new_index_files=(index,)
-    )
+    message = CommitMessage(partition=bytes(12), bucket=0, total_buckets=1, new_files=files, new_index_files=(index,))
     data = message.serialize()
     assert not refused(CommitMessage.deserialize, data)
     assert CommitMessage.deserialize(data) == message
@@ -157,9 +155,7 @@ def test_any_bytes_are_refused_or_read_in_bounds(data: bytes) -> None:
         refused(read, data)
 
 
-ROW_TYPES = [
-    parse_type(t) for t in ("ARRAY<ROW<a STRING, b ARRAY<BYTES>>>", "MAP<STRING, ROW<d DECIMAL(30, 2)>>")
-]
+ROW_TYPES = [parse_type(t) for t in ("ARRAY<ROW<a STRING, b ARRAY<BYTES>>>", "MAP<STRING, ROW<d DECIMAL(30, 2)>>")]
 ROW = encode_row(ROW_TYPES, [[("a name", [b"0123456789", None])] * 3, [("key", (None,)), ("k2", None)]])
 
 

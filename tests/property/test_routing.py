@@ -91,9 +91,7 @@ def test_routing_equals_the_rules_row_by_row(
 def test_split_keeps_every_row_and_the_order_inside_a_group(numbers: list[int]) -> None:
     batch = pa.record_batch({"row": np.arange(len(numbers)), "text": [str(i) for i in range(len(numbers))]})
     parts = list(split(batch, np.array(numbers, dtype=np.int64)))
-    expected = {
-        number: [i for i, of in enumerate(numbers) if of == number] for number in sorted(set(numbers))
-    }
+    expected = {number: [i for i, of in enumerate(numbers) if of == number] for number in sorted(set(numbers))}
     assert [number for number, _ in parts] == list(expected)
     assert {number: part.column("row").to_pylist() for number, part in parts} == expected
     assert all(part.column("text").to_pylist() == list(map(str, expected[n])) for n, part in parts)
@@ -116,9 +114,7 @@ def test_many_partition_columns_of_many_values_do_not_overflow() -> None:
     )
     values = np.arange(500, dtype=np.int32)
     router = Router(table, Options({}))
-    numbers = router.assign(
-        ColumnPlan.of(table).conform(pa.record_batch({f"p{i}": values for i in range(8)}))
-    )
+    numbers = router.assign(ColumnPlan.of(table).conform(pa.record_batch({f"p{i}": values for i in range(8)})))
     assert not isinstance(numbers, int)
     assert numbers.tolist() == list(range(500))
     assert router.groups[499].partition == serialize([parse_type("INT")] * 8, [499] * 8)
@@ -147,9 +143,7 @@ def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(value: str, 
         router.assign(batch.slice(0, 4))
         assert len(router.groups) == 3
         return
-    with pytest.raises(
-        ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}"
-    ) as raised:
+    with pytest.raises(ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}") as raised:
         router.assign(batch)
     assert raised.value.context == {"table": "/w/t", "column": "s", "count": 3}
 

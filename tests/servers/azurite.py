@@ -38,10 +38,7 @@ class Azurite(Server):
     @property
     def options(self) -> dict[str, str]:
         """Storage options; `azure.endpoint` is what an emulator needs beside Paimon's own names."""
-        return {
-            "azure.endpoint": self.endpoint,
-            f"fs.azure.account.key.{self.account}.dfs.core.windows.net": self.key,
-        }
+        return {"azure.endpoint": self.endpoint, f"fs.azure.account.key.{self.account}.dfs.core.windows.net": self.key}
 
 
 def signature() -> str:
@@ -77,16 +74,11 @@ def _create_container(server: Azurite) -> None:
     path = f"/{ACCOUNT}/{CONTAINER}"
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     canonical = "\n".join(["PUT", "", "", "", "", "", "", "", "", "", "", ""]) + "\n"
-    canonical += (
-        "".join(f"{k}:{v}\n" for k, v in sorted(headers.items())) + f"/{ACCOUNT}{path}\nrestype:container"
-    )
-    signature = base64.b64encode(
-        hmac.new(base64.b64decode(KEY), canonical.encode(), hashlib.sha256).digest()
-    ).decode()
+    canonical += "".join(f"{k}:{v}\n" for k, v in sorted(headers.items())) + f"/{ACCOUNT}{path}\nrestype:container"
+    signature = base64.b64encode(hmac.new(base64.b64decode(KEY), canonical.encode(), hashlib.sha256).digest()).decode()
     headers["Authorization"] = f"SharedKey {ACCOUNT}:{signature}"
     urllib.request.urlopen(
-        urllib.request.Request(f"{server.url}{path}?restype=container", method="PUT", headers=headers),
-        timeout=30,
+        urllib.request.Request(f"{server.url}{path}?restype=container", method="PUT", headers=headers), timeout=30
     ).read()
 
 
@@ -103,8 +95,6 @@ def start(folder: Path, port: int = 0) -> Azurite:
         "--silent",
         "--inMemoryPersistence",
     ]
-    server = Azurite(
-        command, port, folder / "azurite.log", env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
-    )
+    server = Azurite(command, port, folder / "azurite.log", env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"})
     _create_container(server)
     return server

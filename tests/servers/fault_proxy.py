@@ -62,9 +62,7 @@ ACTIONS = (
     "die_after",
 )
 HOP = {"connection", "keep-alive", "proxy-connection", "expect", "transfer-encoding", "content-length"}
-S3_ERROR = (
-    '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>planned fault</Message></Error>'
-)
+S3_ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>planned fault</Message></Error>'
 S3_CODES = {
     403: "AccessDenied",
     409: "ConditionalRequestConflict",
@@ -180,13 +178,7 @@ class FaultProxy:
         try:
             while await self._one(reader, writer, upstream):
                 pass
-        except (
-            OSError,
-            asyncio.CancelledError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-            ValueError,
-        ):
+        except (OSError, asyncio.CancelledError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             pass
         finally:
             for stream in (writer, *upstream[1:]):
@@ -241,9 +233,7 @@ class FaultProxy:
                 return await _answer(writer, rule.status, *_planned(rule, method))
             entry.sent = status
             length = answer_headers.get("content-length") if method == "HEAD" else str(len(answer))
-            out = [f"HTTP/1.1 {status} {reason}"] + [
-                f"{k}: {v}" for k, v in answer_headers.items() if k not in HOP
-            ]
+            out = [f"HTTP/1.1 {status} {reason}"] + [f"{k}: {v}" for k, v in answer_headers.items() if k not in HOP]
             if status >= 200 and status != 204 and length is not None:
                 out.append(f"content-length: {length}")
             writer.write("\r\n".join([*out, "", ""]).encode("latin-1"))
@@ -299,9 +289,7 @@ class FaultProxy:
                 if upstream:
                     upstream[1].close()
                 upstream.clear()
-                if (
-                    not reused or attempt == 2
-                ):  # an idle connection that the server had closed is opened again
+                if not reused or attempt == 2:  # an idle connection that the server had closed is opened again
                     raise
         status_line, answer_headers = found
         _, status, *reason = status_line.split(" ", 2)
@@ -353,19 +341,13 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str], request: 
 
 
 def _planned(rule: Rule, method: str) -> tuple[bytes, dict[str, str]]:
-    body = (
-        rule.body
-        if rule.body is not None
-        else S3_ERROR.format(code=S3_CODES.get(rule.status, "InternalError"))
-    )
+    body = rule.body if rule.body is not None else S3_ERROR.format(code=S3_CODES.get(rule.status, "InternalError"))
     return b"" if method == "HEAD" else body.encode(), {"content-type": "application/xml", **rule.headers}
 
 
 async def _answer(writer, status: int, body: bytes, headers: dict[str, str]) -> bool:
     lines = (
-        [f"HTTP/1.1 {status} Planned"]
-        + [f"{k}: {v}" for k, v in headers.items()]
-        + [f"content-length: {len(body)}"]
+        [f"HTTP/1.1 {status} Planned"] + [f"{k}: {v}" for k, v in headers.items()] + [f"content-length: {len(body)}"]
     )
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
     await writer.drain()

@@ -78,7 +78,5 @@ class Archive:
 
     def _file(self, name: str) -> bytes:
         if name not in self.files:
-            raise Violation(
-                "everything is readable whole", f"a snapshot names {name}, which was never written"
-            )
+            raise Violation("everything is readable whole", f"a snapshot names {name}, which was never written")
         return self.files[name]

@@ -110,9 +110,7 @@ def _uuids(world: World, path: str) -> tuple[str, ...]:
 def check_sums(world: World, state: State) -> None:
     """The rows of a table with keys, merged by their sequence numbers, are those of a model that takes the
     commits one after another."""
-    pieces = {
-        one.file: (one, entry.partition) for entry in state.live.values() for one in pieces_of(world, entry)
-    }
+    pieces = {one.file: (one, entry.partition) for entry in state.live.values() for one in pieces_of(world, entry)}
     model: dict[tuple[bytes, int], int] = {}
     for name in state.order:
         model.update({(pieces[name][1], key): value for key, value in world.values[name].items()})

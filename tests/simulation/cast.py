@@ -9,13 +9,7 @@ from tests.simulation.actors.base import Actor
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
 from tests.simulation.actors.java import Brancher, JavaKeeper, JavaOverwriter, JavaWithoutLock, JavaWriter
-from tests.simulation.actors.maintenance import (
-    Expirer,
-    ManifestCompactor,
-    OrphanCleaner,
-    Restorer,
-    Tagger,
-)
+from tests.simulation.actors.maintenance import Expirer, ManifestCompactor, OrphanCleaner, Restorer, Tagger
 from tests.simulation.actors.readers import Dropper, Reader
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import BatchWriter, Committer, HastyKeeper, Overwriter, SchemaChanger

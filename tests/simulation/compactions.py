@@ -47,9 +47,7 @@ def _places(world: World, state: State) -> dict[str, tuple[bytes, int]]:
 
 
 def _check_columns(world: World, before: State, after: State) -> None:
-    schema_of = {
-        one.file: entry.file.schema_id for entry in before.live.values() for one in pieces_of(world, entry)
-    }
+    schema_of = {one.file: entry.file.schema_id for entry in before.live.values() for one in pieces_of(world, entry)}
     for entry in after.live.values():
         for piece in pieces_of(world, entry):
             if schema_of[piece.file] > entry.file.schema_id:

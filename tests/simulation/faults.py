@@ -181,9 +181,7 @@ class ProcessStorage:
         try:
             return self._process.world.truth.change(self._process, verb, path, effect)
         except (Limit, Violation) as verdict:
-            self._process.world.verdict = (
-                verdict  # whoever is at work may take it for a failure of the storage
-            )
+            self._process.world.verdict = verdict  # whoever is at work may take it for a failure of the storage
             raise
 
     def _list(self, folder: str, look: Callable[[], list[Any]], name: Callable[[Any], str]) -> list[Any]:

@@ -24,14 +24,11 @@ def written_into(page: str, text: str) -> str:
 def figures(tally: Tally, bugs: Sequence[tuple[str, str, int | None]], seed: int, minutes: float) -> str:
     """The figures in Markdown."""
     rate = 60 * tally.schedules / max(1e-9, tally.seconds)
-    steps, operations = (
-        round(number / max(1, tally.schedules)) for number in (tally.steps, tally.operations)
-    )
+    steps, operations = (round(number / max(1, tally.schedules)) for number in (tally.steps, tally.operations))
     verbs, faults = _sides(tally.faults)
     phases, actors = _sides(tally.meetings)
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by "
-        f"`make torture MINUTES={minutes:g} SEED={seed} PAGE=--page`.",
+        f"Written on {time.strftime('%Y-%m-%d')} by `make torture MINUTES={minutes:g} SEED={seed} PAGE=--page`.",
         "",
         "| figure | value |",
         "|---|---|",
@@ -65,14 +62,7 @@ def _sides(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
 
 
 def _table(title: str, left: str, right: str, rows: Iterable[tuple[str, int]]) -> list[str]:
-    return [
-        f"### {title}",
-        "",
-        f"| {left} | {right} |",
-        "|---|---|",
-        *(f"| {one} | {n} |" for one, n in rows),
-        "",
-    ]
+    return [f"### {title}", "", f"| {left} | {right} |", "|---|---|", *(f"| {one} | {n} |" for one, n in rows), ""]
 
 
 def _pairs(title: str, met: Counter[tuple[str, str]]) -> list[str]:

@@ -149,9 +149,7 @@ def a_judgement_is_remembered_by_id_alone(patch: Patch) -> None:
     seed=300,
 )
 def the_files_of_a_reused_attempt_are_a_proof(patch: Patch) -> None:
-    patch.setattr(
-        dead_attempts, "_is_proof", lambda snapshots, manifests, published: snapshots.stands(published)
-    )
+    patch.setattr(dead_attempts, "_is_proof", lambda snapshots, manifests, published: snapshots.stands(published))
 
 
 @bug("A run that has published nothing trusts its claim alone.", "hasty keeper", "twin")
@@ -205,14 +203,7 @@ def the_doctor_is_always_content(patch: Patch) -> None:
 # -- publishing ----------------------------------------------------------------------------------------
 
 
-@bug(
-    "The hint is believed if the next snapshot is missing.",
-    "Java writer",
-    "expirer",
-    "batch writer",
-    "twin",
-    seed=86,
-)
+@bug("The hint is believed if the next snapshot is missing.", "Java writer", "expirer", "batch writer", "twin", seed=86)
 def a_hint_is_believed(patch: Patch) -> None:
     def latest(self: SnapshotStore) -> Any:
         hint = self._hint(LATEST_HINT)
@@ -336,9 +327,7 @@ def recommit_overlooks_rollbacks(patch: Patch) -> None:
 # -- sequence numbers ----------------------------------------------------------------------------------
 
 
-@bug(
-    "Nobody looks whether another writer has used the same sequence numbers.", "twin", "batch writer", seed=15
-)
+@bug("Nobody looks whether another writer has used the same sequence numbers.", "twin", "batch writer", seed=15)
 def numbers_are_not_compared(patch: Patch) -> None:
     patch.setattr(sequence.Sequences, "check", lambda *given: None)
 
@@ -356,23 +345,12 @@ def numbers_begin_at_zero(patch: Patch) -> None:
 __all__ = ["BUGS", "Bug", "planted_compaction", "planted_maintenance"]
 
 
-@bug(
-    "A snapshot without changes always counts as part of the table.",
-    seed=20261123032317,
-    within=1,
-    newcomers=True,
-)
+@bug("A snapshot without changes always counts as part of the table.", seed=20261123032317, within=1, newcomers=True)
 def what_changes_nothing_is_part_of_the_table(patch: Patch) -> None:
     patch.setattr(lineage, "_counts_on", lambda *given: True)
 
 
-@bug(
-    "A register that a dead run wrote late is believed.",
-    "keeper of checkpoints",
-    "hasty keeper",
-    "twin",
-    seed=100,
-)
+@bug("A register that a dead run wrote late is believed.", "keeper of checkpoints", "hasty keeper", "twin", seed=100)
 def a_late_register_is_believed(patch: Patch) -> None:
     def since(self: Evidence) -> int | None:
         return None if self.registered is None else self.registered.journal_since
@@ -380,12 +358,7 @@ def a_late_register_is_believed(patch: Patch) -> None:
     patch.setattr(Evidence, "journal_since", property(since))
 
 
-@bug(
-    "Behind a batch that has expired, a later one counts as new.",
-    seed=20261123028268,
-    within=1,
-    newcomers=True,
-)
+@bug("Behind a batch that has expired, a later one counts as new.", seed=20261123028268, within=1, newcomers=True)
 def what_follows_an_expired_batch_is_new(patch: Patch) -> None:
     real = writer.Memory
     patch.setattr(writer, "Memory", lambda **known: real(**{**known, "has_expired": False}))

@@ -16,25 +16,16 @@ from tests.simulation.bug import Patch, bug
 # -- what is published ---------------------------------------------------------------------------------
 
 
-@bug(
-    "A compaction does not look whether the files of its units are still live.",
-    "compactor",
-    "overwriter",
-    seed=4,
-)
+@bug("A compaction does not look whether the files of its units are still live.", "compactor", "overwriter", seed=4)
 def units_are_not_looked_at_again(patch: Patch) -> None:
     patch.setattr(publish, "_fits", lambda *given: True)
 
 
-@bug(
-    "A compaction whose files somebody else has compacted adds its new files.", "compactor", "Java compactor"
-)
+@bug("A compaction whose files somebody else has compacted adds its new files.", "compactor", "Java compactor")
 def new_files_are_added_in_any_case(patch: Patch) -> None:
     def at(self: publish.CompactionSource, base: Any) -> Any:
         made, live = self._made, self._live(base)
-        gone = [
-            one for unit in made for one in unit.entries(FileKind.DELETE) if one.identity in live[bucket(one)]
-        ]
+        gone = [one for unit in made for one in unit.entries(FileKind.DELETE) if one.identity in live[bucket(one)]]
         return publish.Changes(entries=(*gone, *(one for unit in made for one in unit.entries(FileKind.ADD))))
 
     bucket = publish.bucket_of
@@ -55,9 +46,7 @@ def a_compaction_is_a_commit_of_the_stream(patch: Patch) -> None:
 @bug("A compaction names its old files in no DELETE.", "compactor")
 def old_files_stay(patch: Patch) -> None:
     real = Rewritten.entries
-    patch.setattr(
-        Rewritten, "entries", lambda self, kind: [] if kind is FileKind.DELETE else real(self, kind)
-    )
+    patch.setattr(Rewritten, "entries", lambda self, kind: [] if kind is FileKind.DELETE else real(self, kind))
 
 
 @bug(
@@ -126,10 +115,7 @@ def old_files_go_at_once(patch: Patch) -> None:
 
 
 @bug(
-    "A file that only changes its level is removed with a unit that is given up.",
-    "compactor",
-    "batch writer",
-    seed=13,
+    "A file that only changes its level is removed with a unit that is given up.", "compactor", "batch writer", seed=13
 )
 def upgraded_files_go_with_their_unit(patch: Patch) -> None:
     patch.setattr(Rewritten, "written", property(lambda self: list(self.files)))

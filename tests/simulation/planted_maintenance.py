@@ -17,11 +17,7 @@ from tests.simulation.bug import Patch, bug
 # -- expiry --------------------------------------------------------------------------------------------
 
 
-@bug(
-    "An expiry takes what a rollback has removed for what another expiry took.",
-    seed=20261123000134,
-    newcomers=True,
-)
+@bug("An expiry takes what a rollback has removed for what another expiry took.", seed=20261123000134, newcomers=True)
 def what_is_gone_has_expired(patch: Patch) -> None:
     real = Cleaner._look
 

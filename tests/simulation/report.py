@@ -35,9 +35,7 @@ class Outcome:
         return "\n".join([f"seed {self.seed}: {self.what}", *steps])
 
 
-def run(
-    seed: int, script: Script | None = None, make: MakeWorld = world_of, *, strict: bool = True
-) -> Outcome:
+def run(seed: int, script: Script | None = None, make: MakeWorld = world_of, *, strict: bool = True) -> Outcome:
     """Runs the schedule of a seed, or a changed one. If it is not `strict`, a broken rule is a limit where
     somebody rolled back or dropped the table beside a writer at work, which the pages exclude."""
     world = make(seed, script)

@@ -33,10 +33,7 @@ AMONG: dict[str, tuple[int, tuple[str, ...]]] = {
         370,
         ("keeper of checkpoints", "twin"),
     ),
-    "a writer that slept cannot remove its snapshot, whose files are gone": (
-        191,
-        ("rollback", "batch writer", "twin"),
-    ),
+    "a writer that slept cannot remove its snapshot, whose files are gone": (191, ("rollback", "batch writer", "twin")),
     # test_pins.py has its unit test.
     "a writer takes the id of a rollback's target, and no error says how to go on": (20261123003675, ()),
     "a register that a dead run writes late vouches for a later run without a journal": (20261123013019, ()),

@@ -75,13 +75,7 @@ class Truth:
 
     def of_next_table(self) -> Truth:
         """The truth of the table that is created at this place after a drop."""
-        return Truth(
-            self.world,
-            drops=self.drops + 1,
-            upsets=self.upsets + 1,
-            states=self.states,
-            archive=self.archive,
-        )
+        return Truth(self.world, drops=self.drops + 1, upsets=self.upsets + 1, states=self.states, archive=self.archive)
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         """Makes a change, and records what it did."""
@@ -280,9 +274,7 @@ class Truth:
         elif any(one < snapshot_id for one in self.there if one not in self.beside):
             if process.may_expire and self.upsets > process.upsets:
                 raise Limit(EXPIRY_SLEPT)
-            raise Violation(
-                "ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}"
-            )
+            raise Violation("ids are continuous", f"{process.name} deletes {snapshot_id} of {sorted(self.there)}")
         elif not process.may_expire:
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {snapshot_id} of the line")
 

@@ -56,9 +56,7 @@ def main(root: Path) -> None:
     report(shared, run(both, "two"))
 
     location = str(root / "shop.db" / "keyed")
-    keyed = PaimonTable.create(
-        location, [("id", "BIGINT NOT NULL")], primary_keys=["id"], options={"bucket": "2"}
-    )
+    keyed = PaimonTable.create(location, [("id", "BIGINT NOT NULL")], primary_keys=["id"], options={"bucket": "2"})
     options = {"paimon-stream.operation-column": "op"}
     sink = PaimonSink(location, checkpoint=str(root / "three"), options=options)
 

@@ -82,12 +82,7 @@ def main(root: Path, endpoint: str, broken: str) -> None:
     os.environ.update(AWS_SECRET_ACCESS_KEY=SECRET, AWS_ACCESS_KEY_ID=KEY_ID, AWS_SESSION_TOKEN=TOKEN)
     logging.basicConfig(filename=said_folder / "log", level=logging.DEBUG)
     said = Said(said_folder / "said")
-    own = {
-        "s3.endpoint": endpoint,
-        "s3.access-key": KEY_ID,
-        "s3.secret-key": SECRET,
-        "s3.session-token": TOKEN,
-    }
+    own = {"s3.endpoint": endpoint, "s3.access-key": KEY_ID, "s3.secret-key": SECRET, "s3.session-token": TOKEN}
 
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
     table = PaimonTable.create(
@@ -139,12 +134,7 @@ def main(root: Path, endpoint: str, broken: str) -> None:
     said.add(query.exception())
 
     (root / "key").write_text(f"{SECRET}\n")
-    given = [
-        "--storage-option",
-        f"s3.secret-key=@{root / 'key'}",
-        "--storage-option",
-        f"s3.access-key={KEY_ID}",
-    ]
+    given = ["--storage-option", f"s3.secret-key=@{root / 'key'}", "--storage-option", f"s3.access-key={KEY_ID}"]
     given += ["--storage-option", f"s3.endpoint={endpoint}"]
     for command in ("snapshots", "files", "options", "schema", "verify", "doctor"):
         for more in ([], ["--json"]):

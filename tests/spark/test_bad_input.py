@@ -50,21 +50,9 @@ def from_batch(first: int, change: Callable[[DataFrame], DataFrame], sink: Paimo
 # -- columns ------------------------------------------------------------------------------------
 
 UNFIT = {
-    "a missing NOT NULL column": (
-        lambda df: df.drop("id"),
-        "'id'",
-        ("lacks column 'id'", "BIGINT NOT NULL"),
-    ),
-    "an unknown column": (
-        lambda df: df.withColumn("colour", f.lit("red")),
-        "'colour'",
-        ("no column 'colour'",),
-    ),
-    "a misspelt column": (
-        lambda df: df.withColumnRenamed("day", "dya"),
-        "'dya'",
-        ("did you mean 'day'?",),
-    ),
+    "a missing NOT NULL column": (lambda df: df.drop("id"), "'id'", ("lacks column 'id'", "BIGINT NOT NULL")),
+    "an unknown column": (lambda df: df.withColumn("colour", f.lit("red")), "'colour'", ("no column 'colour'",)),
+    "a misspelt column": (lambda df: df.withColumnRenamed("day", "dya"), "'dya'", ("did you mean 'day'?",)),
     "an ambiguous column": (
         lambda df: df.select("id", "day", f.col("day").alias("DAY")),
         "'DAY'",
@@ -105,11 +93,7 @@ UNFIT = {
         "'seen'",
         ("'seen' is timestamp_ntz", "time zone", "cast it yourself"),
     ),
-    "a list for text": (
-        lambda df: df.withColumn("day", f.array("day")),
-        "'day'",
-        ("'day' is array<string>",),
-    ),
+    "a list for text": (lambda df: df.withColumn("day", f.array("day")), "'day'", ("'day' is array<string>",)),
 }
 
 
@@ -120,9 +104,7 @@ def test_columns_that_do_not_fit_are_refused_and_named(job: Job, java: Any, case
     job.create(WIDE)
     job.add_files(2)
     error = failing(job, from_batch(1, change, job.sink(options=NULL)))
-    assert_reports(
-        error, errors.IncompatibleSchema, "Batch 1", job.table, column, *parts, "Nothing was written"
-    )
+    assert_reports(error, errors.IncompatibleSchema, "Batch 1", job.table, column, *parts, "Nothing was written")
     assert_reports(error, errors.IncompatibleSchema, "Select, rename or cast")
     assert java_ids(java, job) == ids_of(0)
     assert len(job.data_files()) == 1
@@ -193,9 +175,7 @@ def test_what_spark_itself_cannot_compute_is_sparks_own_error(job: Job, java: An
     job.create(WIDE)
     job.add_files(2)
     overflowing = f.expr("if(id >= 6, raise_error('out of range'), 1)").cast("decimal(6,2)")
-    error = failing(
-        job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink(options=NULL))
-    )
+    error = failing(job, from_batch(1, lambda df: df.withColumn("price", overflowing), job.sink(options=NULL)))
     assert "out of range" in str(error)
     assert "paimon_stream.errors" not in str(error)
     assert java_ids(java, job) == ids_of(0)
@@ -222,9 +202,7 @@ def test_an_option_that_does_not_parse_is_refused_with_its_value(key: str, value
 
 @pytest.mark.one_spark
 def test_an_unknown_table_option_is_warned_of_once_and_kept(job: Job, java: Any) -> None:
-    with pytest.warns(
-        UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"
-    ):
+    with pytest.warns(UserWarning, match=r"Unknown option 'traget-file-size'\. Did you mean 'target-file-size'"):
         job.create(options={"traget-file-size": "1 mb"})
     with pytest.warns(UserWarning, match="Unknown option 'bukcet'"):
         sink = job.sink(options={"bukcet": "2"})
@@ -257,9 +235,7 @@ UNWRITABLE = {
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("case", UNWRITABLE)
-def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(
-    job: Job, java: Any, case: str
-) -> None:
+def test_a_table_of_java_that_cannot_be_written_is_refused_and_stays_as_it_is(job: Job, java: Any, case: str) -> None:
     columns, keys, options, message = UNWRITABLE[case]
     java.create_table(job.table, columns, primary_keys=keys, options=options)
     java.write(job.table, [{"id": -1}], commit_identifier=1)
@@ -398,9 +374,7 @@ def test_a_disk_that_fills_up_while_rows_are_written_stops_the_batch_cleanly(job
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED], ids=lambda p: p.value)
-def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(
-    job: Job, java: Any, phase: Phase
-) -> None:
+def test_a_disk_that_is_full_when_the_batch_is_committed_stops_it_cleanly(job: Job, java: Any, phase: Phase) -> None:
     job.create()
     job.add_files(2)
     limit = files_of_at_most(64)
@@ -548,9 +522,7 @@ def test_the_cure_for_a_broken_journal_doubles_nothing(job: Job, java: Any) -> N
     java.write(job.table, [{"id": -1, "day": "x"}], commit_identifier=1)
     java.expire_snapshots(job.table, retain_max=1)
     garble(journal(job, "1"))
-    assert_reports(
-        failing(job), errors.CorruptMetadata, "atch 1", "Move it away, and the file 'writer' beside it"
-    )
+    assert_reports(failing(job), errors.CorruptMetadata, "atch 1", "Move it away, and the file 'writer' beside it")
     journal(job, "1").unlink()
     journal(job, "writer").unlink()
     assert_reports(failing(job), errors.HistoryUnknown, "batch 1")
@@ -582,9 +554,7 @@ def test_a_veto_leaves_nothing_of_its_batch_and_the_next_run_asks_again(job: Job
 
 
 @pytest.mark.one_spark
-def test_a_failing_on_commit_costs_a_warning_not_a_batch(
-    job: Job, java: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_on_commit_costs_a_warning_not_a_batch(job: Job, java: Any, caplog: pytest.LogCaptureFixture) -> None:
     job.create()
     job.add_files(2)
 

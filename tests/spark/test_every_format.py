@@ -67,8 +67,7 @@ def test_rows_from_spark_are_read_by_java(job: Job, java: Any, format_: str) -> 
     job.write_source(0, source())
     job.run(job.sink())
     expected = [
-        (row[0], row[1] and (dt.datetime(1, 1, 1) + dt.timedelta(milliseconds=row[1])).time(), *row[2:])
-        for row in ROWS
+        (row[0], row[1] and (dt.datetime(1, 1, 1) + dt.timedelta(milliseconds=row[1])).time(), *row[2:]) for row in ROWS
     ]
     expected[2] = (3, dt.time(0), *ROWS[2][2:])
     assert same(COLUMNS, java.read(job.table), expected)

@@ -12,9 +12,7 @@ from paimon_stream import PaimonSink, errors
 from tests.kits.spark_jobs import Job
 
 
-def test_a_failed_batch_leaves_one_error_line_and_its_exception(
-    job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_batch_leaves_one_error_line_and_its_exception(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.create([("id", "BIGINT"), ("day", "STRING NOT NULL")])
     job.add_files(2)
     sink = job.sink()
@@ -59,9 +57,7 @@ def test_a_batch_id_that_spark_never_gives_is_refused(job: Job, batch_id: Any) -
 
 @pytest.mark.parametrize("wrong", [{"before_commit": "x"}, {"on_commit": 5}])
 def test_what_cannot_be_called_is_refused_when_the_sink_is_made(job: Job, wrong: dict[str, Any]) -> None:
-    with pytest.raises(
-        errors.InvalidOption, match=f"{next(iter(wrong))} is .*Give a function, or leave it out"
-    ):
+    with pytest.raises(errors.InvalidOption, match=f"{next(iter(wrong))} is .*Give a function, or leave it out"):
         PaimonSink(str(job.table), **wrong)
 
 

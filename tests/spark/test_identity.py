@@ -26,12 +26,7 @@ def source(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
 
 
 def run(
-    spark: SparkSession,
-    source: str,
-    checkpoint: str,
-    body: Callable[[DataFrame, int], Any],
-    *,
-    counted: bool = False,
+    spark: SparkSession, source: str, checkpoint: str, body: Callable[[DataFrame, int], Any], *, counted: bool = False
 ) -> tuple[Any, list[Any]]:
     """Runs one batch. Returns the query and what `body` returned."""
     seen: list[Any] = []
@@ -108,9 +103,7 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
         commit_user(plain, None, None, None)
 
 
-def test_the_checkpoint_of_another_query_is_refused(
-    spark_session: SparkSession, source: str, tmp_path: Path
-) -> None:
+def test_the_checkpoint_of_another_query_is_refused(spark_session: SparkSession, source: str, tmp_path: Path) -> None:
     run(spark_session, source, str(tmp_path / "one"), lambda df, _: None)
 
     def body(df: DataFrame, _: int) -> None:
@@ -137,9 +130,7 @@ def test_the_commit_user_is_the_given_one_or_made_of_query_and_name() -> None:
 def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").write_text('{"id":"q"}')
-    (tmp_path / "offsets" / "3").write_text(
-        'v1\n{"batchWatermarkMs":1500,"batchTimestampMs":9}\n{"logOffset":0}'
-    )
+    (tmp_path / "offsets" / "3").write_text('v1\n{"batchWatermarkMs":1500,"batchTimestampMs":9}\n{"logOffset":0}')
     (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
     checkpoint = open_checkpoint(f"file://{tmp_path}")
     assert checkpoint.root == str(tmp_path)

@@ -76,18 +76,14 @@ def test_updates_of_an_aggregation_replace_its_earlier_results(job: Job, java: A
     job.add_files(3)
     counted = job.stream().groupBy("day")
     frame = counted.agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
-    query = job.sink(mode="update").start(
-        frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True}
-    )
+    query = job.sink(mode="update").start(frame, checkpoint=str(job.checkpoint), trigger={"availableNow": True})
     assert query.awaitTermination(120)
     assert merged(job, java) == [("d0", 9, 16), ("d1", 9, 17)]
     assert job.identifiers() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.STAGED, Phase.PUBLISHED])
-def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(
-    job: Job, java: Any, phase: Phase
-) -> None:
+def test_updates_of_an_aggregation_that_was_stopped_go_on_as_if_it_was_not(job: Job, java: Any, phase: Phase) -> None:
     """Spark replays the batch with the state it had before the batch. The table gets each result once."""
     columns = [("day", "STRING NOT NULL"), ("count", "BIGINT"), ("last", "BIGINT")]
     job.create(columns, primary_keys=["day"], options={"bucket": "2"})
@@ -119,9 +115,7 @@ def test_sums_are_added_once_whatever_is_replayed(job: Job, java: Any, phase: Ph
 
 
 def test_in_complete_mode_the_result_replaces_the_table(job: Job, java: Any) -> None:
-    job.create(
-        [("day", "STRING NOT NULL"), ("count", "BIGINT")], primary_keys=["day"], options={"bucket": "1"}
-    )
+    job.create([("day", "STRING NOT NULL"), ("count", "BIGINT")], primary_keys=["day"], options={"bucket": "1"})
     job.add_files(2)
     frame = job.stream().groupBy("day").count()
     job.run(job.sink(mode="complete"), frame=frame, output_mode="complete")
@@ -175,9 +169,7 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("bucket_key", ["k", "n"])
-def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
-    job: Job, java: Any, bucket_key: str
-) -> None:
+def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(job: Job, java: Any, bucket_key: str) -> None:
     """One table whose key has a column of each type, so that each takes part in bucket and order."""
     names = [f"k{number}" for number in range(len(KEYS))]
     columns = [(name, f"{type_} NOT NULL") for name, type_ in zip(names, KEYS, strict=True)]
@@ -185,9 +177,7 @@ def test_rows_of_every_type_of_key_come_to_their_bucket_in_order(
     exact = [name for name, type_ in zip(names, KEYS, strict=True) if type_ not in ("FLOAT", "DOUBLE")]
     keys = [*(names if bucket_key == "k" else exact), "n", "p"]
     buckets = ",".join(names) if bucket_key == "k" else "n"
-    table = job.create(
-        columns, primary_keys=keys, partition_keys=["p"], options={"bucket": "3", "bucket-key": buckets}
-    )
+    table = job.create(columns, primary_keys=keys, partition_keys=["p"], options={"bucket": "3", "bucket-key": buckets})
     rows = []
     for value in range(120):
         key = [values[value % len(values)] for _, values in KEYS.values()]
@@ -219,9 +209,7 @@ def test_columns_that_come_new_join_the_table_and_the_operation_column_does_not(
     changes(job, (1, "a"), (2, "b"), operations="cc")
     options = {**OPERATIONS, "paimon-stream.merge-schema": "add"}
     job.run(job.sink(options=options))
-    frame = job.spark.createDataFrame(
-        [(1, "c", "U", 7), (2, "d", "D", 8)], "id bigint, day string, op string, n int"
-    )
+    frame = job.spark.createDataFrame([(1, "c", "U", 7), (2, "d", "D", 8)], "id bigint, day string, op string, n int")
     job.sink(options=options, commit_user="me")(frame, 0)
     assert job.load().schema.field_names == ("id", "day", "n")
     assert merged(job, java) == [(1, "c", 7)]

@@ -18,11 +18,7 @@ COLUMNS = (("day", "STRING"), ("count", "BIGINT"), ("last", "BIGINT"))
 
 
 def counts(job: Job, least: int = 0) -> DataFrame:
-    found = (
-        job.stream()
-        .groupBy("day")
-        .agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
-    )
+    found = job.stream().groupBy("day").agg(functions.count("*").alias("count"), functions.max("id").alias("last"))
     return found.where(f"count <= {least}") if least else found
 
 
@@ -41,9 +37,7 @@ def after(files: int) -> list[tuple[str, int, int]]:
 def test_in_complete_mode_each_batch_replaces_the_whole_table(job: Job) -> None:
     job.create(COLUMNS, partition_keys=["day"])
     job.add_files(3)
-    query = job.sink(mode="complete").start(
-        counts(job), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
-    )
+    query = job.sink(mode="complete").start(counts(job), checkpoint=str(job.checkpoint), trigger={"availableNow": True})
     assert query.awaitTermination(120)
     assert result(job) == after(3)
     snapshots = job.load().snapshots()

@@ -103,21 +103,14 @@ def test_rows_without_a_column_of_the_table_are_refused_unless_null_is_asked_for
     job.create([("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")])
     job.add_files(2)
     text = job.run_failing()
-    for part in (
-        "IncompatibleSchema",
-        "lacks column 'note' (STRING)",
-        "paimon-stream.missing-columns = null",
-    ):
+    for part in ("IncompatibleSchema", "lacks column 'note' (STRING)", "paimon-stream.missing-columns = null"):
         assert part in text
     with pytest.raises(errors.IncompatibleSchema, match="lacks column 'day'"):
         job.load().append(job.spark.range(1))
     assert not job.load().snapshots()
     job.run(job.sink(options=NULL))
     job.load().append(job.spark.range(90, 91), missing_columns="null")
-    assert sorted((row["id"], row["note"]) for row in job.rows()) == [
-        *((n, None) for n in range(12)),
-        (90, None),
-    ]
+    assert sorted((row["id"], row["note"]) for row in job.rows()) == [*((n, None) for n in range(12)), (90, None)]
 
 
 @pytest.mark.one_spark
@@ -199,9 +192,7 @@ def test_a_query_that_starts_is_checked_without_changing_the_schema(job: Job) ->
         job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
     check_rows(job.stream(), load_table(LocalStorage(str(job.table)), ADD))
     assert job.load().schema.id == 0
-    query = job.sink(options=ADD).start(
-        job.stream(), checkpoint=str(job.checkpoint), trigger={"availableNow": True}
-    )
+    query = job.sink(options=ADD).start(job.stream(), checkpoint=str(job.checkpoint), trigger={"availableNow": True})
     query.awaitTermination(120)
     assert types_of(job) == {"id": "BIGINT", "day": "STRING"}
 
@@ -306,12 +297,7 @@ def test_a_stream_of_arrow_types_that_spark_up_casts_keeps_the_tables_types(job:
     job.write_source(
         0,
         pa.table(
-            {
-                "id": [1],
-                "day": ["x"],
-                "v": pa.array([1], pa.decimal128(5, 2)),
-                "d": pa.array([0.5], pa.float32()),
-            }
+            {"id": [1], "day": ["x"], "v": pa.array([1], pa.decimal128(5, 2)), "d": pa.array([0.5], pa.float32())}
         ),
     )
     job.run(job.sink(options=WIDEN))
@@ -334,9 +320,7 @@ def test_columns_that_the_merge_engine_could_not_merge_leave_the_schema_as_it_is
 
 def test_batch_writes_add_and_widen_columns_where_asked_to(job: Job, java: Any) -> None:
     table = job.create([("id", "INT"), ("day", "STRING")], partition_keys=["day"])
-    one, two = (
-        job.spark.createDataFrame([(2**40, day, 1)], "id bigint, day string, new int") for day in "ab"
-    )
+    one, two = (job.spark.createDataFrame([(2**40, day, 1)], "id bigint, day string, new int") for day in "ab")
     with pytest.raises(errors.IncompatibleSchema, match="no column 'new'"):
         table.append(one)
     with pytest.raises(errors.InvalidOption, match="off, add, widen"):

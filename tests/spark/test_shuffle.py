@@ -65,9 +65,7 @@ def test_the_expression_is_javas_function_for_every_key_it_is_used_for(
         assert sql_buckets(spark_session, (type_,), rows, "mod") == expected((type_,), rows, "mod")
 
 
-def sql_buckets(
-    spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str
-) -> list[int]:
+def sql_buckets(spark: SparkSession, types: Sequence[str], rows: list[tuple[Any, ...]], function: str) -> list[int]:
     fields = [DataField(id=i, name=f"c{i}", type=parse_type(one)) for i, one in enumerate(types)]
     bucket = bucket_expression(fields, BUCKETS, function)
     assert bucket is not None
@@ -82,9 +80,7 @@ def test_there_is_no_expression_where_it_is_not_exact(type_: str) -> None:
     assert bucket_expression([DataField(id=0, name="c", type=parse_type("INT"))], 4, "hive") is None
 
 
-@pytest.mark.parametrize(
-    ("key", "partitioned"), [("id", False), ("price", False), ("id", True), ("price", True)]
-)
+@pytest.mark.parametrize(("key", "partitioned"), [("id", False), ("price", False), ("id", True), ("price", True)])
 def test_each_bucket_of_a_batch_becomes_one_file(job: Job, key: str, partitioned: bool) -> None:
     job.create(
         [("id", "BIGINT"), ("price", "DECIMAL(9, 2)"), ("dt", "STRING")],

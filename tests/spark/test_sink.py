@@ -73,9 +73,7 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("write_only", "left"), [("false", [3, 4]), ("true", [1, 2, 3, 4])])
-def test_batches_expire_old_snapshots_unless_other_jobs_do(
-    job: Job, write_only: str, left: list[int]
-) -> None:
+def test_batches_expire_old_snapshots_unless_other_jobs_do(job: Job, write_only: str, left: list[int]) -> None:
     few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
     job.create(options={**few, "write-only": write_only})
     job.add_files(4)
@@ -90,9 +88,7 @@ def test_batches_expire_old_snapshots_unless_other_jobs_do(
 def test_a_query_on_a_clock_writes_what_arrives(job: Job) -> None:
     job.create()
     job.add_files(2)
-    query = job.sink().start(
-        job.stream(), checkpoint=str(job.checkpoint), trigger={"processingTime": "0 seconds"}
-    )
+    query = job.sink().start(job.stream(), checkpoint=str(job.checkpoint), trigger={"processingTime": "0 seconds"})
     try:
         query.processAllAvailable()
         job.add_files(1)
@@ -130,9 +126,7 @@ def test_each_batch_is_one_spark_action(job: Job) -> None:
     assert len(jobs) == 3
 
 
-def test_there_is_a_report_and_one_log_line_for_each_batch(
-    job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_there_is_a_report_and_one_log_line_for_each_batch(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.create()
     job.add_files(2)
     with caplog.at_level(logging.INFO, "paimon_stream"):
@@ -210,9 +204,7 @@ def test_one_sink_in_two_queries_writes_for_both(job: Job) -> None:
     job.add_files(2)
     sink = job.sink()
     trigger = {"availableNow": True}
-    queries = [
-        sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("ck1", "ck2")
-    ]
+    queries = [sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("ck1", "ck2")]
     for query in queries:
         assert query.awaitTermination(120)
     assert job.ids() == sorted([*range(12), *range(12)])
@@ -243,9 +235,7 @@ def test_before_commit_sees_the_messages_and_may_veto(job: Job) -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(
-    job: Job, stop: type[BaseException]
-) -> None:
+def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(job: Job, stop: type[BaseException]) -> None:
     job.create()
     job.add_files(1)
 
@@ -259,9 +249,7 @@ def test_an_exit_inside_a_batch_ends_the_query_instead_of_hanging_it(
     assert job.ids() == list(range(6))
 
 
-def test_a_failing_on_commit_is_logged_and_changes_nothing(
-    job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_on_commit_is_logged_and_changes_nothing(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.create()
     job.add_files(2)
 

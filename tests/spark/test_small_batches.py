@@ -87,13 +87,7 @@ def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job)
 
     def count(batch: DataFrame, _batch_id: int) -> None:
         narrow = batch.where("id > 2").select("id")
-        for frame in (
-            batch,
-            narrow,
-            batch.repartition(3),
-            batch.union(batch),
-            batch.coalesce(1).select("id"),
-        ):
+        for frame in (batch, narrow, batch.repartition(3), batch.union(batch), batch.coalesce(1).select("id")):
             counted.append((partitions_of(frame, frame.where("id < 9")), frame.rdd.getNumPartitions()))
 
     job.run(count, frame=batches(job, 6))

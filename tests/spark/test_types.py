@@ -64,11 +64,7 @@ REFUSED_UP_CASTS = {
 def schema_of(*columns: tuple[str, str], keys: tuple[str, ...] = (), **options: str) -> TableSchema:
     fields = tuple(DataField(id=i, name=n, type=parse_type(t)) for i, (n, t) in enumerate(columns))
     return TableSchema(
-        id=0,
-        fields=fields,
-        highest_field_id=len(fields) - 1,
-        partition_keys=keys,
-        options=MappingProxyType(options),
+        id=0, fields=fields, highest_field_id=len(fields) - 1, partition_keys=keys, options=MappingProxyType(options)
     )
 
 
@@ -136,9 +132,7 @@ def test_columns_match_by_name_in_any_order_and_case_and_are_up_cast(spark_sessi
     made = project(frame, alignment)
     assert made.schema.names == ["a", "B.x`", "c", "d"]
     assert [f.dataType for f in made.schema.fields] == [spark_type(f.type) for f in schema.fields]
-    assert made.collect() == [
-        Row(**{"a": 3, "B.x`": Decimal("1.50"), "c": None, "d": datetime.date(2020, 1, 2)})
-    ]
+    assert made.collect() == [Row(**{"a": 3, "B.x`": Decimal("1.50"), "c": None, "d": datetime.date(2020, 1, 2)})]
 
 
 def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_session: SparkSession) -> None:
@@ -157,9 +151,7 @@ def test_a_dataframe_that_has_the_columns_already_is_taken_as_it_is(spark_sessio
         assert made.columns == [name for name, _ in columns]
 
 
-def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(
-    spark_session: SparkSession,
-) -> None:
+def test_a_column_with_a_default_may_be_lacking_and_is_filled_where_it_is_written(spark_session: SparkSession) -> None:
     fields = (
         DataField(id=0, name="a", type=parse_type("INT")),
         DataField(id=1, name="b", type=parse_type("INT NOT NULL"), default_value="7"),
@@ -210,9 +202,7 @@ def test_a_missing_key_column_is_refused_even_where_it_is_nullable() -> None:
     assert refused(struct(v=st.IntegerType()), bucketed).context["column"] == "id"
 
 
-def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pyspark_takes_every_pandas_that_the_extra_allows_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     (allowed,) = re.findall(r'"pandas(>.*?)"', project)
     low, high = re.fullmatch(r">=([\d.]+),<(\d+)", allowed or "").groups()  # type: ignore[union-attr]

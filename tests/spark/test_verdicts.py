@@ -74,14 +74,7 @@ def test_a_batch_replayed_after_others_wrote_is_there_once(job: Job, java: Any) 
 
 # -- two drivers on one checkpoint --------------------------------------------------------------
 
-BEFORE_PUBLISHING = [
-    Phase.BATCH_STARTED,
-    Phase.JUDGED,
-    Phase.WRITTEN,
-    Phase.JOURNALED,
-    Phase.BASE_READ,
-    Phase.STAGED,
-]
+BEFORE_PUBLISHING = [Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.BASE_READ, Phase.STAGED]
 
 
 @pytest.mark.parametrize("phase", BEFORE_PUBLISHING, ids=lambda phase: phase.value)
@@ -104,9 +97,7 @@ def test_of_two_drivers_on_one_checkpoint_the_slower_one_stops(job: Job, java: A
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("phase", [Phase.BATCH_STARTED, Phase.JUDGED, Phase.STAGED], ids=lambda p: p.value)
-def test_two_drivers_that_begin_together_write_the_first_batch_once(
-    job: Job, java: Any, phase: Phase
-) -> None:
+def test_two_drivers_that_begin_together_write_the_first_batch_once(job: Job, java: Any, phase: Phase) -> None:
     job.create()
     job.add_files(1)
     sink = job.sink(observer=At(phase, 0, lambda: SecondDriver(job).replay(0)))
@@ -222,9 +213,7 @@ def test_a_rewound_checkpoint_stops_until_an_operator_decides(job: Job, java: An
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("replayed", [True, False], ids=["replay", "new batch"])
-def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(
-    job: Job, java: Any, replayed: bool
-) -> None:
+def test_with_the_journal_a_stream_goes_on_although_its_snapshots_expired(job: Job, java: Any, replayed: bool) -> None:
     job.create()
     job.add_files(2)
     job.run()
@@ -251,9 +240,7 @@ def test_an_expired_batch_whose_files_were_compacted_away_is_in_doubt(job: Job, 
     job.forget_last_batch()
     assert doctor(job) == "HistoryUnknown"
     error = failing(job)
-    assert_reports(
-        error, errors.HistoryUnknown, job.table, "batch 1", "none of its files", "on-unknown-history"
-    )
+    assert_reports(error, errors.HistoryUnknown, job.table, "batch 1", "none of its files", "on-unknown-history")
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
 
 
@@ -272,9 +259,7 @@ def test_without_the_journal_expired_snapshots_leave_doubt(job: Job, java: Any, 
     assert doctor(job, off) == "HistoryUnknown"
     error = failing(job, job.sink(options=off))
     batch = "batch 1" if replayed else "batch 2"
-    assert_reports(
-        error, errors.HistoryUnknown, job.table, batch, "on-unknown-history", "snapshot.time-retained"
-    )
+    assert_reports(error, errors.HistoryUnknown, job.table, batch, "on-unknown-history", "snapshot.time-retained")
     assert java_ids(java, job) == [-1, *ids_of(0, 1)]
     job.run(job.sink(options={**off, **continuing("on-unknown-history")}))
     assert java_ids(java, job) == [-1, *ids_of(0, 1, 1 if replayed else 2)], "as decided"
@@ -440,9 +425,7 @@ def test_naming_both_sinks_afterwards_does_not_double_what_the_first_one_wrote(j
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("options", [{}, BUCKETED], ids=["no buckets", "buckets"])
-def test_two_named_sinks_each_finish_their_own_part_of_a_batch(
-    job: Job, java: Any, options: dict[str, str]
-) -> None:
+def test_two_named_sinks_each_finish_their_own_part_of_a_batch(job: Job, java: Any, options: dict[str, str]) -> None:
     """The query dies between the two sinks. The restart skips the first and writes the second."""
     job.create(options=options)
     job.add_files(2)
@@ -478,9 +461,7 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
     job.add_files(2)
     sink = job.sink()
     trigger = {"availableNow": True}
-    queries = [
-        sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("a", "b")
-    ]
+    queries = [sink.start(job.stream(), checkpoint=str(job.root / name), trigger=trigger) for name in ("a", "b")]
     for query in queries:
         assert query.awaitTermination(120)
     assert java_ids(java, job) == ids_of(0, 0, 1, 1)
@@ -489,9 +470,7 @@ def test_one_sink_on_two_queries_writes_for_both(job: Job, java: Any) -> None:
 
 @pytest.mark.one_spark
 @pytest.mark.parametrize("shared", [True, False], ids=["one sink", "two sinks"])
-def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(
-    job: Job, java: Any, shared: bool
-) -> None:
+def test_a_commit_user_given_to_two_queries_is_refused_for_the_second(job: Job, java: Any, shared: bool) -> None:
     job.create()
     job.add_files(2)
     first = job.sink(commit_user="etl")

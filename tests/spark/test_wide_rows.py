@@ -61,13 +61,7 @@ def test_the_size_of_a_row_is_what_arrow_needs_and_little_more(job: Job) -> None
         ]
     )
     nested = [
-        (
-            [1, None] * 50,
-            ["ä" * 99, None],
-            {"k" * 70: ["v" * 80, None]},
-            ("z" * 60, 1),
-            [("y" * 50, 2), None],
-        ),
+        ([1, None] * 50, ["ä" * 99, None], {"k" * 70: ["v" * 80, None]}, ("z" * 60, 1), [("y" * 50, 2), None]),
         (None, None, None, None, None),
         ([], [], {}, (None, None), []),
     ]

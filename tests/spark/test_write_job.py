@@ -133,9 +133,7 @@ def test_the_error_of_a_user_function_in_the_plan_stays_as_spark_raises_it(job: 
 
 
 @pytest.mark.parametrize(("limit", "wide"), [(None, False), (None, True), ("64m", False)])
-def test_wide_rows_and_a_users_own_limit_are_written_like_any(
-    job: Job, limit: str | None, wide: bool
-) -> None:
+def test_wide_rows_and_a_users_own_limit_are_written_like_any(job: Job, limit: str | None, wide: bool) -> None:
     job.create()
     job.add_files(2)
     key = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -135,6 +135,4 @@ class Actor:
             self.world.values[name] = dict.fromkeys(keys, value)
             low, high = (serialize([FIELDS[0].type], [one]) for one in (keys[0], keys[-1]))
             file = replace(file, min_key=low, max_key=high, row_count=rows)
-        return CommitMessage(
-            partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,)
-        )
+        return CommitMessage(partition=partition, bucket=0, total_buckets=self.world.buckets, new_files=(file,))

@@ -46,10 +46,7 @@ class Compactor(Actor):
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         self.doing = f"{'a full' if full else 'a'} compaction ({given})"
         return lambda: compact(
-            lambda: load_table(process.storage, options),
-            full=full,
-            storage=process.storage,
-            runtime=process.runtime,
+            lambda: load_table(process.storage, options), full=full, storage=process.storage, runtime=process.runtime
         )
 
     def failed(self, error: PaimonStreamError) -> None:
@@ -135,7 +132,5 @@ class JavaCompactor(JavaCommitter):
             return [replace(compacted(world, merged(pieces), schema_id=schema_id), level=TOP)]
         half = len(pieces) // 2 if world.choices.once_in(3) else 0
         first = min(one.file.min_sequence_number for one in old)
-        files = [
-            compacted(world, some, schema_id=schema_id) for some in (pieces[:half], pieces[half:]) if some
-        ]
+        files = [compacted(world, some, schema_id=schema_id) for some in (pieces[:half], pieces[half:]) if some]
         return [one.numbered(first, first + one.row_count - 1) for one in files]

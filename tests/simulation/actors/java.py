@@ -11,23 +11,10 @@ from dataclasses import replace
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended
 from paimon_stream.format.entries import FileKind, ManifestEntry
-from paimon_stream.format.snapshot_json import (
-    BATCH_IDENTIFIER,
-    CommitKind,
-    Snapshot,
-    SnapshotId,
-    encode_snapshot,
-)
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.layout import (
-    LATEST_HINT,
-    NameSource,
-    manifest_path,
-    schema_path,
-    snapshot_path,
-    tag_path,
-)
+from paimon_stream.table.layout import LATEST_HINT, NameSource, manifest_path, schema_path, snapshot_path, tag_path
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table

@@ -59,9 +59,7 @@ class Tagger(Actor):
         ids = [one for one in sorted(truth.there) if one not in truth.beside]
         chosen = self.world.choices.pick((None, *ids[:2], *ids[-1:]))
         self.doing = f"tag {name} of snapshot {chosen or 'newest'}"
-        return lambda: create_tag(
-            self.table(), name, chosen, storage=process.storage, runtime=process.runtime
-        )
+        return lambda: create_tag(self.table(), name, chosen, storage=process.storage, runtime=process.runtime)
 
 
 class Restorer(Actor):

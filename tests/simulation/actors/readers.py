@@ -31,9 +31,7 @@ class Reader(Actor):
                 truth = self.world.truth
                 stands = truth.there.get(state.id) is state and state.id not in truth.beside
                 if stands:
-                    raise Violation(
-                        "readers see states that existed", f"{path} of snapshot {state.id} is gone"
-                    )
+                    raise Violation("readers see states that existed", f"{path} of snapshot {state.id} is gone")
                 return
 
 

@@ -30,14 +30,7 @@ from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.writer import Batch, StreamWriter
 from paimon_stream.table.rolled_back import rolled_back
-from tests.simulation.actors.advice import (
-    NEVER,
-    Recommit,
-    asks_for_checkpoint,
-    asks_for_repair,
-    command_of,
-    option_of,
-)
+from tests.simulation.actors.advice import NEVER, Recommit, asks_for_checkpoint, asks_for_repair, command_of, option_of
 from tests.simulation.actors.advice import RULE as ADVICE
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.checkpoints import Checkpoint
@@ -239,11 +232,7 @@ class Stream(Actor):
                 if isinstance(verdict, Reuse):
                     return writer.commit(batch, verdict, verdict.entry.messages)
                 dt, first = "xy"[self.at % 2], writer.first_sequence()
-                messages = (
-                    (self.message(writer.table, user, self.at, dt=dt, first=first, rows=rows),)
-                    if rows
-                    else ()
-                )
+                messages = (self.message(writer.table, user, self.at, dt=dt, first=first, rows=rows),) if rows else ()
                 return writer.commit(batch, verdict, messages)
             except SequenceConflict as conflict:
                 last = conflict
@@ -263,9 +252,7 @@ class Stream(Actor):
         still = self.owed & self.tellable()  # before and after: an expiry may have hidden it meanwhile
         if still and not answered:
             truth.excuse_sleepers()
-            raise Violation(
-                "losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}"
-            )
+            raise Violation("losses are reported", f"{self.name} goes on with {self.at} after {sorted(still)}")
         if self.dropped and not answered and truth.drops > self.checkpoint.heard_drops:
             truth.excuse_sleepers()
             if self.checkpoint.done_skew > 5 * MINUTE:

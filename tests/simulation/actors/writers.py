@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import (
-    CommitLost,
-    DeletedFiles,
-    HistoryUnknown,
-    PaimonStreamError,
-    TableRolledBack,
-)
+from paimon_stream.errors import CommitLost, DeletedFiles, HistoryUnknown, PaimonStreamError, TableRolledBack
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type

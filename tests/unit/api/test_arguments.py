@@ -93,17 +93,13 @@ def test_every_public_call_with_arguments_is_covered() -> None:
 
 
 @pytest.mark.parametrize(("name", "argument"), cases(PaimonTable, OF_TABLE))
-def test_a_call_of_a_table_refuses_a_value_of_another_type(
-    table: PaimonTable, name: str, argument: str
-) -> None:
+def test_a_call_of_a_table_refuses_a_value_of_another_type(table: PaimonTable, name: str, argument: str) -> None:
     for value in (object(), 1.5):
         assert LOCATION in refused(getattr(table, name), OF_TABLE[name], argument, value)
 
 
 @pytest.mark.parametrize(("name", "argument"), cases(TableCommit, OF_COMMIT))
-def test_a_call_of_a_commit_refuses_a_value_of_another_type(
-    table: PaimonTable, name: str, argument: str
-) -> None:
+def test_a_call_of_a_commit_refuses_a_value_of_another_type(table: PaimonTable, name: str, argument: str) -> None:
     for value in (object(), 1.5):
         assert LOCATION in refused(getattr(table.new_commit("me"), name), OF_COMMIT[name], argument, value)
 
@@ -154,9 +150,7 @@ def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> N
         ("to_arrow", {"columns": "id"}),
     ],
 )
-def test_a_value_that_python_would_accept_is_refused(
-    table: PaimonTable, call: str, given: dict[str, Any]
-) -> None:
+def test_a_value_that_python_would_accept_is_refused(table: PaimonTable, call: str, given: dict[str, Any]) -> None:
     with pytest.raises((InvalidOption, IncompatibleSchema), match=list(given)[-1]):
         getattr(table, call)(**given)
 

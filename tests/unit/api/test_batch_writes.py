@@ -63,10 +63,7 @@ def test_a_snapshot_of_a_batch_write_has_its_summary() -> None:
 def test_errors_of_overwrites_and_dropped_partitions_name_the_table() -> None:
     table = made((("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT")), keys=("dt", "hr"))
     refused: list[Callable[[], object]] = [
-        *(
-            lambda bad=bad: table.drop_partitions(bad)
-            for bad in ([], "dt=a", ["dt"], [{"id": 1}], [{"hr": "x"}])
-        ),
+        *(lambda bad=bad: table.drop_partitions(bad) for bad in ([], "dt=a", ["dt"], [{"id": 1}], [{"hr": "x"}])),
         *(lambda bad=bad: table.overwrite(rows(), bad) for bad in ({"id": 1}, {"hr": "x"}, "dt=a")),
         lambda: table.overwrite(rows(), {"hr": 1}, dynamic=True),
     ]
@@ -224,9 +221,7 @@ def test_fixed_values_have_the_columns_type(type_: str, text: str, value: Any) -
 
 def test_a_partial_spec_replaces_all_that_it_fits() -> None:
     table = made([("id", "BIGINT"), ("dt", "STRING"), ("h", "INT")], ("dt", "h"))
-    table.append(
-        pa.table({"id": [1, 2, 3, 4], "dt": ["a", "a", "b", "b"], "h": pa.array([1, 2, 1, 2], pa.int32())})
-    )
+    table.append(pa.table({"id": [1, 2, 3, 4], "dt": ["a", "a", "b", "b"], "h": pa.array([1, 2, 1, 2], pa.int32())}))
     table.overwrite(pa.table({"id": [5], "h": pa.array([9], pa.int32())}), {"dt": "a"})
     assert ids(table) == [3, 4, 5]
     table.drop_partitions([{"h": 1}, {"dt": "a", "h": 9}])

@@ -34,11 +34,7 @@ def test_the_examples_run() -> None:
 def test_a_created_table_is_loaded_with_all_it_was_given(tmp_path: Path) -> None:
     location = str(tmp_path / "db.db" / "t")
     made = PaimonTable.create(
-        location,
-        schema=PAIRS,
-        partition_keys=["dt"],
-        options={"bucket": 2, "bucket-key": "id"},
-        comment="orders",
+        location, schema=PAIRS, partition_keys=["dt"], options={"bucket": 2, "bucket-key": "id"}, comment="orders"
     )
     loaded = PaimonTable.load(location)
     assert loaded.schema == made.schema
@@ -91,9 +87,7 @@ def test_a_spark_schema_is_taken(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "schema", [{"id": "INT"}, ["id"], 7, [("id", "INT", "x", "y")], "id INT", [], [("id", 7)]]
-)
+@pytest.mark.parametrize("schema", [{"id": "INT"}, ["id"], 7, [("id", "INT", "x", "y")], "id INT", [], [("id", 7)]])
 def test_anything_else_is_no_schema(schema: object, tmp_path: Path) -> None:
     with pytest.raises(IncompatibleSchema, match="pairs such as"):
         PaimonTable.create(str(tmp_path / "t"), schema=schema)  # type: ignore[arg-type]
@@ -166,11 +160,7 @@ def test_what_others_prepared_is_committed_to_tables_whose_commits_are_known(tmp
         ({"partition_keys": "dt"}, IncompatibleSchema, "Give a list of names"),
         ({"primary_keys": None}, IncompatibleSchema, "primary_keys is None. Give a list of names"),
         ({"options": ["bucket"]}, InvalidOption, r"options is of type list\..*Give a dict"),
-        (
-            {"schema": pa.schema([("a", pa.duration("s"))])},
-            UnsupportedFeature,
-            r"Column 'a': Arrow type duration",
-        ),
+        ({"schema": pa.schema([("a", pa.duration("s"))])}, UnsupportedFeature, r"Column 'a': Arrow type duration"),
     ],
 )
 def test_errors_of_a_creation_name_the_table(
@@ -183,13 +173,9 @@ def test_errors_of_a_creation_name_the_table(
     assert raised.value.context["table"] == location
 
 
-def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_when_written(
-    tmp_path: Path,
-) -> None:
+def test_a_primary_key_without_buckets_is_warned_of_when_created_and_refused_when_written(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
-    with pytest.warns(
-        UserWarning, match=r'was created, but .* cannot write it.*options=\{"bucket": "4"\}'
-    ) as caught:
+    with pytest.warns(UserWarning, match=r'was created, but .* cannot write it.*options=\{"bucket": "4"\}') as caught:
         made = PaimonTable.create(location, schema=PAIRS, primary_keys=["id"])
     assert len(caught) == 1 and caught[0].filename == __file__
     with pytest.raises(UnsupportedFeature, match=r'options=\{"bucket": "4"\}'):
@@ -262,9 +248,7 @@ def test_a_folder_that_was_a_table_is_not_offered_for_a_new_one(tmp_path: Path) 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for location in (tmp_path / "file", tmp_path / "file" / "db.db" / "t"):
-        with pytest.raises(
-            AlreadyExists, match=f"{tmp_path}/file is a file, where a folder is needed"
-        ) as raised:
+        with pytest.raises(AlreadyExists, match=f"{tmp_path}/file is a file, where a folder is needed") as raised:
             PaimonTable.create(str(location), schema=PAIRS)
         assert raised.value.__suppress_context__
 

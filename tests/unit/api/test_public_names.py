@@ -42,9 +42,7 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
 def test_nothing_else_leaks_from_the_package() -> None:
     names = {*vars(paimon_stream), *dir(paimon_stream)}
     public = {
-        name
-        for name in names
-        if not name.startswith("_") and not isinstance(getattr(paimon_stream, name), ModuleType)
+        name for name in names if not name.startswith("_") and not isinstance(getattr(paimon_stream, name), ModuleType)
     }
     assert public == set(paimon_stream.__all__) - {"errors", "__version__"}
 

@@ -89,9 +89,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_nothing(
-    table: Path, command: str
-) -> None:
+def test_a_command_that_reads_says_it_to_people_and_to_programs_and_changes_nothing(table: Path, command: str) -> None:
     before = contents(table)
     human = run(command, table)
     document = answer_of(command, table)
@@ -194,10 +192,7 @@ def test_an_overwrite_says_how_many_rows_it_wrote_and_by_how_many_the_table_chan
     newest, oldest = answer_of("snapshots", tmp_path / "t")["snapshots"]
     assert [(one["rows"], one["delta_records"]) for one in (oldest, newest)] == [(3, 3), (3, 0)]
     lines = run("snapshots", tmp_path / "t", "--columns", "kind,rows,change").stdout.splitlines()
-    assert [line.split() for line in lines if "3" in line] == [
-        ["OVERWRITE", "3", "+0"],
-        ["APPEND", "3", "+3"],
-    ]
+    assert [line.split() for line in lines if "3" in line] == [["OVERWRITE", "3", "+0"], ["APPEND", "3", "+3"]]
 
 
 def test_query_lists_who_writes_here(table: Path) -> None:
@@ -341,12 +336,7 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     result = run("doctor", table)
     assert result.exit_code == 1
     assert "none was judged" in result.stdout
-    assert answer_of("doctor", table) == {
-        "table": str(table),
-        "safe": False,
-        "streams": [],
-        "left_behind": [],
-    }
+    assert answer_of("doctor", table) == {"table": str(table), "safe": False, "streams": [], "left_behind": []}
     assert contents(table) == before
 
 
@@ -413,9 +403,7 @@ def test_a_missing_table_is_one_line_and_3(tmp_path: Path, command: str, argumen
     ],
     ids=lambda given: str(given),
 )
-def test_a_broken_table_is_one_line_and_changes_nothing(
-    table: Path, command: str, arguments: list[str]
-) -> None:
+def test_a_broken_table_is_one_line_and_changes_nothing(table: Path, command: str, arguments: list[str]) -> None:
     for one in (2, 3):
         (table / "snapshot" / f"snapshot-{one}").write_text("{")
     before = contents(table)
@@ -589,9 +577,7 @@ def test_a_file_is_no_table(tmp_path: Path, command: str) -> None:
 def test_a_warehouse_names_its_tables_once(table: Path) -> None:
     (line,) = run("stats", table.parent.parent).stderr.splitlines()
     assert line.count(str(table)) == 1
-    assert (
-        len(json.loads(run("stats", table.parent.parent, "--json").stdout)["error"]["facts"]["tables"]) == 1
-    )
+    assert len(json.loads(run("stats", table.parent.parent, "--json").stdout)["error"]["facts"]["tables"]) == 1
 
 
 def test_a_mistyped_command_names_the_near_one() -> None:
@@ -657,9 +643,7 @@ def test_help_of_a_command_has_an_example_and_needs_no_table(command: str) -> No
 
 def test_the_page_is_what_the_commands_say() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
-    assert page == render(ROOT / "tests" / "golden"), (
-        "run: python -m docs.generators.cli tests/golden > docs/cli.md"
-    )
+    assert page == render(ROOT / "tests" / "golden"), "run: python -m docs.generators.cli tests/golden > docs/cli.md"
     for command, _ in every_command():
         assert f"\n## `{command} TABLE" in page, command
 
@@ -785,9 +769,7 @@ def test_a_name_cannot_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
     assert answer_of("query", location)["writers"][0]["user"] == "me\x1b[2J[red]\nforged"
 
 
-def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_progress_is_silent_for_short_work_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with progress() as reporter:
         reporter("files", 1, 2)
         reporter("files", 2, 2)

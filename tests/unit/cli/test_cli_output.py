@@ -111,9 +111,7 @@ def test_the_columns_that_are_named_are_shown_in_their_order() -> None:
     assert laid_out(None, ["secret", "row-count", " ID "])[0].split() == ["secret", "rows", "id"]
     assert [one.key for one in choose(COLUMNS, ["all"])] == [one.key for one in COLUMNS]
     assert [one.key for one in choose(COLUMNS, ["id", "all"])][:2] == ["id", "name"]
-    with pytest.raises(
-        click.UsageError, match=r"There is no column 'nope'\. The columns are: name, rows, id"
-    ):
+    with pytest.raises(click.UsageError, match=r"There is no column 'nope'\. The columns are: name, rows, id"):
         choose(COLUMNS, ["nope"])
 
 
@@ -197,22 +195,7 @@ def pieces(descriptor: int) -> Iterator[bytes]:
 
 # -- partitions -----------------------------------------------------------------------------------------
 
-VALUES = [
-    "é/ö",
-    "é%2Fö",
-    "e\u0301/ö",
-    "a, b=c",
-    '"',
-    "NULL",
-    None,
-    "",
-    " ",
-    "-",
-    "x\ty",
-    "ok",
-    "2024-01-01",
-    "1",
-]
+VALUES = ["é/ö", "é%2Fö", "e\u0301/ö", "a, b=c", '"', "NULL", None, "", " ", "-", "x\ty", "ok", "2024-01-01", "1"]
 
 
 def test_no_two_partitions_look_alike_and_what_is_shown_can_be_typed() -> None:
@@ -220,11 +203,7 @@ def test_no_two_partitions_look_alike_and_what_is_shown_can_be_typed() -> None:
     assert len(set(shown)) == len(VALUES)
     assert all(text.isprintable() for text in shown)
     assert [partition_of(text) for text in shown] == [{"dt": value, "hr": "3"} for value in VALUES]
-    assert (partition_text({"dt": None}), partition_text({"dt": "ok"}), partition_text({})) == (
-        "dt=NULL",
-        "dt=ok",
-        "-",
-    )
+    assert (partition_text({"dt": None}), partition_text({"dt": "ok"}), partition_text({})) == ("dt=NULL", "dt=ok", "-")
 
 
 @pytest.mark.parametrize("typed", ["", "dt", "=1", "dt=1,", "dt=1,hr", 'dt="a', 'dt="a"b', ",dt=1"])
@@ -248,16 +227,11 @@ def test_a_column_given_twice_is_a_usage_error() -> None:
         ("DATE", dt.date(1975, 7, 18), "NaT"),
     ],
 )
-def test_a_typed_value_that_is_no_value_selects_nothing(
-    tmp_path: Path, type_: str, there: Any, typed: str
-) -> None:
+def test_a_typed_value_that_is_no_value_selects_nothing(tmp_path: Path, type_: str, there: Any, typed: str) -> None:
     path = tmp_path / "t"
     table = PaimonTable.create(str(path), schema=[("id", "INT"), ("dt", type_)], partition_keys=["dt"])
     table.append(pa.table({"id": pa.array([1], pa.int32()), "dt": [there]}))
-    for arguments in (
-        ("drop-partition", "--yes", path, f"dt={typed}"),
-        ("files", path, f"--partition=dt={typed}"),
-    ):
+    for arguments in (("drop-partition", "--yes", path, f"dt={typed}"), ("files", path, f"--partition=dt={typed}")):
         refused = run(*arguments)
         assert (refused.exit_code, repr(typed) in refused.output) == (1, True), refused.output
     for call in (

@@ -31,9 +31,7 @@ from tests.kits.commits import FIELDS, Bench, data_file
 UNMERGED = {"manifest.merge-min-count": "10000"}
 
 
-def append(
-    bench: Bench, name: str, *, user: str = "old", committer: Committer | None = None, **more: Any
-) -> None:
+def append(bench: Bench, name: str, *, user: str = "old", committer: Committer | None = None, **more: Any) -> None:
     made = bench.message(name, **more)
     assert isinstance((committer or bench.committer()).commit(bench.request(0, [made], user=user)), Published)
 
@@ -312,9 +310,7 @@ def test_after_an_overwrite_between_the_touched_partitions_are_read_anew() -> No
     read = reads_of_attempts(
         bench,
         checked(bench, bench.message("mine", dt="x")),
-        lambda: bench.committer().commit(
-            bench.overwriting(0, [bench.message("new", dt="y")], user="o", dt="y")
-        ),
+        lambda: bench.committer().commit(bench.overwriting(0, [bench.message("new", dt="y")], user="o", dt="y")),
     )
     assert len(read) == 5 + 5
     bench.audit([*(f"x{n}" for n in range(5)), "mine", "new"], orphans=True)
@@ -402,9 +398,7 @@ def test_none_says_once_at_the_start_that_appends_are_not_checked(caplog: pytest
         committer.commit(checked(bench, message, number))
     committer.commit(bench.request(3, [message, message]))
     assert bench.live_names() == ["a"] * 5
-    assert [r.levelname for r in caplog.records if "conflict-detection-mode = none" in r.message] == [
-        "WARNING"
-    ]
+    assert [r.levelname for r in caplog.records if "conflict-detection-mode = none" in r.message] == ["WARNING"]
 
 
 def test_none_still_holds_bucket_counts_together() -> None:

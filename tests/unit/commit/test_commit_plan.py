@@ -15,10 +15,7 @@ from tests.kits.commits import data_file
 
 def message(*names: str, bucket: int = 0, total: int | None = 4) -> CommitMessage:
     return CommitMessage(
-        partition=EMPTY_ROW,
-        bucket=bucket,
-        total_buckets=total,
-        new_files=tuple(data_file(name) for name in names),
+        partition=EMPTY_ROW, bucket=bucket, total_buckets=total, new_files=tuple(data_file(name) for name in names)
     )
 
 

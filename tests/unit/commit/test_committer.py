@@ -125,13 +125,7 @@ def test_index_manifest_and_next_row_id_are_carried_over_and_properties_are_not(
 
 def test_a_base_without_sizes_and_row_ids_is_built_upon() -> None:
     bench = Bench()
-    rewrite(
-        bench,
-        commit(bench, 0, "a"),
-        base_manifest_list_size=None,
-        delta_manifest_list_size=None,
-        next_row_id=None,
-    )
+    rewrite(bench, commit(bench, 0, "a"), base_manifest_list_size=None, delta_manifest_list_size=None, next_row_id=None)
     assert commit(bench, 1, "b").next_row_id == 0
     bench.audit(["a", "b"])
 
@@ -221,9 +215,7 @@ def test_numbers_are_given_anew_after_a_lost_race() -> None:
                 request = bench.request(3, [bench.message("other")], user="you", renumber=True)
                 bench.committer().commit(request)
 
-    outcome = bench.committer(observer=Race()).commit(
-        bench.request(0, [bench.message("mine")], renumber=True)
-    )
+    outcome = bench.committer(observer=Race()).commit(bench.request(0, [bench.message("mine")], renumber=True))
     assert snapshot_of(outcome).id == 2
     assert sequences(bench) == {"other": (0, 9), "mine": (10, 19)}
 
@@ -453,9 +445,7 @@ def test_a_commit_works_however_soon_snapshots_expire(retained: str, millis: int
     bench.audit(["f0", "f1", "f2"], orphans=True)
 
 
-@pytest.mark.parametrize(
-    ("retained", "millis", "limit"), [("1 ms", 61_000, 60_000), ("10 min", 301_000, 300_000)]
-)
+@pytest.mark.parametrize(("retained", "millis", "limit"), [("1 ms", 61_000, 60_000), ("10 min", 301_000, 300_000)])
 def test_a_staging_that_always_ages_is_given_up_with_the_option_that_sets_its_limit(
     retained: str, millis: int, limit: int
 ) -> None:
@@ -541,9 +531,7 @@ def test_after_others_only_their_own_manifests_are_read() -> None:
     for number in range(9):
         committer.commit(bench.request(number, [bench.message(f"f{number}")], renumber=True))
     for number in range(2):
-        bench.committer().commit(
-            bench.request(number, [bench.message(f"o{number}")], user="you", renumber=True)
-        )
+        bench.committer().commit(bench.request(number, [bench.message(f"o{number}")], user="you", renumber=True))
     committer.commit(bench.request(9, [bench.message("mine")], renumber=True))
     read = [path for verb, path in storage.operations if verb == "read" and "/manifest-" in path]
     assert len([path for path in read if "-list-" not in path]) == 2

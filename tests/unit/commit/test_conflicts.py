@@ -10,13 +10,7 @@ import pytest
 from paimon_stream.commit import conflicts
 from paimon_stream.commit.base_files import LiveFile
 from paimon_stream.commit.plan import Changes, IndexChange
-from paimon_stream.errors import (
-    BucketCountChanged,
-    DeletedFiles,
-    KeyRangeOverlap,
-    SchemaChanged,
-    StrictModeViolated,
-)
+from paimon_stream.errors import BucketCountChanged, DeletedFiles, KeyRangeOverlap, SchemaChanged, StrictModeViolated
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import (
     EMPTY_ROW,
@@ -37,9 +31,7 @@ SCENE = conflicts.CommitContext(
 )
 
 
-def entry(
-    name: str, *, kind: FileKind = FileKind.ADD, partition: bytes = b"p", total: int = 4
-) -> ManifestEntry:
+def entry(name: str, *, kind: FileKind = FileKind.ADD, partition: bytes = b"p", total: int = 4) -> ManifestEntry:
     return ManifestEntry(kind=kind, partition=partition, bucket=0, total_buckets=total, file=data_file(name))
 
 
@@ -153,9 +145,7 @@ def test_a_conflict_says_who_committed_what_on_top_of_whose_snapshot() -> None:
     context = replace(SCENE, kind=CommitKind.COMPACT, base=base)
     with pytest.raises(DeletedFiles) as caught:
         conflicts.check_files_exist(context, ["f"])
-    assert "/w/db.db/t, commit 7 of user 'me' (COMPACT on snapshot 3, OVERWRITE of user 'you'):" in str(
-        caught.value
-    )
+    assert "/w/db.db/t, commit 7 of user 'me' (COMPACT on snapshot 3, OVERWRITE of user 'you'):" in str(caught.value)
     assert caught.value.context["base_snapshot"] == 3
     assert caught.value.context["commit_kind"] == "COMPACT"
     assert "batch commit of user 'me' (COMPACT" in str(replace(context, identifier=BATCH_IDENTIFIER))
@@ -254,9 +244,7 @@ def test_files_that_the_commit_removes_no_longer_overlap() -> None:
 
 
 def test_levels_that_the_commit_adds_nothing_to_are_not_judged() -> None:
-    check_keys(
-        [run("a", 0, 9), run("b", 0, 9)], [run("c", 0, 9, level=4), run("x", 0, 1, kind=FileKind.DELETE)]
-    )
+    check_keys([run("a", 0, 9), run("b", 0, 9)], [run("c", 0, 9, level=4), run("x", 0, 1, kind=FileKind.DELETE)])
 
 
 # -- deletion vectors ------------------------------------------------------------------------------
@@ -264,15 +252,11 @@ def test_levels_that_the_commit_adds_nothing_to_are_not_judged() -> None:
 
 def vectors(name: str, *files: str, kind: FileKind = FileKind.ADD) -> IndexChange:
     ranges = tuple(DeletionRange(data_file=one, offset=1, length=2, cardinality=1) for one in files)
-    file = IndexFileMeta(
-        index_type="DELETION_VECTORS", file_name=name, file_size=1, row_count=1, deletions=ranges
-    )
+    file = IndexFileMeta(index_type="DELETION_VECTORS", file_name=name, file_size=1, row_count=1, deletions=ranges)
     return IndexChange(kind=kind, entry=IndexManifestEntry(partition=EMPTY_ROW, bucket=0, file=file))
 
 
-def check_vectors(
-    present: dict[str, str], *index: IndexChange, entries: tuple[ManifestEntry, ...] = ()
-) -> None:
+def check_vectors(present: dict[str, str], *index: IndexChange, entries: tuple[ManifestEntry, ...] = ()) -> None:
     files = [entry("f").identity, entry("g").identity]
     changes = Changes(entries=entries, index=index)
     conflicts.check_deletion_vectors(SCENE, files, present, changes)
@@ -283,9 +267,7 @@ def test_a_first_deletion_vector_of_a_live_file_passes() -> None:
 
 
 def test_a_deletion_vector_replaced_by_who_knows_it_passes() -> None:
-    check_vectors(
-        {"f": "v1", "g": "v1"}, vectors("v1", "f", "g", kind=FileKind.DELETE), vectors("v2", "f", "g")
-    )
+    check_vectors({"f": "v1", "g": "v1"}, vectors("v1", "f", "g", kind=FileKind.DELETE), vectors("v2", "f", "g"))
 
 
 def test_a_file_removed_with_its_deletion_vector_passes() -> None:

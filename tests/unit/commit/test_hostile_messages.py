@@ -21,21 +21,9 @@ from paimon_stream.table.message_files import check_messages
 from tests.kits.commits import data_file
 from tests.kits.names import EVIL_NAMES, IN_UTF8, Disk
 
-DATA = (
-    "new_files",
-    "deleted_files",
-    "changelog_files",
-    "compact_before",
-    "compact_after",
-    "compact_changelog_files",
-)
+DATA = ("new_files", "deleted_files", "changelog_files", "compact_before", "compact_after", "compact_changelog_files")
 ADDED = ("new_files", "changelog_files", "compact_after", "compact_changelog_files")
-INDEXES = (
-    "new_index_files",
-    "deleted_index_files",
-    "compact_new_index_files",
-    "compact_deleted_index_files",
-)
+INDEXES = ("new_index_files", "deleted_index_files", "compact_new_index_files", "compact_deleted_index_files")
 ENTRANCES: dict[str, Callable[[TableCommit, CommitMessage], object]] = {
     "commit": lambda commit, message: commit.commit(7, [message]),
     "filter_and_commit": lambda commit, message: commit.filter_and_commit({7: [message]}),
@@ -109,9 +97,7 @@ def test_a_bucket_that_the_table_cannot_have_is_refused(
         {"external_path": "/elsewhere/f1"},
     ],
 )
-def test_a_file_that_would_make_the_table_unusable_is_refused(
-    disk: Disk, entrance: str, wrong: dict[str, Any]
-) -> None:
+def test_a_file_that_would_make_the_table_unusable_is_refused(disk: Disk, entrance: str, wrong: dict[str, Any]) -> None:
     file = replace(data_file("f1"), **wrong)
     messages = [replace(good(disk), **{place: (file,)}) for place in ADDED]
     refuse(disk, entrance, messages, "a commit message does not fit the table")
@@ -143,14 +129,10 @@ def test_a_partition_that_is_no_row_of_the_table_is_refused(disk: Disk, entrance
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(partition=st.binary(max_size=60), bucket=st.integers(-(2**31), 2**31 - 1), name=st.text(max_size=300))
-def test_whatever_passes_lies_in_a_bucket_of_the_table(
-    disk: Disk, partition: bytes, bucket: int, name: str
-) -> None:
+def test_whatever_passes_lies_in_a_bucket_of_the_table(disk: Disk, partition: bytes, bucket: int, name: str) -> None:
     layout = disk.bench.table.layout
     for row in (partition, struct.pack(">i", 1) + partition, good(disk).partition):
-        message = CommitMessage(
-            partition=row, bucket=bucket, total_buckets=None, new_files=(data_file(name),)
-        )
+        message = CommitMessage(partition=row, bucket=bucket, total_buckets=None, new_files=(data_file(name),))
         try:
             check_messages(layout, [message], "t")
         except FormatError:

@@ -170,9 +170,7 @@ def test_only_a_dynamic_overwrite_may_make_no_snapshot() -> None:
 def test_files_outside_of_the_named_partition_are_refused_by_name() -> None:
     bench = filled("a", "b")
     messages = [bench.message("ok", dt="a"), bench.message("lost", dt="b"), bench.message("null", dt=None)]
-    with pytest.raises(
-        OutsidePartition, match="lie outside of it, in dt=__DEFAULT_PARTITION__, dt=b"
-    ) as caught:
+    with pytest.raises(OutsidePartition, match="lie outside of it, in dt=__DEFAULT_PARTITION__, dt=b") as caught:
         changes(bench, messages, {"dt": "a"})
     assert caught.value.context["count"] == 2
 
@@ -186,9 +184,7 @@ def test_a_partition_the_table_cannot_have_is_refused() -> None:
         changes(Bench(partitioned=True), [], "dt=a")  # type: ignore[arg-type]
 
 
-def test_changelog_files_are_left_out_with_a_warning_that_names_them(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_changelog_files_are_left_out_with_a_warning_that_names_them(caplog: pytest.LogCaptureFixture) -> None:
     bench = filled("a")
     message = replace(
         bench.message("new", dt="a"),
@@ -288,9 +284,7 @@ def row(dt: str | None, hour: int | None) -> bytes:
 
 def chosen(*specs: dict[str, Any]) -> PartitionFilter:
     fields = [replace(FIELDS[0], name="dt", type=TYPES[0]), replace(FIELDS[1], name="hour", type=TYPES[1])]
-    return PartitionFilter(
-        TYPES, specs=[parse_partition(fields, spec, "null", table="/w/t") for spec in specs]
-    )
+    return PartitionFilter(TYPES, specs=[parse_partition(fields, spec, "null", table="/w/t") for spec in specs])
 
 
 def test_a_partial_spec_fits_all_partitions_with_its_values() -> None:

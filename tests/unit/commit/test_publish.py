@@ -127,14 +127,7 @@ def test_the_phases_come_in_their_order() -> None:
     bench = Bench()
     _, observer, _ = paused(bench, Phase.STAGED, lambda: others(bench, 1))
     attempt = [Phase.BASE_READ, Phase.CHECKED, Phase.STAGED]
-    assert observer.phases == [
-        *attempt,
-        Phase.DISCARDED,
-        *attempt,
-        Phase.PUBLISHED,
-        Phase.CONFIRMED,
-        Phase.HINTED,
-    ]
+    assert observer.phases == [*attempt, Phase.DISCARDED, *attempt, Phase.PUBLISHED, Phase.CONFIRMED, Phase.HINTED]
 
 
 def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
@@ -148,9 +141,7 @@ def test_a_merge_of_manifests_is_used_again_by_the_next_attempt() -> None:
     # What the other writer merged meanwhile no longer holds what our merge was made from, so nothing is
     # merged at all; its own merge stays.
     made_by_us = {name for name in bench.metadata_of(5) if request.stage_uuid in name}
-    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {
-        name for name in made_by_us if "list" in name
-    }
+    assert made_by_us == {f"manifest-{request.stage_uuid}-2"} | {name for name in made_by_us if "list" in name}
     bench.audit(["mine", *(f"other-{n}" for n in range(4))], orphans=True)
 
 
@@ -396,9 +387,7 @@ def tagged(bench: Bench, commits: int, tag_at: int, expired: int) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.STAGED, Phase.PUBLISHED])
 @pytest.mark.parametrize("seconds", [0, 5])
-def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(
-    phase: Phase, seconds: int
-) -> None:
+def test_a_rollback_to_an_expired_tag_is_not_undone_by_a_writer_that_was_paused(phase: Phase, seconds: int) -> None:
     bench = Bench()
     tagged(bench, 12, tag_at=3, expired=7)
 
@@ -565,9 +554,7 @@ def test_a_put_without_an_answer_that_somebody_else_preceded_is_made_again() -> 
 
 
 @pytest.mark.parametrize("expired", [2, 4])
-def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snapshot_behind(
-    expired: int,
-) -> None:
+def test_a_put_without_an_answer_that_is_repeated_after_an_expiry_leaves_no_snapshot_behind(expired: int) -> None:
     bench = Bench()
     others(bench, 1)
 

@@ -142,9 +142,7 @@ def test_numbers_that_another_writer_has_reached_in_a_bucket_of_ours_are_a_confl
     bench.audit(["a", "j"], orphans=True)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "bucket"), [(5, 0), (10, 1)], ids=["numbers below ours", "another bucket"]
-)
+@pytest.mark.parametrize(("theirs", "bucket"), [(5, 0), (10, 1)], ids=["numbers below ours", "another bucket"])
 def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     bench = keyed()
     committer = bench.committer()
@@ -155,9 +153,7 @@ def test_what_cannot_collide_is_no_conflict(theirs: int, bucket: int) -> None:
     bench.audit(["a", "b", "j"])
 
 
-@pytest.mark.parametrize(
-    "options", [{"sequence.field": "dt"}, {"paimon-stream.on-sequence-conflict": "ignore"}]
-)
+@pytest.mark.parametrize("options", [{"sequence.field": "dt"}, {"paimon-stream.on-sequence-conflict": "ignore"}])
 def test_nobody_asks_where_users_order_rows_or_do_not_care(options: dict[str, str]) -> None:
     bench = keyed(**{key: value for key, value in options.items() if not key.startswith("paimon")})
     bench.table = replace(bench.table, options=type(bench.table.options)(bench.table.options, options))

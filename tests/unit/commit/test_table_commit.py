@@ -452,8 +452,7 @@ def test_a_commit_after_a_rollback_of_the_last_one_is_refused() -> None:
         commit.commit(number, [bench.message(f"f{number}")])
     rollback_to(bench.table, 1, runtime=bench.runtime)
     with pytest.raises(
-        TableRolledBack,
-        match=r"snapshot 3, .* is gone, and snapshot 1 is the newest.* Start the query again, or call",
+        TableRolledBack, match=r"snapshot 3, .* is gone, and snapshot 1 is the newest.* Start the query again, or call"
     ):
         commit.commit(4, [bench.message("f4")])
     assert bench.snapshots.ids() == [1]

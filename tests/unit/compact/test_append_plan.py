@@ -19,9 +19,7 @@ from tests.kits.commits import data_file
 PLANS = json.loads((Path(__file__).parents[2] / "golden" / "compaction" / "plans.json").read_text())
 
 
-def entry(
-    number: int, size: int, *, buckets: int = -1, first: int | None = None, rows: int = 1
-) -> ManifestEntry:
+def entry(number: int, size: int, *, buckets: int = -1, first: int | None = None, rows: int = 1) -> ManifestEntry:
     first = number * rows if first is None else first
     file = replace(data_file(f"data-{number:03}", rows, first), file_size=size)
     return ManifestEntry(kind=FileKind.ADD, partition=b"", bucket=0, total_buckets=buckets, file=file)
@@ -34,9 +32,7 @@ def limits(**options: str) -> Thresholds:
 def given(case: dict[str, Any]) -> Thresholds:
     more = {"source.split.open-file-cost": str(case["open_cost"])} if "open_cost" in case else {}
     least = str(case["min_file_num"])
-    return Thresholds.of(
-        Options({"target-file-size": str(case["target"]), "compaction.min.file-num": least, **more})
-    )
+    return Thresholds.of(Options({"target-file-size": str(case["target"]), "compaction.min.file-num": least, **more}))
 
 
 def numbers(units: Sequence[Unit]) -> list[list[int]]:

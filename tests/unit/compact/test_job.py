@@ -68,10 +68,7 @@ def test_each_partition_becomes_one_file_in_one_snapshot(tmp_path: Path) -> None
     assert newest.commit_identifier == BATCH_IDENTIFIER
     assert (newest.delta_record_count, newest.total_record_count) == (0, 10)
     assert ids(table) == list(range(10))
-    assert [(dict(one.partition), one.files) for one in report.buckets] == [
-        ({"dt": "d0"}, 5),
-        ({"dt": "d1"}, 5),
-    ]
+    assert [(dict(one.partition), one.files) for one in report.buckets] == [({"dt": "d0"}, 5), ({"dt": "d1"}, 5)]
     assert table.compact().snapshot_id is None
     assert not problems(table)
 
@@ -110,9 +107,7 @@ def test_large_files_are_rolled_and_keep_running_numbers_in_a_bucket(tmp_path: P
     table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT"), ("s", "STRING")], options=BUCKETS)
     for turn in range(5):
         text = [os.urandom(60).hex() for _ in range(2000)]
-        table.append(
-            pa.table({"id": pa.array(range(turn * 2000, turn * 2000 + 2000), pa.int32()), "s": text})
-        )
+        table.append(pa.table({"id": pa.array(range(turn * 2000, turn * 2000 + 2000), pa.int32()), "s": text}))
     before = table.to_arrow()
     report = table.compact(options={"target-file-size": "300 kb"}, full=True)
     assert report.files_after > 2
@@ -191,11 +186,7 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "text"),
     [
-        (
-            {"options": {"compaction.min.file-nums": "2"}},
-            InvalidOption,
-            "Did you mean 'compaction.min.file-num'",
-        ),
+        ({"options": {"compaction.min.file-nums": "2"}}, InvalidOption, "Did you mean 'compaction.min.file-num'"),
         ({"options": {"bucket": "2"}}, InvalidOption, "cannot be set for one compaction"),
         ({"options": {"compaction.min.file-num": "few"}}, InvalidOption, "whole number"),
         ({"partitions": [{"day": "d0"}]}, IncompatibleSchema, "day"),
@@ -292,9 +283,7 @@ def test_a_bucket_that_others_change_each_time_is_reported(tmp_path: Path) -> No
     report = run(table, Busy(table, again, "put_if_absent", "snapshot/"))
     assert report.conflicts == 4
     assert report.snapshot_id is None
-    assert [one.skipped for one in report.buckets] == [
-        "Others have changed its files each time. Compact again later."
-    ]
+    assert [one.skipped for one in report.buckets] == ["Others have changed its files each time. Compact again later."]
     assert len(ids(table)) == 5
 
 
@@ -331,9 +320,7 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
-    lost = Fault(
-        at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable
-    )
+    lost = Fault(at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable)
     with pytest.raises(CommitUnknown):
         run(table, FaultyStorage(LocalStorage(table.location), [lost]))
     assert table.latest_snapshot().id == 7
@@ -357,9 +344,7 @@ def test_a_damaged_file_is_named_and_the_others_are_compacted(tmp_path: Path) ->
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     table = made(tmp_path, days=3)
     before = data_files(table)
-    full = FaultyStorage(
-        LocalStorage(table.location), [Fault(at=2, verb="output.close", error=NoSpace, path="d")]
-    )
+    full = FaultyStorage(LocalStorage(table.location), [Fault(at=2, verb="output.close", error=NoSpace, path="d")])
     with pytest.raises(NoSpace):
         run(table, full)
     assert data_files(table) == before
@@ -415,9 +400,7 @@ def test_null_in_a_column_that_must_not_be_null_is_named(tmp_path: Path) -> None
         table.append(pa.table({"id": pa.array([None if number == 3 else number], pa.int32())}))
     path = Path(table.location) / "schema" / "schema-0"
     path.with_name("schema-1").write_text(
-        path.read_text()
-        .replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1)
-        .replace('"INT"', '"INT NOT NULL"')
+        path.read_text().replace('"id" : 0,\n  "fields"', '"id" : 1,\n  "fields"', 1).replace('"INT"', '"INT NOT NULL"')
     )
     with pytest.raises(NullInNotNull, match="id"):
         PaimonTable.load(table.location).compact()

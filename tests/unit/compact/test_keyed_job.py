@@ -158,9 +158,7 @@ def test_large_results_are_rolled_in_key_order(tmp_path: Path) -> None:
 
 
 def test_each_level_has_its_format_and_compression(tmp_path: Path) -> None:
-    table = made(
-        tmp_path, **{"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "5:zlib"}
-    )
+    table = made(tmp_path, **{"file.format.per.level": "0:avro,5:orc", "file.compression.per.level": "5:zlib"})
     assert {Path(one.path).suffix for one in table.files()} == {".avro"}
     before = rows(table)
     table.compact()
@@ -183,9 +181,7 @@ def test_a_level_with_a_format_that_cannot_hold_a_column_is_refused_before_anyth
         table.compact(dry_run=dry_run)
 
 
-def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with_its_cure(
-    tmp_path: Path,
-) -> None:
+def test_a_null_that_a_delete_has_left_in_a_column_without_null_is_reported_with_its_cure(tmp_path: Path) -> None:
     table = PaimonTable.create(
         str(tmp_path / "t"),
         [("k", "INT NOT NULL"), ("v", "INT NOT NULL")],
@@ -223,9 +219,7 @@ except Exception as why:
 
 def test_a_bucket_with_more_runs_than_a_process_may_open_files_is_read_and_compacted(tmp_path: Path) -> None:
     table = made(tmp_path, files=130)
-    done = subprocess.run(
-        [sys.executable, "-c", MANY_RUNS, table.location], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", MANY_RUNS, table.location], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("NoSpace Cannot write a temporary file in TMP: ")
     assert lines[1] == "132 1 132"
@@ -274,9 +268,7 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
         ({"sequence.snapshot-ordering": "true"}, "sequence.snapshot-ordering"),
     ],
 )
-def test_a_table_whose_compaction_would_do_more_is_refused(
-    tmp_path: Path, options: dict[str, str], named: str
-) -> None:
+def test_a_table_whose_compaction_would_do_more_is_refused(tmp_path: Path, options: dict[str, str], named: str) -> None:
     table = made(tmp_path, files=0)
     schema = Path(table.location) / "schema" / "schema-0"
     for key, value in options.items():
@@ -465,9 +457,7 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
     expected = rows(table)
-    lost = Fault(
-        at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable
-    )
+    lost = Fault(at=1, verb="put_if_absent", path="snapshot/", moment=Moment.AFTER, stop=True, error=Unavailable)
     with pytest.raises(CommitUnknown):
         run(table, FaultyStorage(LocalStorage(table.location), [lost]))
     assert table.latest_snapshot().id == 7

@@ -76,20 +76,12 @@ def test_runs_are_picked_as_java_picks_them(case: dict[str, Any]) -> None:
 def test_sections_and_their_runs_are_javas(case: dict[str, Any]) -> None:
     files = [entry(place, *bounds) for place, bounds in enumerate(case["ranges"])]
     found = sections(files, TYPES)
-    assert [sorted(map(number, one.files)) for one in found] == [
-        sorted(one) for one in case["files_of_sections"]
-    ]
+    assert [sorted(map(number, one.files)) for one in found] == [sorted(one) for one in case["files_of_sections"]]
     assert [len(one.runs) for one in found] == case["runs_of_sections"]
 
 
 def test_runs_begin_with_the_newest_file_and_end_with_the_highest_level() -> None:
-    files = [
-        entry(0, 1, 5, level=5),
-        entry(1, 1, 9),
-        entry(2, 6, 9, level=5),
-        entry(3, 1, 1, level=2),
-        entry(4, 1, 1),
-    ]
+    files = [entry(0, 1, 5, level=5), entry(1, 1, 9), entry(2, 6, 9, level=5), entry(3, 1, 1, level=2), entry(4, 1, 1)]
     assert [[number(one) for one in run.files] for run in runs_of(files, TYPES)] == [[4], [1], [3], [0, 2]]
 
 
@@ -162,9 +154,7 @@ def test_deletes_are_dropped_only_if_nothing_older_is_left() -> None:
 
 
 def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
-    rule = {
-        name: more.pop(name) for name in ("group", "ignore_retract", "distinct", "delimiter") if name in more
-    }
+    rule = {name: more.pop(name) for name in ("group", "ignore_retract", "distinct", "delimiter") if name in more}
     rules = {"id": ColumnRule(function="key"), "v": ColumnRule(function=function, **rule)}
     return MergeSpec(table="t", engine=engine, keys=("id",), rules=rules, **more)
 
@@ -188,11 +178,7 @@ def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
         (ruled("partial-update", "of_group", group=0), 0, False),
         (ruled("partial-update", "last_non_null_value", group=0), 0, True),
         (ruled("aggregation", "sum", sequence_fields=("v",)), 0, True),
-        (
-            MergeSpec(table="t", engine="deduplicate", keys=("id",), sequence_fields=("v",), rules={}),
-            1,
-            False,
-        ),
+        (MergeSpec(table="t", engine="deduplicate", keys=("id",), sequence_fields=("v",), rules={}), 1, False),
     ],
 )
 def test_all_runs_are_taken_where_a_part_could_change_rows(
@@ -210,9 +196,7 @@ def test_all_runs_are_taken_where_a_part_could_change_rows(
 def test_all_runs_are_taken_where_two_writers_took_the_same_numbers(engine: str, takes_all: bool) -> None:
     """A merged row has the highest number of its parts, and would come after newer ones of the other runs."""
     files = [*(entry(one, 1, 9) for one in (1, 2, 4, 5)), entry(3, 1, 9, level=5, size=10**6)]
-    unit = planned(
-        files, ruled(engine, "non_null"), **{"num-sorted-run.compaction-trigger": "4", "num-levels": "6"}
-    )
+    unit = planned(files, ruled(engine, "non_null"), **{"num-sorted-run.compaction-trigger": "4", "num-levels": "6"})
     assert unit is not None
     assert unit.level == (5 if takes_all else 4)
 

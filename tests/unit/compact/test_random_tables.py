@@ -47,11 +47,7 @@ def compact_a_random_table(root: Path, seed: int) -> str:
             warnings.simplefilter("ignore")
             path = str(root / "db.db" / "t")
             table = PaimonTable.create(
-                path,
-                made.columns,
-                partition_keys=made.partition,
-                primary_keys=made.keys,
-                options=made.options,
+                path, made.columns, partition_keys=made.partition, primary_keys=made.keys, options=made.options
             )
     except InvalidOption:
         return "refused"

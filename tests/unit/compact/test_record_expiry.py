@@ -21,12 +21,7 @@ from paimon_stream.table.table import load_table
 
 NOW = 1_700_000_000
 DAY = 86_400
-OPTIONS = {
-    "bucket": "1",
-    "write-only": "true",
-    "record-level.expire-time": "1 d",
-    "record-level.time-field": "t",
-}
+OPTIONS = {"bucket": "1", "write-only": "true", "record-level.expire-time": "1 d", "record-level.time-field": "t"}
 
 
 def expiry_of(table: PaimonTable) -> RecordExpiry:
@@ -87,7 +82,4 @@ def test_statistics_are_those_of_the_column_under_its_earlier_name_and_type(tmp_
         id=1, name="t", type=parse_type("BIGINT")
     )
     expiry = expiry_of(table)
-    assert {one.file.min_sequence_number: expiry.is_due(one) for one in load_entries(table)} == {
-        0: True,
-        1: False,
-    }
+    assert {one.file.min_sequence_number: expiry.is_due(one) for one in load_entries(table)} == {0: True, 1: False}

@@ -75,9 +75,7 @@ def test_a_change_that_comes_late_does_not_undo_a_newer_one(late: str) -> None:
     assert left_over([{**newer, "op": "d"}, older]) == []
 
 
-def test_some_changes_are_received_a_day_late_and_every_file_is_in_the_order_of_receipt(
-    tmp_path: Path,
-) -> None:
+def test_some_changes_are_received_a_day_late_and_every_file_is_in_the_order_of_receipt(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     changes = changes_of(pa.Table.from_pylist([flight(number, **ON_TIME) for number in range(200)], FLIGHTS))

@@ -10,13 +10,7 @@ import pytest
 from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import (
-    DataFileMeta,
-    DeletionRange,
-    GlobalIndexMeta,
-    IndexFileMeta,
-    SimpleStats,
-)
+from paimon_stream.format.entries import DataFileMeta, DeletionRange, GlobalIndexMeta, IndexFileMeta, SimpleStats
 from paimon_stream.format.file_rows import decode_data_file, decode_index_file, encode_data_file
 from paimon_stream.format.types import parse_type
 
@@ -45,17 +39,13 @@ INDEX_12 = [
 def test_files_in_lists_and_iterators_become_tuples() -> None:
     files: Any = iter([FILE])
     indexes: Any = [INDEX]
-    made = CommitMessage(
-        partition=bytes(12), bucket=0, total_buckets=None, new_files=files, new_index_files=indexes
-    )
+    made = CommitMessage(partition=bytes(12), bucket=0, total_buckets=None, new_files=files, new_index_files=indexes)
     assert made == replace(MESSAGE, new_index_files=(INDEX,))
 
 
 @pytest.mark.parametrize("wrong", ["data-1", [INDEX], ["data-1"], FILE.file_name.encode(), 7, {"data-1": 1}])
 def test_files_of_another_type_are_refused_by_name(wrong: Any) -> None:
-    with pytest.raises(
-        InvalidData, match=r"new_files of a CommitMessage is wrong. Give a list of DataFileMeta"
-    ):
+    with pytest.raises(InvalidData, match=r"new_files of a CommitMessage is wrong. Give a list of DataFileMeta"):
         CommitMessage(partition=bytes(12), bucket=0, total_buckets=None, new_files=wrong)
 
 
@@ -125,9 +115,7 @@ def test_an_index_file_without_what_it_needs_is_refused(missing: int) -> None:
         replace(MESSAGE, new_files=(replace(FILE, file_name="\ud800"),)),
         replace(
             MESSAGE,
-            new_files=(
-                replace(FILE, key_stats=SimpleStats(min_values=b"", max_values=b"", null_counts=(2**63,))),
-            ),
+            new_files=(replace(FILE, key_stats=SimpleStats(min_values=b"", max_values=b"", null_counts=(2**63,))),),
         ),
         replace(MESSAGE, new_index_files=(replace(INDEX, file_size=2**63),)),
     ],

@@ -7,13 +7,7 @@ import warnings
 import pytest
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
-from paimon_stream.format.file_format import (
-    FileFormat,
-    check_columns,
-    compression,
-    file_format,
-    warn_of_ignored,
-)
+from paimon_stream.format.file_format import FileFormat, check_columns, compression, file_format, warn_of_ignored
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Options
 

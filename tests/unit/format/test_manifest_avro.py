@@ -13,19 +13,8 @@ import pytest
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file, read_file
-from paimon_stream.format.entries import (
-    EMPTY_ROW,
-    DataFileMeta,
-    FileKind,
-    ManifestEntry,
-    ManifestFileMeta,
-    SimpleStats,
-)
-from paimon_stream.format.manifest_avro import (
-    decode_manifest,
-    decode_manifest_list,
-    encode_manifest_list,
-)
+from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
+from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, encode_manifest_list
 from paimon_stream.format.manifest_records import entries_bytes
 from paimon_stream.format.manifest_schema import MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from tests.kits.manifests import encode_manifest
@@ -156,12 +145,7 @@ def test_every_field_survives() -> None:
 def test_a_generic_reader_reads_every_field() -> None:
     record = raw_records(encoded(FULL, compression="deflate"))[0]
     file = record["_FILE"]
-    assert (record["_VERSION"], record["_KIND"], record["_BUCKET"], record["_TOTAL_BUCKETS"]) == (
-        2,
-        1,
-        -2,
-        -2,
-    )
+    assert (record["_VERSION"], record["_KIND"], record["_BUCKET"], record["_TOTAL_BUCKETS"]) == (2, 1, -2, -2)
     assert file["_FILE_NAME"] == "data-ü-0.parquet"
     assert file["_VALUE_STATS"]["_NULL_COUNTS"] == [0, None, 7_000_000_000]
     assert file["_EXTRA_FILES"] == ["one.index", "two"]

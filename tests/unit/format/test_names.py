@@ -120,12 +120,7 @@ def test_a_snapshot_that_names_a_file_outside_is_corrupt(key: str, name: str) ->
 @pytest.mark.parametrize("name", EVIL_NAMES[:-1])  # Avro holds only UTF-8
 def test_a_manifest_list_that_names_a_manifest_outside_is_corrupt(name: str) -> None:
     meta = ManifestFileMeta(
-        file_name=name,
-        file_size=1,
-        num_added_files=1,
-        num_deleted_files=0,
-        partition_stats=EMPTY_STATS,
-        schema_id=0,
+        file_name=name, file_size=1, num_added_files=1, num_deleted_files=0, partition_stats=EMPTY_STATS, schema_id=0
     )
     data = encode_manifest_list([meta], compression="null", level=1)
     with pytest.raises(CorruptMetadata, match=r"^list-1 names "):

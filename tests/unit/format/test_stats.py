@@ -25,9 +25,7 @@ from paimon_stream.format.stats import (
 )
 from paimon_stream.format.types import DataField, parse_type
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text(
-    "\U0010ffff\ud7ffa", max_size=9
-)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text("\U0010ffff\ud7ffa", max_size=9)
 INT, STRING, DOUBLE = parse_type("INT"), parse_type("STRING"), parse_type("DOUBLE")
 FIELDS = (DataField(id=0, name="a", type=INT), DataField(id=1, name="b", type=STRING))
 
@@ -54,9 +52,7 @@ def test_modes_are_read(text: str, mode: StatsMode) -> None:
     assert parse_mode(text) == mode
 
 
-@pytest.mark.parametrize(
-    "text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(1", "full()"]
-)
+@pytest.mark.parametrize("text", ["", "some", "truncate", "truncate(0)", "truncate(-1)", "truncate(1", "full()"])
 def test_what_is_no_mode_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="not a statistics mode"):
         parse_mode(text)

@@ -18,9 +18,7 @@ WORDS = [
     "STRING", "DECIMAL", "!", "`", "\n",
 ]  # fmt: skip
 TYPES = st.recursive(
-    st.sampled_from(
-        ["INT", "STRING NOT NULL", "DECIMAL(10, 2)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "CHAR(5)"]
-    ),
+    st.sampled_from(["INT", "STRING NOT NULL", "DECIMAL(10, 2)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "CHAR(5)"]),
     lambda inner: st.one_of(
         inner.map("ARRAY<{}>".format),
         st.tuples(inner, inner).map(lambda both: "MAP<{}, {}>".format(*both)),

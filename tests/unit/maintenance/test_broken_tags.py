@@ -26,9 +26,7 @@ WORKS: dict[str, Callable[[Case], object]] = {
     "expiry": lambda case: case.expire(),
     "rollback": lambda case: rollback_to(case.bench.table, 5, runtime=case.bench.runtime),
     "deletion of another tag": lambda case: delete_tag(case.bench.table, "kept", runtime=case.bench.runtime),
-    "orphan removal": lambda case: remove_orphan_files(
-        case.bench.table, dry_run=False, runtime=case.bench.runtime
-    ),
+    "orphan removal": lambda case: remove_orphan_files(case.bench.table, dry_run=False, runtime=case.bench.runtime),
 }
 
 

@@ -59,9 +59,7 @@ CRAFTED: dict[str, Callable[[Path], object]] = {
 COMMANDS: dict[str, Callable[[Disk], object]] = {
     "verify": lambda disk: verify(disk.bench.table, runtime=disk.bench.runtime),
     "repair hints": lambda disk: repair_hints(disk.bench.table, runtime=disk.bench.runtime),
-    "expire": lambda disk: expire_snapshots(
-        disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime
-    ),
+    "expire": lambda disk: expire_snapshots(disk.bench.table, 1, older_than="0 s", runtime=disk.bench.runtime),
     "orphans": lambda disk: remove_orphan_files(disk.bench.table, dry_run=False, runtime=disk.bench.runtime),
     "delete a tag": lambda disk: delete_tag(disk.bench.table, "kept", runtime=disk.bench.runtime),
     "rollback": lambda disk: rollback_to(disk.bench.table, 3, runtime=disk.bench.runtime),

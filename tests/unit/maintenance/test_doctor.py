@@ -578,12 +578,9 @@ def test_damaged_offsets_are_removed_only_if_the_table_does_not_hold_the_batch(q
 
 
 @pytest.mark.parametrize(
-    ("batch", "content"),
-    [(1, None), (1, b""), (1, b"v1\n"), (2, b""), (2, b"v1\n"), (2, b"v1\n{}\n")],
+    ("batch", "content"), [(1, None), (1, b""), (1, b"v1\n"), (2, b""), (2, b"v1\n"), (2, b"v1\n{}\n")]
 )
-def test_offsets_without_which_spark_cannot_start_are_named(
-    query: Query, batch: int, content: bytes | None
-) -> None:
+def test_offsets_without_which_spark_cannot_start_are_named(query: Query, batch: int, content: bytes | None) -> None:
     query.run(3)
     offsets = query.checkpoint / "offsets" / str(batch)
     offsets.unlink()
@@ -642,9 +639,7 @@ def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known
     other.begin()
     diagnosis = other.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("CheckpointReset", False)
-    assert (diagnosis.cure or "").startswith(
-        f"The table knows the checkpoint of this stream as {query.checkpoint}"
-    )
+    assert (diagnosis.cure or "").startswith(f"The table knows the checkpoint of this stream as {query.checkpoint}")
 
 
 def test_after_a_wiped_checkpoint_the_last_batch_of_the_stream_is_named(query: Query) -> None:
@@ -704,9 +699,7 @@ def test_another_number_of_buckets_is_noted(query: Query) -> None:
     assert "bucket was -1 and is now 4" in diagnosis.notes[0]
 
 
-def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(
-    query: Query,
-) -> None:
+def test_a_changed_schema_without_a_snapshot_of_the_stream_is_not_judged_and_not_called_safe(query: Query) -> None:
     expired(query)
     shifted(query, timeMillis=4_000_000_000_000)
     diagnosis = diagnosis_of(query, query.checkpoint)

@@ -13,14 +13,7 @@ import pytest
 
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import (
-    AlreadyExists,
-    InvalidOption,
-    NoSpace,
-    NotFound,
-    PaimonStreamError,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import AlreadyExists, InvalidOption, NoSpace, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
@@ -45,8 +38,7 @@ HOUR = 3_600_000
 def grown(commits: int, storage: MemoryStorage | None = None, **options: str) -> Bench:
     """A table of this number of snapshots, one each second. The last was made a second ago."""
     bench = Bench(
-        options={key.replace("_", "-"): value for key, value in options.items()},
-        storage=storage or new_storage(),
+        options={key.replace("_", "-"): value for key, value in options.items()}, storage=storage or new_storage()
     )
     for number in range(commits):
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
@@ -64,9 +56,7 @@ def test_what_late_puts_replaced_beside_the_lineage_stays() -> None:
 
     def late_after(request: CommitRequest, *appended: int) -> tuple[str, bytes]:
         path = f"snapshot/snapshot-{bench.latest().id + 1}"
-        dying = FaultyStorage(
-            bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER, stop=True)]
-        )
+        dying = FaultyStorage(bench.storage, [Fault(at=1, verb="put_if_absent", moment=Moment.AFTER, stop=True)])
         with pytest.raises(Killed):
             bench.committer(dying).commit(request)
         content = bench.storage.read(path)
@@ -569,9 +559,7 @@ def killed(bench: Bench) -> None:
     assert bench.storage.exists("_paimon_stream/expiring-1")
 
 
-def test_an_expiry_that_was_killed_is_not_finished_in_another_history(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_expiry_that_was_killed_is_not_finished_in_another_history(caplog: pytest.LogCaptureFixture) -> None:
     def broken(bench: Bench) -> None:
         bench.storage.write("_paimon_stream/expiring-1", b"half a no")
 

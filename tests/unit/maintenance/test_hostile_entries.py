@@ -122,9 +122,7 @@ def _tag_and_delete(disk: Disk) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_no_command_touches_anything_outside_the_table(
-    tmp_path: Path, command: str, partitioned: bool
-) -> None:
+def test_no_command_touches_anything_outside_the_table(tmp_path: Path, command: str, partitioned: bool) -> None:
     disk = attacked(tmp_path, partitioned)
     disk.age()
     outside = disk.outside()
@@ -149,9 +147,7 @@ def test_verify_reports_every_entry_that_the_table_cannot_have(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_what_reads_such_an_entry_says_what_is_wrong_and_publishes_nothing(
-    tmp_path: Path, partitioned: bool
-) -> None:
+def test_what_reads_such_an_entry_says_what_is_wrong_and_publishes_nothing(tmp_path: Path, partitioned: bool) -> None:
     disk = attacked(tmp_path, partitioned)
     like = disk.bench.live()[0]
     published = publish_as_others(disk.bench, [entry(FileKind.ADD, like, "y", partition=NO_PARTITION)])

@@ -38,9 +38,7 @@ def clean(disk: Disk, *, dry_run: bool = False, root: Path | None = None) -> Orp
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(
-    tmp_path: Path, dry_run: bool
-) -> None:
+def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(tmp_path: Path, dry_run: bool) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write("bucket-0/litter", b"")
     disk.link("bucket-1", "outside/bucket-0")
@@ -52,13 +50,7 @@ def test_orphan_removal_leaves_links_and_what_is_behind_them_and_names_them(
     outside, inside = disk.outside(), disk.inside()
     report = clean(disk, dry_run=dry_run)
     assert report.paths == ("bucket-0/litter",)
-    assert set(report.skipped) == {
-        "bucket-0/linked",
-        "bucket-1",
-        "bucket-2",
-        "index",
-        "_paimon_stream/me/.linked.tmp",
-    }
+    assert set(report.skipped) == {"bucket-0/linked", "bucket-1", "bucket-2", "index", "_paimon_stream/me/.linked.tmp"}
     assert report.to_json()["skipped"] == list(report.skipped)
     assert disk.outside() == outside
     assert disk.inside() == inside - (set() if dry_run else {"bucket-0/litter"})
@@ -126,9 +118,7 @@ def test_a_folder_that_stays_because_something_hidden_is_in_it_is_not_counted(tm
 
 
 @pytest.mark.parametrize("root", ["link", "behind/t"])
-def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(
-    tmp_path: Path, root: str
-) -> None:
+def test_a_table_whose_root_is_a_link_or_behind_one_is_cleaned_like_any_other(tmp_path: Path, root: str) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write("bucket-0/litter", b"")
     (tmp_path / "link").symlink_to(disk.root)
@@ -175,9 +165,7 @@ def test_abort_deletes_nothing_in_a_bucket_that_is_a_link(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("folder", ["snapshot", "tag", "changelog"])
-def test_a_rollback_through_a_linked_folder_is_refused_before_anything_is_changed(
-    tmp_path: Path, folder: str
-) -> None:
+def test_a_rollback_through_a_linked_folder_is_refused_before_anything_is_changed(tmp_path: Path, folder: str) -> None:
     disk = grown(tmp_path)
     disk.bench.storage.write(f"{folder}/other", b"")
     (disk.root / folder).rename(disk.folder / "moved")

@@ -78,9 +78,7 @@ def test_a_dry_run_says_what_a_run_does_and_writes_nothing() -> None:
     bench.committer().commit(bench.overwriting(8, [bench.message("new", dt="p0")], dt="p0"))
     before = {stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)}
     dry = compact_manifests(bench.table, runtime=bench.runtime, dry_run=True)
-    assert before == {
-        stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)
-    }
+    assert before == {stat.path for folder in ("manifest", "snapshot") for stat in bench.storage.list_files(folder)}
     report = compact(bench)
     assert (dry.dry_run, dry.snapshot_id, report.dry_run, report.merged) == (True, None, False, 4)
     assert replace(dry, dry_run=False, snapshot_id=report.snapshot_id) == report
@@ -111,9 +109,7 @@ def test_a_stream_goes_on_after_it() -> None:
     bench.audit([*NAMES, "next"], orphans=True)
 
 
-@pytest.mark.parametrize(
-    "fault", [{"moment": Moment.BEFORE, "stop": True}, {"moment": Moment.AFTER, "stop": False}]
-)
+@pytest.mark.parametrize("fault", [{"moment": Moment.BEFORE, "stop": True}, {"moment": Moment.AFTER, "stop": False}])
 def test_it_is_whole_or_absent_wherever_it_fails(fault: dict[str, object]) -> None:
     at = 0
     fired = True

@@ -125,15 +125,7 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
     report = scene.clean()
     assert set(report.paths) == set(LITTER)
     assert scene.all_files() == kept | set(FOREIGN)
-    kinds = {
-        "data": 1,
-        "manifest": 2,
-        "index": 1,
-        "statistics": 1,
-        "snapshot": 1,
-        "changelog": 1,
-        "stream": 2,
-    }
+    kinds = {"data": 1, "manifest": 2, "index": 1, "statistics": 1, "snapshot": 1, "changelog": 1, "stream": 2}
     assert dict(report.files) == kinds
     assert report.bytes == 6 * len(LITTER)
     assert report.failed == 0
@@ -193,9 +185,7 @@ def test_a_storage_whose_clock_is_behind_counts_its_own_time() -> None:
     assert report.cutoff_millis == scene.clock.millis - DAY
 
 
-def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_on_a_full_disk_files_of_a_day_go_without_the_storages_clock(caplog: pytest.LogCaptureFixture) -> None:
     scene = grown()
     scene.litter("bucket-0/old")
     scene.wait(DAY)
@@ -239,11 +229,7 @@ def test_the_paths_are_bounded_and_the_counts_are_not() -> None:
 
 def test_names_of_every_beginning_and_length_are_found_in_manifests() -> None:
     scene = Scene()
-    names = [f"{chr(97 + n % 26)}{n}-{'x' * (n * 7 % 180)}" for n in range(120)] + [
-        "aaaaaaaa",
-        "aaaaaaaaa",
-        "ä-ß",
-    ]
+    names = [f"{chr(97 + n % 26)}{n}-{'x' * (n * 7 % 180)}" for n in range(120)] + ["aaaaaaaa", "aaaaaaaaa", "ä-ß"]
     scene.commit(*names)
     scene.litter("bucket-0/xlive", "bucket-0/aaaaaaa")
     scene.wait()
@@ -410,12 +396,8 @@ def roll_back(scene: Scene) -> None:
     scene.commit("after-the-rollback")
 
 
-@pytest.mark.parametrize(
-    "what", [expire_all_but_the_newest, commit_the_prepared_files, tag_and_expire, roll_back]
-)
-def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(
-    what: Callable[[Scene], None],
-) -> None:
+@pytest.mark.parametrize("what", [expire_all_but_the_newest, commit_the_prepared_files, tag_and_expire, roll_back])
+def test_no_live_file_goes_whenever_others_commit_expire_tag_or_roll_back(what: Callable[[Scene], None]) -> None:
     at = 0
     happened = True
     while happened:
@@ -499,9 +481,7 @@ def test_a_table_that_never_holds_still_is_given_up() -> None:
 
         def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
             if folder == "tag":
-                scene.storage.write(
-                    f"tag/tag-{scene.runtime.ids.uuid()}", scene.storage.read("snapshot/snapshot-1")
-                )
+                scene.storage.write(f"tag/tag-{scene.runtime.ids.uuid()}", scene.storage.read("snapshot/snapshot-1"))
             return scene.storage.list_files(folder, prefix)
 
     with pytest.raises(CommitContended):

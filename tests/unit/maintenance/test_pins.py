@@ -48,9 +48,7 @@ def killed(target: int | str = 5, *, path: str = "snapshot/snapshot-6", verb: st
 DELETING: dict[str, Callable[[Case], object]] = {
     "expiry": lambda case: case.expire(),
     "deletion of a tag": lambda case: delete_tag(case.bench.table, "kept", runtime=case.bench.runtime),
-    "orphan removal": lambda case: remove_orphan_files(
-        case.bench.table, dry_run=False, runtime=case.bench.runtime
-    ),
+    "orphan removal": lambda case: remove_orphan_files(case.bench.table, dry_run=False, runtime=case.bench.runtime),
     "another rollback": lambda case: rollback_to(case.bench.table, 3, runtime=case.bench.runtime),
 }
 
@@ -84,14 +82,10 @@ def test_after_a_take_over_that_was_killed_the_error_says_how_to_go_on() -> None
     table, runtime = case.bench.table, case.bench.runtime
     fault = Fault(at=1, verb="list_files", path="_paimon_stream", moment=Moment.BEFORE, stop=True)
     storage = FaultyStorage(case.bench.storage, [fault])
-    assert isinstance(
-        tried(lambda: rollback_to(table, 3, take_over=True, storage=storage, runtime=runtime)), Killed
-    )
+    assert isinstance(tried(lambda: rollback_to(table, 3, take_over=True, storage=storage, runtime=runtime)), Killed)
     assert len(read_pins(case.bench.storage)) == 2
     for target in (3, 5):
-        with pytest.raises(
-            CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"
-        ):
+        with pytest.raises(CommitContended, match=r"one of the snapshots 3, 5, or to another, with take_over"):
             rollback_to(table, target, runtime=runtime)
     assert rollback_to(table, 5, take_over=True, runtime=runtime).snapshot == 5
     assert not read_pins(case.bench.storage)
@@ -121,9 +115,7 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
         case.append(number)
     fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", stop=True)
     dying = FaultyStorage(bench.storage, [fault])
-    assert isinstance(
-        tried(lambda: rollback_to(bench.table, "old", storage=dying, runtime=bench.runtime)), Killed
-    )
+    assert isinstance(tried(lambda: rollback_to(bench.table, "old", storage=dying, runtime=bench.runtime)), Killed)
     bench.storage.delete("tag/tag-old")
     assert rollback_to(bench.table, 5, dry_run=True, runtime=bench.runtime).snapshot == 5
     rollback_to(bench.table, 5, runtime=bench.runtime)
@@ -134,9 +126,7 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
 def test_a_rollback_stops_when_another_has_taken_over() -> None:
     case = Case.make()
     bench = case.bench
-    storage = Meanwhile(
-        bench.storage, 20, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime)
-    )
+    storage = Meanwhile(bench.storage, 20, lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime))
     with pytest.raises(CommitContended, match="another one has taken over"):
         rollback_to(bench.table, 5, storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
     assert bench.snapshots.ids() == [1, 2, 3]
@@ -333,14 +323,10 @@ def full_disk(case: Case, *, first: int = 1, writes: int = 1) -> FaultyStorage:
 
 
 @pytest.mark.parametrize("target", [5, 4, "kept"])
-def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(
-    target: int | str,
-) -> None:
+def test_on_a_full_disk_the_pin_of_a_killed_rollback_makes_room_for_that_of_the_next(target: int | str) -> None:
     case = killed()
     bench = case.bench
-    report = rollback_to(
-        bench.table, target, take_over=target != 5, storage=full_disk(case), runtime=bench.runtime
-    )
+    report = rollback_to(bench.table, target, take_over=target != 5, storage=full_disk(case), runtime=bench.runtime)
     assert bench.snapshots.ids()[-1] == report.snapshot
     assert read_pins(bench.storage) == []
 

@@ -76,13 +76,7 @@ def test_nothing_is_written() -> None:
     table = in_memory("pk_updates")
     storage = FaultyStorage(table.storage)
     look(table, storage)
-    assert {one.verb for one in storage.operations} <= {
-        "read",
-        "stat",
-        "list_files",
-        "list_folders",
-        "open_input",
-    }
+    assert {one.verb for one in storage.operations} <= {"read", "stat", "list_files", "list_folders", "open_input"}
 
 
 def test_the_method_of_the_table_reports_its_progress(golden: Callable[[str], tuple[Path, Any]]) -> None:
@@ -152,12 +146,7 @@ class Damage:
         data = encode_manifest(made, compression="zstd", level=1)
         self.storage.write(f"manifest/{old.file_name}", data)
         added = sum(one.kind is FileKind.ADD for one in made)
-        fitting = {
-            "file_size": len(data),
-            "num_added_files": added,
-            "num_deleted_files": len(made) - added,
-            **meta,
-        }
+        fitting = {"file_size": len(data), "num_added_files": added, "num_deleted_files": len(made) - added, **meta}
         size = self.write_list(latest.delta_manifest_list, [replace(old, **fitting)])
         self.snapshot(delta_manifest_list_size=size)
 
@@ -192,9 +181,7 @@ def shifted(column: str, by: int) -> Callable[[pa.Table], pa.Table]:
 def named(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     def change(rows: pa.Table) -> pa.Table:
         at = rows.schema.get_field_index(column)
-        return rows.set_column(
-            at, rows.schema.field(at), pa.array([value] * len(rows), rows.schema.field(at).type)
-        )
+        return rows.set_column(at, rows.schema.field(at), pa.array([value] * len(rows), rows.schema.field(at).type))
 
     return change
 
@@ -260,9 +247,7 @@ def other_bucket(d: Damage) -> None:
     """The entries, and the files, in the next bucket."""
     for one in d.manifests.read(d.manifests.delta(d.latest)[0]):
         moved = (one.bucket + 1) % one.total_buckets
-        old, new = (
-            d.table.layout.data_file(one.partition, at, one.file.file_name) for at in (one.bucket, moved)
-        )
+        old, new = (d.table.layout.data_file(one.partition, at, one.file.file_name) for at in (one.bucket, moved))
         d.storage.write(new, d.storage.read(old))
     d.entries(lambda all_: [replace(one, bucket=(one.bucket + 1) % one.total_buckets) for one in all_])
 
@@ -279,8 +264,7 @@ def wrong_bounds(d: Damage) -> None:
     types = [one.type for one in columns]
     high = serialize(types, [None] * len(types))
     d.first(
-        value_stats=SimpleStats(min_values=high, max_values=high, null_counts=(77,) * len(types)),
-        value_stats_cols=None,
+        value_stats=SimpleStats(min_values=high, max_values=high, null_counts=(77,) * len(types)), value_stats_cols=None
     )
     assert meta
 

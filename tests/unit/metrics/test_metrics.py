@@ -145,9 +145,7 @@ def test_an_interrupt_in_a_reporter_is_not_swallowed() -> None:
 def changes(kind: FileKind, *rows: int, bucket: int = 0, changelog: tuple[int, ...] = ()) -> Changes:
     def entries(kind: FileKind, rows: tuple[int, ...]) -> tuple[ManifestEntry, ...]:
         return tuple(
-            ManifestEntry(
-                kind=kind, partition=EMPTY_ROW, bucket=bucket, total_buckets=2, file=data_file(f"f{n}", n)
-            )
+            ManifestEntry(kind=kind, partition=EMPTY_ROW, bucket=bucket, total_buckets=2, file=data_file(f"f{n}", n))
             for n in rows
         )
 
@@ -184,9 +182,7 @@ def test_metrics_have_javas_names_and_ours() -> None:
     assert set(metrics.values()) == set(METRICS)
     assert {metrics.values()[name] for name in ("lastCommittedSnapshotId", "lastSnapshotId")} == {-1}
     counts = Counts(files_added=3, records_appended=30, compaction_input_bytes=8)
-    metrics.report(
-        replace(REPORT, counts=counts, compact_snapshot_id=13, manifests_merged=4, removed_files=2)
-    )
+    metrics.report(replace(REPORT, counts=counts, compact_snapshot_id=13, manifests_merged=4, removed_files=2))
     values = metrics.values()
     assert set(values) == set(METRICS)
     assert values["lastCommitDuration"] == values["commitDuration.max"] == 20.5
@@ -245,7 +241,4 @@ def test_a_table_records_a_summary_of_each_batch() -> None:
     assert BatchSummary.of(summary.properties()) == summary
     assert summary.properties()["paimon-stream.write-millis"] == "13"
     assert BatchSummary.of({"paimon-stream.rows": "many", "k": "v"}) == BatchSummary()
-    assert (
-        BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"]
-        == "1"
-    )
+    assert BatchSummary.of_messages((), write_millis=None, reused=True).properties()["paimon-stream.reused"] == "1"

@@ -12,9 +12,7 @@ from paimon_stream import errors
 from paimon_stream.errors import PaimonStreamError, StorageError, Unavailable, by_name
 
 CLASSES = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if inspect.isclass(kind) and issubclass(kind, PaimonStreamError)
+    name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, PaimonStreamError)
 }
 
 

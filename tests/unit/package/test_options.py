@@ -175,13 +175,7 @@ def test_an_unknown_table_option_is_warned_of_with_the_nearest() -> None:
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("sequence-field", "sequence.field"),
-        ("mergeengine", "merge-engine"),
-    ],
-)
+@pytest.mark.parametrize(("key", "meant"), [("sequence-field", "sequence.field"), ("mergeengine", "merge-engine")])
 def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: str) -> None:
     with pytest.warns(UserWarning, match=f"Did you mean {re.escape(repr(meant))}"):
         check_sink_options({key: "op"})
@@ -219,12 +213,7 @@ def test_paimon_options_of_other_engines_are_kept_in_silence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_table_options(
-            {
-                "merge-engine": "deduplicate",
-                "fields.a.stats-mode": "none",
-                "scan.mode": "latest",
-                "bucket": "1",
-            }
+            {"merge-engine": "deduplicate", "fields.a.stats-mode": "none", "scan.mode": "latest", "bucket": "1"}
         )
 
 

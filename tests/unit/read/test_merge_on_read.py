@@ -23,25 +23,13 @@ from paimon_stream.read.keyed import sections
 from paimon_stream.read.merged import merged_batches
 
 INT, STRING = parse_type("INT NOT NULL"), parse_type("STRING NOT NULL")
-COLUMNS = [
-    ("a", "INT NOT NULL"),
-    ("b", "STRING NOT NULL"),
-    ("v", "BIGINT"),
-    ("s", "STRING"),
-    ("l", "ARRAY<INT>"),
-]
+COLUMNS = [("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("v", "BIGINT"), ("s", "STRING"), ("l", "ARRAY<INT>")]
 
 
 def spec_of(options: dict[str, str] | None = None) -> MergeSpec:
-    fields = tuple(
-        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS)
-    )
+    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(COLUMNS))
     schema = TableSchema(
-        id=0,
-        fields=fields,
-        highest_field_id=9,
-        primary_keys=("b", "a"),
-        options=MappingProxyType(options or {}),
+        id=0, fields=fields, highest_field_id=9, primary_keys=("b", "a"), options=MappingProxyType(options or {})
     )
     return MergeSpec.of(schema, Options(schema.options, location="memory://t"), table="memory://t")
 
@@ -56,18 +44,11 @@ def entry_of(name: str, first: tuple[str, int], last: tuple[str, int], level: in
 
 
 def names_of(files: list[ManifestEntry]) -> list[list[list[str]]]:
-    return [
-        [[one.file.file_name for one in run] for run in section.runs]
-        for section in sections(files, [STRING, INT])
-    ]
+    return [[[one.file.file_name for one in run] for run in section.runs] for section in sections(files, [STRING, INT])]
 
 
 def test_files_that_share_no_key_are_sections_of_their_own_in_key_order() -> None:
-    files = [
-        entry_of("z", ("z", 0), ("z", 9)),
-        entry_of("b", ("a", 5), ("a", 9)),
-        entry_of("a", ("a", -1), ("a", 4)),
-    ]
+    files = [entry_of("z", ("z", 0), ("z", 9)), entry_of("b", ("a", 5), ("a", 9)), entry_of("a", ("a", -1), ("a", 4))]
     assert names_of(files) == [[["a"]], [["b"]], [["z"]]]
 
 
@@ -88,11 +69,7 @@ def test_keys_are_compared_as_java_compares_them() -> None:
 ENGINES = [
     {},
     {"sequence.field": "v"},
-    {
-        "merge-engine": "aggregation",
-        "fields.v.aggregate-function": "sum",
-        "fields.l.aggregate-function": "collect",
-    },
+    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "fields.l.aggregate-function": "collect"},
     {"merge-engine": "partial-update"},
     {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
 ]
@@ -169,19 +146,13 @@ def test_a_file_that_is_not_sorted_is_reported_and_not_merged_wrong() -> None:
     files = [entry_of("one", ("a", 0), ("b", 9)), entry_of("two", ("a", 0), ("b", 9))]
     (section,) = sections(files, [STRING, INT])
     with pytest.raises(FormatError, match="not sorted"):
-        list(
-            merged_batches(
-                spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_), (2, 2, 2)
-            )
-        )
+        list(merged_batches(spec_of(), section, lambda _, rows_: rows.to_batches(max_chunksize=rows_), (2, 2, 2)))
 
 
 def test_of_equal_sequence_numbers_the_row_of_the_older_file_wins() -> None:
     row = {"a": 1, "b": "x", "v": 1, "l": None, "_SEQUENCE_NUMBER": 7, "_VALUE_KIND": 0}
     table = pa.Table.from_pylist([{**row, "s": "older"}, {**row, "s": "newer"}])
-    table = table.set_column(
-        table.column_names.index("_VALUE_KIND"), "_VALUE_KIND", pa.array([0, 0], pa.int8())
-    )
+    table = table.set_column(table.column_names.index("_VALUE_KIND"), "_VALUE_KIND", pa.array([0, 0], pa.int8()))
     assert merge_rows(spec_of(), table, keep_deletes=False)["s"].to_pylist() == ["older"]
 
 
@@ -257,11 +228,7 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
         ({"fields.l.aggregate-function": "max"}, InvalidOption, "max"),
         ({"fields.v.aggregate-function": "listagg"}, InvalidOption, "listagg"),
         (
-            {
-                "fields.s.aggregate-function": "listagg",
-                "fields.s.distinct": "true",
-                "fields.s.list-agg-delimiter": "",
-            },
+            {"fields.s.aggregate-function": "listagg", "fields.s.distinct": "true", "fields.s.list-agg-delimiter": ""},
             InvalidOption,
             "separate parts",
         ),
@@ -276,11 +243,7 @@ def test_sums_of_floats_are_java_s_to_the_last_bit_however_many_rows_a_key_has()
             InvalidOption,
             "remove-record-on-delete",
         ),
-        (
-            {"merge-engine": "partial-update", "fields.s.aggregate-function": "listagg"},
-            InvalidOption,
-            "sequence group",
-        ),
+        ({"merge-engine": "partial-update", "fields.s.aggregate-function": "listagg"}, InvalidOption, "sequence group"),
         ({"merge-engine": "partial-update", "fields.v.sequence-group": "a"}, InvalidOption, "primary key"),
         ({"merge-engine": "partial-update", "fields.v.sequence-group": "s,w"}, InvalidOption, "not a column"),
         (

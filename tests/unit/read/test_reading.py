@@ -41,9 +41,7 @@ SCHEMA = [("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT"), ("note", "STRING")]
 FORMATS = ["parquet", "orc", "avro"]
 
 
-def created(
-    path: Path, options: dict[str, str] | None = None, keys: tuple[str, ...] = ("dt", "hr")
-) -> PaimonTable:
+def created(path: Path, options: dict[str, str] | None = None, keys: tuple[str, ...] = ("dt", "hr")) -> PaimonTable:
     return PaimonTable.create(str(path / "db.db" / "t"), SCHEMA, partition_keys=keys, options=options)
 
 
@@ -75,9 +73,7 @@ def test_columns_and_partitions_are_chosen(tmp_path: Path, file_format: str) -> 
     assert set(exact.column("dt").to_pylist()) == {"b"} and set(exact.column("hr").to_pylist()) == {1}
     assert ids(exact) == [1, 7, 11, 17, 21, 27]
     assert ids(table.to_arrow(partition="dt=b/hr=1")) == ids(exact)
-    assert ids(table.to_arrow(partition={"hr": None})) == sorted(
-        b * 10 + i for b in range(3) for i in (0, 3, 6, 9)
-    )
+    assert ids(table.to_arrow(partition={"hr": None})) == sorted(b * 10 + i for b in range(3) for i in (0, 3, 6, 9))
     only_partition_columns = table.to_arrow(columns=["hr", "dt"])
     assert only_partition_columns.num_rows == 30
     assert table.to_arrow(partition={"dt": "c"}).num_rows == 0
@@ -154,9 +150,7 @@ def test_batches_are_small_and_come_file_by_file(tmp_path: Path, file_format: st
 
 def test_rows_of_fixed_buckets_come_in_the_order_of_their_sequence_numbers(tmp_path: Path) -> None:
     table = PaimonTable.create(
-        str(tmp_path / "t"),
-        SCHEMA,
-        options={"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "2"},
+        str(tmp_path / "t"), SCHEMA, options={"bucket": "1", "bucket-key": "id", "manifest.merge-min-count": "2"}
     )
     for batch in range(6):
         append(table, [(batch, "x", 1, "y")], "me", batch)
@@ -260,9 +254,7 @@ def test_a_key_that_is_not_utf8_is_named_with_its_table_and_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cast_scalar, "_check_text", lambda *_: None)
-    table = PaimonTable.create(
-        str(tmp_path / "t"), [("s", "STRING")], primary_keys=["s"], options={"bucket": "1"}
-    )
+    table = PaimonTable.create(str(tmp_path / "t"), [("s", "STRING")], primary_keys=["s"], options={"bucket": "1"})
     table.append(pa.table({"s": pa.array([b"ok", b"\xff\xfe"], pa.binary()).view(pa.string())}))
     with pytest.raises(FormatError, match="holds text that is not UTF-8") as refused:
         table.to_arrow()

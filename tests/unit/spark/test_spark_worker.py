@@ -53,9 +53,7 @@ def test_no_garbage_is_set_aside_and_later_garbage_is_collected() -> None:
 
 
 @pytest.mark.parametrize("name", ["pyspark.zip", "py4j-0.10.9.7-src.zip", "spark-core_2.12-3.5.9.jar"])
-def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_before(
-    tmp_path: Path, name: str
-) -> None:
+def test_the_archives_of_spark_are_not_read_again_and_are_imported_from_as_before(tmp_path: Path, name: str) -> None:
     archive = _archive(tmp_path / name)
     importers = {archive: zipimporter(archive), f"{archive}/inner": zipimporter(f"{archive}/inner")}
     keep_archives(importers)

@@ -68,9 +68,7 @@ def test_before_means_without_effect_and_after_with_it() -> None:
 
 
 def test_an_error_class_can_be_planned() -> None:
-    storage = FaultyStorage(
-        MemoryStorage(), [Fault(at=1, error=NoSpace), Fault(at=2, error=KeyboardInterrupt)]
-    )
+    storage = FaultyStorage(MemoryStorage(), [Fault(at=1, error=NoSpace), Fault(at=2, error=KeyboardInterrupt)])
     with pytest.raises(NoSpace):
         storage.write("a", b"")
     with pytest.raises(KeyboardInterrupt):
@@ -100,11 +98,7 @@ def test_after_stop_nothing_works_and_nothing_changes() -> None:
     with pytest.raises(Killed):
         storage.write("b", b"2")
     assert storage.stopped
-    for call in (
-        lambda: storage.write("c", b""),
-        lambda: storage.delete("a"),
-        lambda: storage.list_files(""),
-    ):
+    for call in (lambda: storage.write("c", b""), lambda: storage.delete("a"), lambda: storage.list_files("")):
         with pytest.raises(Killed):
             call()
     with pytest.raises(Killed):

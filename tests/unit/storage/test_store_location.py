@@ -27,9 +27,7 @@ SECRET = "s3cr3t-never-shown"
         ("az://c1/a", "azure", "c1", "a", ""),
     ],
 )
-def test_a_location_names_a_bucket_and_a_folder(
-    location: str, kind: str, bucket: str, prefix: str, host: str
-) -> None:
+def test_a_location_names_a_bucket_and_a_folder(location: str, kind: str, bucket: str, prefix: str, host: str) -> None:
     place = store_location(location)
     assert (place.kind, place.bucket, place.prefix, place.host) == (kind, bucket, prefix, host)
     assert place.shown == location.rstrip("/")

@@ -94,23 +94,17 @@ def put(server: _Server, options: dict[str, str], location: str = "s3://bucket/t
     return server.heads[-1]
 
 
-def test_a_key_is_not_mixed_with_a_token_of_the_environment(
-    server: _Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_not_mixed_with_a_token_of_the_environment(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "stray")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     head = put(server, {**KEYS, "s3.endpoint": server.url})
     assert "Credential=own-id/" in head["authorization"]
     assert "x-amz-security-token" not in head
     assert server.asked == ["PUT /bucket/t/a%20b"]
-    assert (
-        put(server, {**KEYS, "s3.session-token": "t", "endpoint": server.url})["x-amz-security-token"] == "t"
-    )
+    assert put(server, {**KEYS, "s3.session-token": "t", "endpoint": server.url})["x-amz-security-token"] == "t"
 
 
-def test_azures_key_and_signature_come_before_the_environment(
-    server: _Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_azures_key_and_signature_come_before_the_environment(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_TOKEN", "stray")
     given = {"azure.account-name": "acc", "azure.endpoint": f"{server.url}/acc"}
     head = put(server, {**given, "azure.account.key": KEY}, "az://c1/t")
@@ -220,9 +214,7 @@ def test_the_default_profile_is_used_if_nothing_else_is_there(server: _Server, t
 
 def test_a_missing_profile_is_one_error(server: _Server) -> None:
     pytest.importorskip("boto3")
-    settings = settings_of(
-        store_location("s3://bucket/t"), {"aws.profile": "nobody", "s3.endpoint": server.url}
-    )
+    settings = settings_of(store_location("s3://bucket/t"), {"aws.profile": "nobody", "s3.endpoint": server.url})
     with pytest.raises(PermissionDenied, match="profile 'nobody'") as raised:
         open_store(settings, max_retries=0)
     assert raised.value.__suppress_context__

@@ -35,12 +35,7 @@ def settings(
 
 def test_the_settings_have_all_that_a_store_needs() -> None:
     made = settings("s3a://bucket/wh/t/", {**KEYS, "s3.region": "eu-west-1"})
-    assert (made.kind, made.location, made.bucket, made.prefix) == (
-        "s3",
-        "s3a://bucket/wh/t",
-        "bucket",
-        "wh/t",
-    )
+    assert (made.kind, made.location, made.bucket, made.prefix) == ("s3", "s3a://bucket/wh/t", "bucket", "wh/t")
     assert made.config == {"access_key_id": "id", "secret_access_key": SECRET, "region": "eu-west-1"}
     assert made.client == {"timeout": "10000ms", "connect_timeout": "5000ms"}
     assert (made.profile, made.max_retries, made.role) == (None, 8, {})
@@ -88,12 +83,7 @@ def test_keys_have_the_names_that_people_know(names: tuple[str, str, str]) -> No
 
 def test_the_first_source_wins_and_a_login_is_of_one_source() -> None:
     spark = {"fs.s3a.access.key": "spark", "fs.s3a.secret.key": "k", "fs.s3a.endpoint.region": "eu-west-2"}
-    own = {
-        "AWS_ACCESS_KEY_ID": "env",
-        "AWS_SECRET_ACCESS_KEY": "k",
-        "AWS_SESSION_TOKEN": "t",
-        "AWS_REGION": "r",
-    }
+    own = {"AWS_ACCESS_KEY_ID": "env", "AWS_SECRET_ACCESS_KEY": "k", "AWS_SESSION_TOKEN": "t", "AWS_REGION": "r"}
     assert settings(environment=own).config["session_token"] == "t"
     mixed = settings(options={"s3.region": "eu-west-1"}, spark=spark, environment=own).config
     assert mixed == {"access_key_id": "spark", "secret_access_key": "k", "region": "eu-west-1"}
@@ -242,11 +232,7 @@ def test_oss_is_reached_by_its_s3_endpoint() -> None:
 
 
 def test_encryption_is_passed_on() -> None:
-    kms = {
-        "fs.s3a.encryption.algorithm": "SSE-KMS",
-        "fs.s3a.encryption.key": "arn",
-        "sse_bucket_key_enabled": "true",
-    }
+    kms = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": "arn", "sse_bucket_key_enabled": "true"}
     assert settings(options=kms).config == {
         "aws_server_side_encryption": "aws:kms", "aws_sse_kms_key_id": "arn",
         "aws_sse_bucket_key_enabled": "true",
@@ -261,11 +247,7 @@ def test_encryption_is_passed_on() -> None:
 def test_proxies_and_certificates_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: "0.12.1")
     (tmp_path / "ca.pem").write_text(PEM)
-    given = {
-        "proxy_url": "http://u:p@h:3128",
-        "root_certificate": str(tmp_path / "ca.pem"),
-        "proxy_excludes": "a",
-    }
+    given = {"proxy_url": "http://u:p@h:3128", "root_certificate": str(tmp_path / "ca.pem"), "proxy_excludes": "a"}
     made = settings("gs://bucket/t", given)
     assert made.client["proxy_url"] == "http://u:p@h:3128"
     assert made.client["proxy_excludes"] == "a"
@@ -291,11 +273,7 @@ def test_an_old_obstore_is_said_to_read_no_bundle_of_the_environment(
 def test_our_own_options_have_short_names() -> None:
     given = {"timeout": "30s", "connect_timeout": "2s", "aws_max_retries": "3"}
     made = settings(options=given)
-    assert (made.client["timeout"], made.client["connect_timeout"], made.max_retries) == (
-        "30000ms",
-        "2000ms",
-        3,
-    )
+    assert (made.client["timeout"], made.client["connect_timeout"], made.max_retries) == ("30000ms", "2000ms", 3)
 
 
 def test_a_profile_needs_boto3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -323,9 +301,7 @@ def test_a_profile_needs_boto3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_profiles_and_roles_are_kept_for_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "boto3", __import__("types"))
     assert settings(options={"aws.profile": "sso"}).profile == "sso"
-    made = settings(
-        options={**KEYS, "fs.s3a.assumed.role.arn": "arn", "fs.s3a.assumed.role.external.id": "x"}
-    )
+    made = settings(options={**KEYS, "fs.s3a.assumed.role.arn": "arn", "fs.s3a.assumed.role.external.id": "x"})
     assert made.role == {"role_arn": "arn", "external_id": "x"}
     assert made.config["access_key_id"] == "id"
     web = settings(options={"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_ARN": "arn"})
@@ -383,10 +359,7 @@ def test_malformed_keys_are_refused_before_they_are_used() -> None:
 
 
 def test_google_takes_a_file_a_text_or_a_token() -> None:
-    file = {
-        "fs.gs.auth.service.account.json.keyfile": "/key.json",
-        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
-    }
+    file = {"fs.gs.auth.service.account.json.keyfile": "/key.json", "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}
     assert settings("gs://bucket/t", file).config == {"service_account": "/key.json"}
     text = '{"gcs_base_url": "http://127.0.0.1:1", "disable_oauth": true}'
     made = settings("gs://bucket/t", {"gs.service-account-key": text})

@@ -152,7 +152,5 @@ threading.Thread(target=late).start()
 
 
 def test_a_thread_that_outlives_the_main_thread_may_still_send_requests() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _AFTER_THE_END], check=True, timeout=60, stdout=subprocess.PIPE
-    )
+    ended = subprocess.run([sys.executable, "-c", _AFTER_THE_END], check=True, timeout=60, stdout=subprocess.PIPE)
     assert ended.stdout.strip() == b"True"

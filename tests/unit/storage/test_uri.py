@@ -76,9 +76,7 @@ def test_a_store_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         open_storage("s3://bucket/t")
 
 
-@pytest.mark.parametrize(
-    "location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:", "~/t"]
-)
+@pytest.mark.parametrize("location", ["", "  ", "memory://", "memory:///x", "file://host/t", "file:t", "file:", "~/t"])
 def test_malformed_locations_are_refused(location: str) -> None:
     with pytest.raises(InvalidOption):
         open_storage(location)

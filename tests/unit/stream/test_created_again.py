@@ -57,9 +57,7 @@ def others(bench: Bench, count: int) -> None:
 
 @pytest.mark.parametrize("options", [{}, {JOURNAL_REUSE.key: "false"}, {JOURNAL.key: "false"}])
 @pytest.mark.parametrize("above", [1, 2, 3])
-def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(
-    above: int, options: dict[str, str]
-) -> None:
+def test_a_snapshot_that_was_created_again_below_the_oldest_is_no_commit(above: int, options: dict[str, str]) -> None:
     bench = Bench()
     Stream(bench, options=options).batches(2)
     late = sent(bench, Stream(bench, next_batch=2, runs=10, options=options))

@@ -44,15 +44,7 @@ def files(bench: Bench) -> set[str]:
 
 
 def everything(bench: Bench) -> set[str]:
-    folders = [
-        "bucket-0",
-        "bucket-0/folder",
-        "folder/bucket-0",
-        "manifest",
-        "snapshot",
-        "schema",
-        "_paimon_stream/me",
-    ]
+    folders = ["bucket-0", "bucket-0/folder", "folder/bucket-0", "manifest", "snapshot", "schema", "_paimon_stream/me"]
     return {stat.path for folder in folders for stat in bench.storage.list_files(folder)}
 
 
@@ -174,9 +166,7 @@ def test_an_attempt_without_compaction_leaves_no_staged_metadata_when_it_was_kil
     with pytest.raises(Killed):
         bench.committer(observer=At(Phase.PUBLISHED, kill)).commit(request)
     bench.storage.write(f"manifest/manifest-{request.stage_uuid}-9", b"of a lost attempt before")
-    remove(
-        bench, entry(bench, request, dead=request.messages[0], uuids=(request.stage_uuid,)), bench.latest()
-    )
+    remove(bench, entry(bench, request, dead=request.messages[0], uuids=(request.stage_uuid,)), bench.latest())
     bench.audit(["mine", "other-0"], orphans=True)
 
 
@@ -184,9 +174,7 @@ def test_a_file_that_a_compaction_moved_to_another_level_is_not_among_those_it_w
     bench = Bench()
     moved = bench.put("live")
     message = replace(
-        bench.message("new"),
-        compact_before=(moved,),
-        compact_after=(replace(moved, level=5), bench.put("made")),
+        bench.message("new"), compact_before=(moved,), compact_after=(replace(moved, level=5), bench.put("made"))
     )
     assert data_files(bench.table.layout, (message,)) == ("bucket-0/new", "bucket-0/made")
     assert written_files(bench.table.layout, (message,)) == ("bucket-0/new",)

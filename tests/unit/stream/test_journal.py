@@ -113,9 +113,7 @@ def test_a_register_without_a_run_is_read() -> None:
     storage = MemoryStorage()
     claims = Claims(storage, ME)
     claims.register("d", 3)
-    path = next(
-        stat.path for stat in storage.list_files(f"_paimon_stream/{ME.user}") if stat.name == "writer"
-    )
+    path = next(stat.path for stat in storage.list_files(f"_paimon_stream/{ME.user}") if stat.name == "writer")
     body = decode_checksummed("writer", storage.read(path), path)
     assert body.pop("run") == claims.run
     storage.write(path, encode_checksummed("writer", body))

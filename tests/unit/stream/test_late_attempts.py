@@ -62,9 +62,7 @@ class Overtaken:
         first.batch()
         others(self.bench, 1)
         earlier = Stream(self.bench, next_batch=1, runs=10)
-        self.next = Stream(
-            self.bench, next_batch=1, runs=20, options=options, done_millis=first.done_millis, written=1
-        )
+        self.next = Stream(self.bench, next_batch=1, runs=20, options=options, done_millis=first.done_millis, written=1)
         self.verdict: Verdict | None = None
         earlier.start(At(phase, lambda: self._judge(lands)))
         if lands:
@@ -95,12 +93,8 @@ class Overtaken:
         self.next.writer.commit(self.batch, self.verdict, messages)
 
 
-@pytest.mark.parametrize(
-    "options", [WRITTEN_AGAIN, NO_JOURNAL, {}], ids=["written again", "no journal", "reused"]
-)
-def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files(
-    options: dict[str, str],
-) -> None:
+@pytest.mark.parametrize("options", [WRITTEN_AGAIN, NO_JOURNAL, {}], ids=["written again", "no journal", "reused"])
+def test_a_batch_that_an_earlier_run_published_unseen_is_known_by_its_live_files(options: dict[str, str]) -> None:
     table = Overtaken(options)
     expected = ["java-1", "java-2", "java-3", "java-4", "java-5", "me-0-1", "me-1-1"]
     with pytest.raises(SharedCheckpoint, match=r"batch 1, an earlier run .* published it") as caught:
@@ -489,9 +483,7 @@ def test_a_run_whose_table_is_created_again_while_it_gathers_evidence_meets_no_l
 
 
 @pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
-def test_behind_a_batch_that_has_expired_the_journal_shows_that_the_next_is_new(
-    options: dict[str, str],
-) -> None:
+def test_behind_a_batch_that_has_expired_the_journal_shows_that_the_next_is_new(options: dict[str, str]) -> None:
     bench = Bench()
     stream, other = Stream(bench), Stream(bench, user="other", query_id="q2", checkpoint="/ck/b")
     stream.batches(4)

@@ -38,14 +38,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import RegisteredWriter
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next
-from paimon_stream.stream.ledger import (
-    AlreadyCommitted,
-    Evidence,
-    Fresh,
-    Reuse,
-    Verdict,
-    judge_first,
-)
+from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, judge_first
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -91,12 +84,7 @@ def entry(batch_id: int, base: SnapshotRef | None = None, **changed: Any) -> Jou
 
 def registered(**changed: Any) -> RegisteredWriter:
     made = RegisteredWriter(
-        user=ME.user,
-        query_id="q1",
-        checkpoint="/ck/a",
-        query_name=None,
-        schema_digest="d",
-        journal_since=None,
+        user=ME.user, query_id="q1", checkpoint="/ck/a", query_name=None, schema_digest="d", journal_since=None
     )
     return replace(made, **changed)
 
@@ -327,9 +315,7 @@ def test_two_sinks_of_one_query_are_no_reset(world: World) -> None:
     assert isinstance(world.judge(0), Fresh)
 
 
-def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_be_renamed(
-    world: World,
-) -> None:
+def test_a_new_sink_of_a_query_that_wrote_this_batch_as_nobody_in_this_run_may_be_renamed(world: World) -> None:
     world.identity = replace(ME, user="paimon-stream_q1_second")
     world.publish(1, "paimon-stream_q1", 3, query_id="q1", checkpoint="/ck/a")
     world.claimed = False
@@ -359,9 +345,7 @@ def test_an_operator_can_let_a_reset_or_rewound_checkpoint_continue(world: World
 
 
 @pytest.mark.parametrize("batch_id", [2, 3])
-def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(
-    world: World, batch_id: int
-) -> None:
+def test_the_files_of_a_published_batch_are_not_dead_when_it_is_let_in_again(world: World, batch_id: int) -> None:
     world.mine(1, 3, offsets_hash="other")
     world.entry = entry(batch_id)
     world.options = {"paimon-stream.on-checkpoint-reset": "continue"}
@@ -430,9 +414,7 @@ def test_a_replaced_tables_old_journal_is_not_believed(world: World) -> None:
 
 
 @pytest.mark.parametrize("which", ["entry", "last_entry"])
-def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_reveals_it(
-    world: World, which: str
-) -> None:
+def test_a_journal_that_a_running_stream_wrote_into_its_tables_successor_reveals_it(world: World, which: str) -> None:
     setattr(world, which, entry(3, schema_digest="older"))
     with pytest.raises(TableReplaced):
         world.judge(3)
@@ -579,17 +561,13 @@ def test_the_next_batch_is_fresh_when_our_last_snapshot_expired(world: World) ->
 
 
 @pytest.mark.parametrize("identifier", [4, 6])
-def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(
-    world: World, identifier: int
-) -> None:
+def test_the_next_batch_published_by_another_run_before_it_was_judged_is_shared(world: World, identifier: int) -> None:
     own = world.mine(1, 3)
     world.publish(2, "java", 0)
     world.mine(3, identifier, run_id="run-9")
     world.publish(4, "java", 1)
     with pytest.raises(SharedCheckpoint, match="run-9"):
-        judge_next(
-            world.snapshots, remembered(world, own, 3), 4, world.refusals(4), latest=world.snapshots.latest()
-        )
+        judge_next(world.snapshots, remembered(world, own, 3), 4, world.refusals(4), latest=world.snapshots.latest())
 
 
 def test_a_gap_since_the_run_last_looked_is_left_for_the_commit_to_judge(world: World) -> None:
@@ -597,17 +575,14 @@ def test_a_gap_since_the_run_last_looked_is_left_for_the_commit_to_judge(world: 
     world.publish(3, "java", 0)
     memory = remembered(world, own, 3)
     assert (
-        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest()).seen
-        == memory.seen
+        judge_next(world.snapshots, memory, 4, world.refusals(4), latest=world.snapshots.latest()).seen == memory.seen
     )
 
 
 def test_the_same_batch_twice_in_a_run_is_a_second_sink(world: World) -> None:
     own = world.mine(1, 3)
     with pytest.raises(DuplicateWriter):
-        judge_next(
-            world.snapshots, remembered(world, own, 3), 3, world.refusals(3), latest=world.snapshots.latest()
-        )
+        judge_next(world.snapshots, remembered(world, own, 3), 3, world.refusals(3), latest=world.snapshots.latest())
 
 
 def test_our_last_snapshot_with_another_nonce_is_a_lost_commit_that_names_both_causes(world: World) -> None:

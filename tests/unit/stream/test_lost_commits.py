@@ -65,8 +65,7 @@ def test_the_next_batch_of_a_run_says_what_was_lost_by_whom_and_how_to_commit_it
     assert (facts["rows"], facts["files"]) == (10, 1)
     assert facts["command"] in said
     assert facts["command"] == (
-        f"paimon-stream recommit --user me --batch 2 --snapshot 3 --delta-list {lost.nonce} "
-        f"{bench.storage.location}"
+        f"paimon-stream recommit --user me --batch 2 --snapshot 3 --delta-list {lost.nonce} {bench.storage.location}"
     )
 
 
@@ -79,9 +78,7 @@ def test_a_restart_says_so_too(batches: int) -> None:
     stream.start()
     with pytest.raises(CommitLost, match=f"batch {batches - 1} of this stream was committed") as caught:
         stream.batch()
-    assert f"paimon-stream recommit --user me --batch {batches - 1} {bench.storage.location}" in str(
-        caught.value
-    )
+    assert f"paimon-stream recommit --user me --batch {batches - 1} {bench.storage.location}" in str(caught.value)
     assert (caught.value.context["by"], caught.value.context["rows"]) == ("java", 10)
 
 
@@ -157,9 +154,7 @@ def again(bench: Bench, *args: Any, yes: bool = True, **how: Any) -> RecommitRep
 
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("found", ["in the run", "at a restart"])
-def test_the_files_of_a_lost_batch_are_committed_again_and_the_stream_goes_on(
-    batches: int, found: str
-) -> None:
+def test_the_files_of_a_lost_batch_are_committed_again_and_the_stream_goes_on(batches: int, found: str) -> None:
     bench = Bench()
     stream = started(bench, batches)
     lose(bench)
@@ -284,12 +279,7 @@ def run_command(bench: Bench, error: CommitLost, *, yes: bool) -> RecommitReport
     given = {key.removeprefix("--"): value for key, value in zip(words[2:-1:2], words[3:-1:2], strict=True)}
     snapshot = int(given["snapshot"]) if "snapshot" in given else None
     return again(
-        bench,
-        given["user"],
-        int(given["batch"]),
-        snapshot=snapshot,
-        delta_list=given.get("delta-list"),
-        yes=yes,
+        bench, given["user"], int(given["batch"]), snapshot=snapshot, delta_list=given.get("delta-list"), yes=yes
     )
 
 

@@ -49,16 +49,12 @@ def entries(stream: Stream) -> list[str]:
     return sorted(name for name in names if name.isdigit())
 
 
-NOTED = pytest.mark.parametrize(
-    "earlier", [True, False], ids=["an earlier batch is noted", "this batch is noted"]
-)
+NOTED = pytest.mark.parametrize("earlier", [True, False], ids=["an earlier batch is noted", "this batch is noted"])
 PHASES = (Phase.JUDGED, Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED, Phase.PUBLISHED)
 
 
 @NOTED
-def test_a_replaced_table_is_asked_about_once_even_where_the_batch_that_continues_is_empty(
-    earlier: bool,
-) -> None:
+def test_a_replaced_table_is_asked_about_once_even_where_the_batch_that_continues_is_empty(earlier: bool) -> None:
     stream = replaced_under_the_stream()
     stream.next_batch += earlier
     stream.options = CONTINUE
@@ -231,13 +227,7 @@ def test_a_checkpoint_that_comes_from_another_table_is_reported_with_what_is_mis
     stream = moved(6)
     stream.batch()
     (text,) = warned(caplog)
-    for part in (
-        stream.bench.storage.location,
-        "checkpoint /ck/a",
-        "batch 6",
-        "batches 0 to 5",
-        "another table",
-    ):
+    for part in (stream.bench.storage.location, "checkpoint /ck/a", "batch 6", "batches 0 to 5", "another table"):
         assert part in text
     stream.batch()
     stream.start()
@@ -245,9 +235,7 @@ def test_a_checkpoint_that_comes_from_another_table_is_reported_with_what_is_mis
     assert len(warned(caplog)) == 1
 
 
-def test_a_stream_that_begins_with_batch_0_or_has_been_here_is_not_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_stream_that_begins_with_batch_0_or_has_been_here_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     stream = moved(0)
     stream.batches(3)
     stream.start()

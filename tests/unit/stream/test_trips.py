@@ -47,9 +47,7 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
         assert isinstance(verdict, Fresh)
         target = writer.table_for_driver().storage
         for message in messages:
-            path = bench.table.layout.data_file(
-                message.partition, message.bucket, message.new_files[0].file_name
-            )
+            path = bench.table.layout.data_file(message.partition, message.bucket, message.new_files[0].file_name)
             bench.storage.delete(path)
             with target.open_output(path) as out:
                 out.write(b"data")

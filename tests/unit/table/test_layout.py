@@ -35,9 +35,7 @@ KEYS = {"dt": "DATE", "region": "STRING"}
 
 
 def layout(*keys: str, **options: str) -> Layout:
-    fields = tuple(
-        DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(KEYS.items())
-    )
+    fields = tuple(DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(KEYS.items()))
     schema = TableSchema(
         id=0, fields=fields, highest_field_id=1, partition_keys=keys, options=MappingProxyType(options)
     )

@@ -24,9 +24,7 @@ TYPES = (parse_type("STRING"),)
 A, B, C = (serialize(TYPES, (name,)) for name in "abc")
 
 
-def add(
-    name: str, partition: bytes = A, bucket: int = 0, last: int = 9, total: int = 4, **file: Any
-) -> ManifestEntry:
+def add(name: str, partition: bytes = A, bucket: int = 0, last: int = 9, total: int = 4, **file: Any) -> ManifestEntry:
     return ManifestEntry(
         kind=FileKind.ADD,
         partition=partition,

@@ -12,14 +12,7 @@ import pytest
 from paimon_stream.errors import CorruptMetadata, InvalidData
 from paimon_stream.format.avro_file import MOST_PLAIN, packed_blocks_of, read_file
 from paimon_stream.format.binary_row import serialize
-from paimon_stream.format.entries import (
-    EMPTY_ROW,
-    EMPTY_STATS,
-    FileKind,
-    ManifestEntry,
-    ManifestFileMeta,
-    SimpleStats,
-)
+from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import FULL_BLOCK
 from paimon_stream.format.types import parse_type
 from paimon_stream.options import Options
@@ -55,9 +48,7 @@ class Desk:
         return [entry for meta in metas for entry in self.manifests.read(meta)]
 
 
-def entry(
-    number: int, dt: str | None = "a", hour: int | None = 0, bucket: int = 0, **file: object
-) -> ManifestEntry:
+def entry(number: int, dt: str | None = "a", hour: int | None = 0, bucket: int = 0, **file: object) -> ManifestEntry:
     return ManifestEntry(
         kind=FileKind.ADD,
         partition=serialize(TYPES, (dt, hour)),
@@ -145,14 +136,7 @@ def test_no_entry_is_decoded_and_each_manifest_is_read_once() -> None:
     assert [verb for verb, _ in watched.operations] == ["read"] * 3 + ["write"]
 
 
-@pytest.mark.parametrize(
-    "unsaid",
-    [
-        {"min_bucket": None},
-        {"max_level": None},
-        {"partition_stats": EMPTY_STATS},
-    ],
-)
+@pytest.mark.parametrize("unsaid", [{"min_bucket": None}, {"max_level": None}, {"partition_stats": EMPTY_STATS}])
 def test_what_a_list_left_out_is_found_in_the_entries(unsaid: dict[str, object]) -> None:
     desk = Desk()
     metas = [desk.write(entry(1, "x", bucket=3)), desk.write(entry(2, "b", bucket=6, level=2))]

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from paimon_stream.errors import DeletedFiles
-from paimon_stream.format.entries import (
-    EMPTY_STATS,
-    FileKind,
-    ManifestEntry,
-    ManifestFileMeta,
-    SimpleStats,
-)
+from paimon_stream.format.entries import EMPTY_STATS, FileKind, ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.table.manifest_merge import (
     ManifestAccess,
     Merged,

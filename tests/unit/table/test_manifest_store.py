@@ -21,9 +21,7 @@ from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 TYPES = (parse_type("STRING"), parse_type("INT"))
 
 
-def entry(
-    n: int, *partition: Any, kind: FileKind = FileKind.ADD, bucket: int = 0, **file: Any
-) -> ManifestEntry:
+def entry(n: int, *partition: Any, kind: FileKind = FileKind.ADD, bucket: int = 0, **file: Any) -> ManifestEntry:
     values = {
         "file_name": f"data-{n}.parquet",
         "file_size": 1,

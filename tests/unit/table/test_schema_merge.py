@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import (
-    CommitContended,
-    IncompatibleSchema,
-    InvalidOption,
-    Unavailable,
-    UnsupportedFeature,
-)
+from paimon_stream.errors import CommitContended, IncompatibleSchema, InvalidOption, Unavailable, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.base import PutResult, Storage
@@ -80,9 +74,7 @@ def test_new_columns_come_last_nullable_and_with_ids_never_used() -> None:
 
 def test_new_members_of_rows_are_added_inside_of_arrays_and_maps() -> None:
     schema = schema_of(a="ARRAY<ROW<x INT>>", m="MAP<STRING NOT NULL, ROW<x INT>>", r="ROW<r ROW<x INT>>")
-    made = merged(
-        schema, "add", r="ROW<r ROW<y INT>>", m="MAP<STRING, ROW<y INT>>", a="ARRAY<ROW<y INT NOT NULL>>"
-    )
+    made = merged(schema, "add", r="ROW<r ROW<y INT>>", m="MAP<STRING, ROW<y INT>>", a="ARRAY<ROW<y INT NOT NULL>>")
     assert [str(one.type) for one in made.fields] == [
         "ARRAY<ROW<x INT, y INT>>",
         "MAP<STRING NOT NULL, ROW<x INT, y INT>>",
@@ -160,9 +152,7 @@ def test_a_narrower_decimal_of_the_same_scale_fits_as_it_is() -> None:
         ("a sequence field", {"options": {"sequence.field": "k"}}),
     ],
 )
-def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(
-    what: str, table: dict[str, Any]
-) -> None:
+def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(what: str, table: dict[str, Any]) -> None:
     schema = schema_of(k="INT", v="INT", **table)
     error = refused(schema, k="BIGINT", v="BIGINT", new="INT")
     assert f"it is {what}, whose type never changes" in error.message
@@ -172,10 +162,7 @@ def test_a_column_that_rows_are_found_or_ordered_by_never_changes_its_type(
 
 def test_names_that_no_column_may_have_are_refused_for_new_columns() -> None:
     schema = schema_of(a="INT")
-    assert refused(schema, _SEQUENCE_NUMBER="BIGINT", _KEY_a="INT").context["columns"] == (
-        "_SEQUENCE_NUMBER",
-        "_KEY_a",
-    )
+    assert refused(schema, _SEQUENCE_NUMBER="BIGINT", _KEY_a="INT").context["columns"] == ("_SEQUENCE_NUMBER", "_KEY_a")
     with pytest.raises(IncompatibleSchema, match="more than once"):
         merge_columns(schema, (*fields(b="INT"), *fields(b="INT")), "add", location="t")
 
@@ -262,9 +249,7 @@ def test_columns_that_the_merge_engine_could_not_merge_are_not_published() -> No
 
 
 @pytest.mark.parametrize(
-    "type_",
-    ["ROW<x INT, x INT>", "ARRAY<CHAR(0)>", "ROW<x " * 90 + "INT" + ">" * 90],
-    ids=lambda one: one[:20],
+    "type_", ["ROW<x INT, x INT>", "ARRAY<CHAR(0)>", "ROW<x " * 90 + "INT" + ">" * 90], ids=lambda one: one[:20]
 )
 def test_columns_that_nobody_could_read_are_not_published(type_: str) -> None:
     storage = MemoryStorage()

@@ -29,8 +29,7 @@ COLUMNS = {"id": "BIGINT", "name": "STRING", "dt": "STRING", "tags": "ARRAY<STRI
 
 def fields(**columns: str) -> tuple[DataField, ...]:
     return tuple(
-        DataField(id=7 * i, name=name, type=parse_type(text))
-        for i, (name, text) in enumerate(columns.items())
+        DataField(id=7 * i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(columns.items())
     )
 
 
@@ -50,12 +49,7 @@ def test_columns_get_fresh_ids_and_options_become_text() -> None:
     )
     assert [one.id for one in schema.fields] == [0, 1, 6]
     assert schema.highest_field_id == 6
-    assert schema.options == {
-        "bucket": "2",
-        "bucket-key": "k",
-        "write-only": "true",
-        "bucket-append-ordered": "false",
-    }
+    assert schema.options == {"bucket": "2", "bucket-key": "k", "write-only": "true", "bucket-append-ordered": "false"}
     assert (schema.id, schema.comment, schema.time_millis) == (0, "what it is", 5)
 
 
@@ -89,11 +83,7 @@ def test_keys_may_be_given_as_options_which_move() -> None:
         ({"primary_keys": ["id", "id"]}, IncompatibleSchema, "twice"),
         ({"partition_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
         ({"primary_keys": ["tags"]}, IncompatibleSchema, "cannot be nested"),
-        (
-            {"primary_keys": ["dt"], "partition_keys": ["dt"]},
-            IncompatibleSchema,
-            "only partition keys",
-        ),
+        ({"primary_keys": ["dt"], "partition_keys": ["dt"]}, IncompatibleSchema, "only partition keys"),
         ({"partition_keys": "dt"}, IncompatibleSchema, r"Give a list of names: \['dt'\]"),
         ({"partition_keys": ["dt"], "options": {"partition": "name"}}, InvalidOption, "Give one of them"),
         ({"options": {"bucket": "0"}}, InvalidOption, "'bucket' is 0"),
@@ -136,9 +126,7 @@ def test_what_paimon_would_refuse_is_refused_with_the_reason(
         made(**given)
 
 
-@pytest.mark.parametrize(
-    "name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"]
-)
+@pytest.mark.parametrize("name", ["_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID", "_KEY_a"])
 def test_names_of_paimon_are_no_column_names(name: str) -> None:
     with pytest.raises(IncompatibleSchema, match=f"'{name}' is Paimon's own") as caught:
         made({name: "INT"})
@@ -286,9 +274,7 @@ def test_overrides_are_in_force_but_not_in_the_schema() -> None:
 # -- writable -------------------------------------------------------------------------------------
 
 
-def checked(
-    columns: dict[str, str] | None = None, options: dict[str, str] | None = None, **keys: Any
-) -> None:
+def checked(columns: dict[str, str] | None = None, options: dict[str, str] | None = None, **keys: Any) -> None:
     """Checks a table as it may lie there, made by another engine that allows more."""
     storage = MemoryStorage("writable")
     storage.clear()
@@ -383,6 +369,4 @@ def test_partition_columns_without_a_stable_folder_are_refused() -> None:
         warnings.simplefilter("error")
         checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, partition_keys=["p"])
     with pytest.raises(UnsupportedFeature, match="time zone"):
-        checked(
-            {"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, {"partition.legacy-name": "false"}, partition_keys=["p"]
-        )
+        checked({"id": "INT", "p": "TIMESTAMP_LTZ(6)"}, {"partition.legacy-name": "false"}, partition_keys=["p"])

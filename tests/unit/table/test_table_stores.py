@@ -220,9 +220,7 @@ def test_a_stale_hint_that_other_engines_believe_is_reported_once(caplog: pytest
 
 
 @pytest.mark.parametrize("hint", ["20", "19", "3", "99", "x", None])
-def test_a_hint_that_misleads_nobody_is_not_reported(
-    hint: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hint_that_misleads_nobody_is_not_reported(hint: str | None, caplog: pytest.LogCaptureFixture) -> None:
     store_of(table_of(*range(11, 21), latest=hint)).latest()
     assert caplog.records == []
 
@@ -364,9 +362,7 @@ def test_a_snapshot_is_published_once() -> None:
         ((1,), "junk", 1, "1"),
     ],
 )
-def test_the_hint_never_goes_back_nor_to_nothing(
-    ids: tuple[int, ...], before: str | None, to: int, after: str
-) -> None:
+def test_the_hint_never_goes_back_nor_to_nothing(ids: tuple[int, ...], before: str | None, to: int, after: str) -> None:
     storage = table_of(*ids, latest=before)
     moved = store_of(storage).write_latest_hint(to)
     assert storage.read("snapshot/LATEST").decode() == after

@@ -8,13 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream.errors import (
-    IncompatibleSchema,
-    NullInNotNull,
-    NumericOverflow,
-    UnsupportedFeature,
-    ValueTooLong,
-)
+from paimon_stream.errors import IncompatibleSchema, NullInNotNull, NumericOverflow, UnsupportedFeature, ValueTooLong
 from paimon_stream.format.schema_json import TableSchema, reassign_ids
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.write.conform import ColumnPlan
@@ -101,9 +95,7 @@ REFUSED: list[tuple[str, pa.Array, type[Exception], str, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("sql", "column", "kind", "path", "count"),
-    REFUSED,
-    ids=[f"{s} {k.__name__}" for s, _, k, _, _ in REFUSED],
+    ("sql", "column", "kind", "path", "count"), REFUSED, ids=[f"{s} {k.__name__}" for s, _, k, _, _ in REFUSED]
 )
 def test_what_does_not_fit_is_refused_with_path_and_count(
     sql: str, column: pa.Array, kind: type[Exception], path: str, count: int
@@ -120,14 +112,10 @@ def test_what_lies_under_null_is_not_judged() -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 3]), elements)
     hidden = pa.ListArray.from_arrays(pa.array([0, None, 3], pa.int32()), elements)
     assert fitted("ARRAY<VARCHAR(13)>", lists).to_pylist() == [["much too long", "a"], [None]]
-    masked = pa.Array.from_buffers(
-        lists.type, 2, [pa.py_buffer(b"\x00"), lists.buffers()[1]], children=[elements]
-    )
+    masked = pa.Array.from_buffers(lists.type, 2, [pa.py_buffer(b"\x00"), lists.buffers()[1]], children=[elements])
     assert fitted("ARRAY<VARCHAR(1) NOT NULL>", masked).to_pylist() == [None, None]
     assert hidden.null_count == 1
-    members = pa.StructArray.from_arrays(
-        [pa.array(["too long", None])], names=["a"], mask=pa.array([True, True])
-    )
+    members = pa.StructArray.from_arrays([pa.array(["too long", None])], names=["a"], mask=pa.array([True, True]))
     assert fitted("ROW<a VARCHAR(1) NOT NULL>", members).to_pylist() == [None, None]
 
 
@@ -144,12 +132,7 @@ def test_inner_ids_are_derived_from_the_field_around_them() -> None:
     )
     ids = [made.field(0).type.value_field, made.field(1).type.key_field, made.field(1).type.item_field]
     ids.append(made.field(1).type.item_type.value_field)
-    assert [int(one.metadata[b"PARQUET:field_id"]) for one in ids] == [
-        536895488,
-        536838142,
-        536903680,
-        536903681,
-    ]
+    assert [int(one.metadata[b"PARQUET:field_id"]) for one in ids] == [536895488, 536838142, 536903680, 536903681]
 
 
 def test_nulls_become_the_default() -> None:
@@ -159,8 +142,7 @@ def test_nulls_become_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "text"),
-    [("INT", "x"), ("TINYINT", "300"), ("CHAR(2)", "abc"), ("BOOLEAN", "maybe"), ("ARRAY<INT>", "[1]")],
+    ("sql", "text"), [("INT", "x"), ("TINYINT", "300"), ("CHAR(2)", "abc"), ("BOOLEAN", "maybe"), ("ARRAY<INT>", "[1]")]
 )
 def test_a_default_that_is_no_value_is_refused(sql: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature) as refused:

@@ -143,9 +143,7 @@ def test_null_in_not_null_names_table_column_and_count() -> None:
     assert "/w/t" in refused.value.message and "is NULL in 2 rows." in refused.value.message
 
 
-BROKEN = pa.array(
-    [b"ok", b"\xff\xfe", None, b"\xc3", b"\xed\xa0\x80", "größer 😀 漢字".encode()], pa.binary()
-)
+BROKEN = pa.array([b"ok", b"\xff\xfe", None, b"\xc3", b"\xed\xa0\x80", "größer 😀 漢字".encode()], pa.binary())
 TEXTS = BROKEN.view(pa.string())
 
 
@@ -171,9 +169,7 @@ TEXTS = BROKEN.view(pa.string())
 def test_text_that_is_not_utf8_is_refused_with_column_and_count(
     sql: str, column: pa.Array, path: str, amount: str
 ) -> None:
-    with pytest.raises(
-        InvalidData, match=rf"Column '{path}' of /w/t is .* not UTF-8 in {amount}\."
-    ) as refused:
+    with pytest.raises(InvalidData, match=rf"Column '{path}' of /w/t is .* not UTF-8 in {amount}\.") as refused:
         written(sql, column)
     assert refused.value.context == {"table": "/w/t", "column": path, "count": int(amount.split()[0])}
 

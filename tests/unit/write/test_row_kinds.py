@@ -11,13 +11,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import (
-    BadRowKind,
-    IncompatibleSchema,
-    InvalidOption,
-    NullInNotNull,
-    PaimonStreamError,
-)
+from paimon_stream.errors import BadRowKind, IncompatibleSchema, InvalidOption, NullInNotNull, PaimonStreamError
 
 NUMBERS = count()
 AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"}
@@ -26,9 +20,7 @@ AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "max
 def made(*keys: str, **options: str) -> PaimonTable:
     columns = [("id", "BIGINT NOT NULL"), ("v", "STRING"), ("kind", "STRING")]
     location = f"memory://row-kinds-{next(NUMBERS)}/shop.db/orders"
-    return PaimonTable.create(
-        location, columns, primary_keys=keys or ("id",), options={"bucket": "2", **options}
-    )
+    return PaimonTable.create(location, columns, primary_keys=keys or ("id",), options={"bucket": "2", **options})
 
 
 def rows(*given: tuple[int | None, str, str | None], name: str = "op") -> pa.Table:
@@ -46,9 +38,7 @@ def found(table: PaimonTable) -> dict[int, str]:
     ("insert", "update", "delete"),
     [("c", "u", "d"), ("r", "u", "d"), ("I", "U", "D"), ("+I", "+U", "-D"), ("insert", "UPDATE", "delete")],
 )
-def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(
-    insert: str, update: str, delete: str
-) -> None:
+def test_appended_rows_insert_update_and_delete_by_a_column_of_their_own(insert: str, update: str, delete: str) -> None:
     table = made()
     first = rows((1, "a", insert), (2, "b", insert), (3, "c", insert), (3, "c", delete))
     table.append(first, operation_column="op", missing_columns="null")
@@ -65,10 +55,7 @@ def test_a_mapping_says_what_other_values_mean_and_then_only_these_are_known() -
     assert found(table) == {2: "b"}
     with pytest.raises(BadRowKind, match=r"in 1 row its value is not one of new, gone; it is 'c'\. Set "):
         table.append(
-            rows((3, "c", "c")),
-            operation_column="op",
-            operation_mapping="new=+I,gone=-D",
-            missing_columns="null",
+            rows((3, "c", "c")), operation_column="op", operation_mapping="new=+I,gone=-D", missing_columns="null"
         )
 
 
@@ -97,9 +84,7 @@ def test_only_tables_whose_rows_are_replaced_have_a_use_for_it() -> None:
     with pytest.raises(InvalidOption, match="needs a primary key"):
         table.append(rows((1, "a", "c")), operation_column="op", missing_columns="null")
     with pytest.raises(InvalidOption, match="contradicts 'rowkind"):
-        made(**{"rowkind.field": "kind"}).append(
-            rows((1, "a", "c")), operation_column="op", missing_columns="null"
-        )
+        made(**{"rowkind.field": "kind"}).append(rows((1, "a", "c")), operation_column="op", missing_columns="null")
 
 
 def test_a_stored_column_says_it_and_is_stored() -> None:
@@ -117,9 +102,7 @@ def test_unknown_operations_and_none_are_named_and_counted(stored: bool) -> None
     given = rows((1, "a", "+I"), (2, "b", "x"), (3, "c", None), (4, "d", "x"), name=name)
     with pytest.raises(BadRowKind) as raised:
         table.append(given, operation_column=None if stored else "op", missing_columns="null")
-    assert str(raised.value).startswith(
-        f"Column {name!r} says what each row for {table.location} does, but in 3 rows"
-    )
+    assert str(raised.value).startswith(f"Column {name!r} says what each row for {table.location} does, but in 3 rows")
     assert "; it is 'x', NULL. " in str(raised.value)
     assert "paimon-stream.operation-mapping" in str(raised.value)
     assert ("rowkind.field" in str(raised.value)) is stored
@@ -260,9 +243,7 @@ def test_deletes_that_the_rules_of_a_sequence_group_allow_are_merged(
     assert [row["m"] for row in table.to_arrow().to_pylist()] == ([] if left is None else [left])
 
 
-def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_function_by_which_a_late_delete_could_not_be_merged_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     grouped("gm", REMOVING).append(change("gm", "+I", 1, 7), operation_column="op")
     assert "comes late" in caplog.text and "functions of m take" in caplog.text
     caplog.clear()
@@ -291,12 +272,7 @@ def test_a_factor_of_0_is_not_taken_back(type_: str, options: dict[str, str]) ->
 
 
 def test_a_sequence_field_that_ignores_retracts_keeps_its_value() -> None:
-    options = {
-        "bucket": "1",
-        "merge-engine": "aggregation",
-        "sequence.field": "g",
-        "fields.g.ignore-retract": "true",
-    }
+    options = {"bucket": "1", "merge-engine": "aggregation", "sequence.field": "g", "fields.g.ignore-retract": "true"}
     table = grouped("gm", options)
     both = pa.concat_tables([change("gm", "+I", 3, 7), change("gm", "-U", 3, 7)])
     table.append(both, operation_column="op")

@@ -26,9 +26,7 @@ TYPES = {"id": "BIGINT NOT NULL", "p": "STRING NOT NULL", "n": "INT", "s": "STRI
 
 
 def spec_of() -> WriteSpec:
-    fields = [
-        DataField(id=at, name=name, type=parse_type(text)) for at, (name, text) in enumerate(TYPES.items())
-    ]
+    fields = [DataField(id=at, name=name, type=parse_type(text)) for at, (name, text) in enumerate(TYPES.items())]
     table = create_table(
         MemoryStorage(), fields, partition_keys=("p",), primary_keys=("p", "id"), options={"bucket": "5"}
     )
@@ -73,9 +71,7 @@ def test_rows_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch, held: in
         assert numbers == sorted(numbers)
         seen += [row for batch in found for row in batch.to_pylist()]
         groups = [router.assign(batch) for batch in found]
-        buckets.append(
-            {int(one) for group in groups for one in ([group] if isinstance(group, int) else group)}
-        )
+        buckets.append({int(one) for group in groups for one in ([group] if isinstance(group, int) else group)})
     assert sorted(seen, key=lambda row: row["n"]) == whole.to_pylist()
     assert sum(map(len, buckets)) == len(set().union(*buckets)) == len(router.groups) == 15
     assert all(buckets)

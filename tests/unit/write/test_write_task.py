@@ -64,11 +64,7 @@ def spec_of(
         options=MappingProxyType(given),
     )
     return WriteSpec(
-        storage=storage,
-        schema=schema,
-        options=Options(given),
-        runtime=simulated(5),
-        buffer_bytes=buffer_bytes,
+        storage=storage, schema=schema, options=Options(given), runtime=simulated(5), buffer_bytes=buffer_bytes
     )
 
 
@@ -101,9 +97,7 @@ def written(spec: WriteSpec, result: TaskResult) -> dict[tuple[bytes, int], list
             paths.append(path)
             data = spec.storage.read(path)
             assert len(data) == file.file_size
-            read.setdefault((message.partition, message.bucket), []).append(
-                pq.read_table(pa.BufferReader(data))
-            )
+            read.setdefault((message.partition, message.bucket), []).append(pq.read_table(pa.BufferReader(data)))
     assert sorted(paths) == sorted(all_files(spec.storage))
     return read
 
@@ -497,9 +491,7 @@ def test_a_task_imports_neither_spark_nor_pandas_nor_avro() -> None:
 
 
 def test_memory_stays_bounded_however_many_rows_come(tmp_path: Path) -> None:
-    spec = spec_of(
-        LocalStorage(str(tmp_path)), partition=("p",), bucket="4", bucket_key="id", buffer_bytes=2**23
-    )
+    spec = spec_of(LocalStorage(str(tmp_path)), partition=("p",), bucket="4", bucket_key="id", buffer_bytes=2**23)
     write_task(spec, batches(200_000, 20_000))
     before = pa.total_allocated_bytes()
     peak = _Peak(batches(600_000, 20_000))
