@@ -221,14 +221,16 @@ class Cleaner:
 
     def _was_newest(self, last: Snapshot) -> bool:
         """Whether a rollback to `last` ended before its file was deleted. All below it had expired. What is there
-        was created again by a paused writer, unless a rollback went below `last`, as tags or its record show."""
+        was created again by a paused writer, unless a rollback went below `last`, as tags or its record show, or
+        the table was dropped and created. Then younger snapshots are there."""
         ids = self.snapshots.ids()
         if not ids or ids[-1] >= last.id:
             return not ids
         self.refresh_tags()
         kept = {one.nonce for one in self._tags.values()}
-        below = [one.nonce for one in map(self.snapshots.find, ids) if one is not None]
-        return kept.isdisjoint(below) and last.nonce not in rolled_back(self.storage)
+        below = [one for one in map(self.snapshots.find, ids) if one is not None]
+        older = all(one.nonce not in kept and one.time_millis <= last.time_millis for one in below)
+        return older and last.nonce not in rolled_back(self.storage)
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the

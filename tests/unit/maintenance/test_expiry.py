@@ -38,7 +38,7 @@ from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench
-from tests.kits.maintained import tried
+from tests.kits.maintained import paths, tried
 from tests.kits.places import new_storage
 from tests.kits.races import Meanwhile
 from tests.kits.seeds import MANY
@@ -698,6 +698,25 @@ def test_an_expiry_that_stood_still_brings_nothing_back_that_a_rollback_to_a_tag
         assert left == (7 if left == 7 else 2 + commits), at
         bench.audit([f"f{n}" for n in range(7)] if left == 7 else ["f0", "f1", *(f"n{n}" for n in range(commits))])
     assert meetings > 1
+
+
+def test_an_expiry_that_stood_still_puts_nothing_into_a_table_that_was_created_again() -> None:
+    at, met = 40, True
+    while met:
+        at += 1 if MANY else 5
+        bench = aged(6)[0]
+
+        def create_again(bench: Bench = bench) -> None:
+            for path in paths(bench.storage):
+                if not path.startswith("schema/"):
+                    bench.storage.delete(path)
+            bench.clock.advance(600_000)
+            bench.committer().commit(bench.request(20, [bench.message("new")]))
+
+        storage = Meanwhile(bench.storage, at, create_again)
+        tried(lambda: expire(bench, 1, storage=storage))  # noqa: B023
+        met = storage.happened
+        assert bench.snapshots.ids() == ([1] if met else [6]), at
 
 
 def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pytest.LogCaptureFixture) -> None:
