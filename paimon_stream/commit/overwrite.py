@@ -1,14 +1,11 @@
 """Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5).
 
-- *static*: replaces the partitions that match a spec; `{}` matches all. New files must lie in these
-  partitions. There is always a snapshot, even without new files, because the partitions are cleared.
-- *dynamic*: replaces the partitions that get new files. Without new files there is nothing to replace, and no
-  snapshot. A table without partitions counts as one partition, which is always cleared.
+*Static* replaces the partitions that match a spec (`{}` matches all), also without new files. *Dynamic*
+replaces the partitions that get new files; a table without partitions counts as one partition.
 
 Invariants: the files to remove are determined anew on the base of every attempt. So an append that was
 published meanwhile is replaced, too, and no file is removed that is not there. Only manifests that may
 contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
-The bucket count of the replaced files does not matter, because an overwrite is the way to rescale a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit.
+still valid at the commit (docs/format-notes.md).
 
-All buckets of a batch begin with the same number, the table's largest number plus 1. So the numbers grow with
-every batch in every bucket, and gaps are normal (docs/format-notes.md). The largest number is kept from batch
-to batch and updated with the deltas of the snapshots that others publish. A new run looks for the newest
-snapshot that stores the number, and reads all manifests of the table only if there is no such snapshot.
+The table's largest number is kept from batch to batch and updated with the deltas of the snapshots that others
+publish. A new run looks for the newest snapshot that stores the number, and reads all manifests of the table
+only if there is no such snapshot.
 
 Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A
 batch is not published if others have meanwhile used its numbers in a bucket that it writes to, or if that is

@@ -1,10 +1,7 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8).
 
-The range is Java's. Ids below `latest - num-retained.max + 1` are removed at any age. Snapshots older than
-`time-retained` are removed as long as `num-retained.min` remain. At most `expire.limit` are removed at once,
-and none from the smallest `nextSnapshot` of a consumer on. Unlike in Java, the last snapshots of this
-package's streams are kept for a day after their newest batch was prepared (R1.7, R8.3), so that a stream that
-comes back finds them.
+The range is Java's. Unlike in Java, the last snapshots of this package's streams are kept for a day after
+their newest batch was prepared (R1.7, R8.3), so that a stream that comes back finds them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3).
-
-Every commit merges manifests when enough have accumulated. A table that is read far more often than it is
-written, or that was written by engines that never merge, benefits from a merge now. It is the full merge with
-its thresholds at one: every manifest that has deletes or is smaller than `manifest.target-file-size` is
-rewritten, without deletes.
+"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of
+every commit, with its thresholds at one.
 
 Invariants: the live files are the same before and after. If nothing would change, nothing is published. The
 snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (with a stream's own user,

@@ -1,11 +1,7 @@
-"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9).
+"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md §8).
 
-Orphans come from killed tasks, abandoned commits and interrupted expiry. The same places as in Java are
-searched: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and `changelog`
-all files that are neither snapshots nor hints. All other folders are left alone, above all `schema`, `tag`,
-`consumer` and `branch`. In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with
-exactly the names of buckets and partitions are searched, and symbolic links are neither followed nor deleted
-(`searched_folders.py`).
+In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of
+buckets and partitions are searched (`searched_folders.py`).
 
 A file that may still become part of the table is never removed:
 
@@ -16,10 +12,6 @@ A file that may still become part of the table is never removed:
 3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
    they reuse prepared files only with a journal, whose files are never candidates.
 4. Nothing is removed if snapshots seem to be lost (`lost_history.py`), because their files would look unused.
-
-Memory: eight bytes for each file older than the cutoff and for each name in use, plus the listing of one
-folder, or in an object store one page of each listing that is under way. A folder is listed a second time
-only if it has an orphan.
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them. All files
 of a group are looked at before the first of them is deleted. That is no weaker than a look before each: what

@@ -2,10 +2,8 @@
 
 One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all
 rows up to that key are merged and returned. Memory holds one piece of every run, however large the files are.
-
-Every run that is read has a file open, and every piece costs a look at all runs. So if a section has more
-than `MOST_RUNS`, the rows of its files of level 0 are first put together into longer runs, in a temporary
-file (compaction.md RC5.3).
+If a section has more than `MOST_RUNS`, its files of level 0 are first put together into longer runs
+(compaction.md RC5.3).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's blobs.
 
-Such a store has keys and no folders. A folder is what the keys below it have in common: creating or deleting
-one is nothing, and an empty one is not listed. An object whose key ends with a slash is the mark of a folder,
-as other engines write it, and is not a file. Every write is atomic, and durable when it is answered. The
-atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's generation 0).
-stores.md §3 has the requests of each verb.
+stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and
+durable when it is answered. The atomic create is a PUT on the condition that there is no object
+(`If-None-Match: *`, Google's generation 0).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide?
 
-`judge_first` runs before the first batch of a run. It uses everything that storage holds: our newest
-snapshot, the journal and the register. For a new identity it also checks whether it continues a stream that
-another identity wrote. It returns a verdict, or raises the `ReplayError` that says what cannot be proven and
-which option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py`
-judges the later batches of a run.
+`judge_first` runs before the first batch of a run. It uses everything that storage holds and returns a
+verdict, or raises the `ReplayError` that says what cannot be proven and which option lets an operator decide
+(exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py` judges the later batches of a run.
 
 Nothing here writes.
 """

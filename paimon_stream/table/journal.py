@@ -1,10 +1,7 @@
 """The journal: what a run had prepared when it began to commit (exactly-once.md §4).
 
 Each batch has one small file, `_paimon_stream/<commit user>/<batch id>`, beside the table. It is written
-atomically before the commit; the last two are kept. After a restart, it shows which files a dead run had
-prepared, on which snapshot that run had based its judgement, and under which names it staged its metadata. So
-the prepared files can be committed instead of being written again, or removed once it is certain that nobody
-can publish them any more.
+atomically before the commit; the last two are kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Merges small manifests in every commit, as Java does (semantics.md §4).
-
-The input is the manifests of the latest snapshot, base list before delta list. First a *full* merge is tried:
-once the manifests that are small or have deletes reach `manifest.full-compaction-threshold-size` together,
-they are rewritten without deletes. If it is not due, a *minor* merge joins neighbours up to
-`manifest.target-file-size`, and the small rest if it has at least `manifest.merge-min-count` manifests.
+"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one
+(semantics.md §4).
 
 Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes
 depend on it. No existing file is changed; only new manifests are written. A manifest that need not change is
