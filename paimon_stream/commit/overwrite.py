@@ -116,7 +116,7 @@ def plan_overwrite(
         return Overwrite(
             source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=False
         )
-    cleared = _static(table, [static_spec(table, partition)] if partition else None)
+    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
     _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
     return Overwrite(source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True)
 
@@ -135,7 +135,7 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
             table=table.location,
             option="partitions",
         )
-    cleared = _static(table, [static_spec(table, one) for one in specs])
+    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(manifests, cleared, Changes()), messages=(), always=True)
 
 
@@ -165,10 +165,6 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     default_name = table.options.value(PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
-
-
-def _static(table: Table, specs: Sequence[PartitionSpec] | None) -> PartitionFilter:
-    return PartitionFilter(table.partition_types, specs=specs)
 
 
 def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:

@@ -41,7 +41,8 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
         file, stats = entry.file, entry.file.value_stats
         head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
         if head not in heads:
-            heads[head] = _head(*head)
+            kind, partition, bucket, total = head
+            heads[head] = b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total)))
         key = _KEYS(file)
         if key not in keys:
             keys[key] = _bytes(file.min_key) + _bytes(file.max_key) + _stats(file.key_stats)
@@ -94,10 +95,6 @@ def meta_bytes(meta: ManifestFileMeta) -> bytes:
             _optional(zigzag, meta.max_row_id),
         )
     )
-
-
-def _head(kind: int, partition: bytes, bucket: int, total_buckets: int) -> bytes:
-    return b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total_buckets)))
 
 
 def _tail(

@@ -204,15 +204,6 @@ class _Cleaner:
             storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
         )
         orphans = np.setdiff1d(hashes, references.read())
-        self._refuse_lost_history()
-        strays = list(self._strays())  # judged only by their names, and only after everything could be read
-        if orphans.size:
-            self._remove_orphans(pages, hashes, orphans, references.protected)
-        for kind, group in groupby(strays, key=itemgetter(0)):
-            self._remove(kind, [stat for _, stat in group])
-        return self._report(references.roots)
-
-    def _refuse_lost_history(self) -> None:
         why = lost_history(self.storage, in_doubt=True)
         if why is not None:
             raise CorruptMetadata(
@@ -222,6 +213,24 @@ class _Cleaner:
                 path=f"{self.storage.location}/{SNAPSHOT_FOLDER}",
                 table=self.storage.location,
             )
+        strays = list(self._strays())  # judged only by their names, and only after everything could be read
+        if orphans.size:
+            self._remove_orphans(pages, hashes, orphans, references.protected)
+        for kind, group in groupby(strays, key=itemgetter(0)):
+            self._remove(kind, [stat for _, stat in group])
+        return OrphanReport(
+            table=self.storage.location,
+            dry_run=self.dry_run,
+            cutoff_millis=self.cutoff,
+            listed=self.listed,
+            roots=references.roots,
+            files=dict(sorted(self.files.items())),
+            sizes=dict(sorted(self.sizes.items())),
+            paths=tuple(self.paths),
+            failed=self.failed,
+            folders=self.removed_folders,
+            skipped=tuple(self.searched.skipped),
+        )
 
     # -- 1: candidates ----------------------------------------------------------------------------
 
@@ -335,18 +344,3 @@ class _Cleaner:
                 return
             self.removed_folders += 1
             path = above
-
-    def _report(self, roots: int) -> OrphanReport:
-        return OrphanReport(
-            table=self.storage.location,
-            dry_run=self.dry_run,
-            cutoff_millis=self.cutoff,
-            listed=self.listed,
-            roots=roots,
-            files=dict(sorted(self.files.items())),
-            sizes=dict(sorted(self.sizes.items())),
-            paths=tuple(self.paths),
-            failed=self.failed,
-            folders=self.removed_folders,
-            skipped=tuple(self.searched.skipped),
-        )

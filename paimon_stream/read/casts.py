@@ -54,7 +54,7 @@ def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if new in _STRINGS:
         return _string(array, source, target)
     if new in _BINARIES:
-        return _binary(array, target)
+        return array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
     if old in _TIMESTAMPS or new in _TIMESTAMPS:
         return _time(array, source, target, wanted)
     if TypeRoot.DECIMAL in (old, new):
@@ -74,12 +74,6 @@ def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if target.root is TypeRoot.CHAR and source.root in _STRINGS:
         array = pc.utf8_rpad(array, width=target.precision, padding=" ")
     return array
-
-
-def _binary(array: pa.Array, target: DataType) -> pa.Array:
-    if target.precision == MAX_LENGTH:
-        return array
-    return pc.binary_slice(array, 0, target.precision)
 
 
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:

@@ -61,7 +61,8 @@ def _row(keys: Sequence[DataField]) -> Column:
             is_long = length > F.lit(_INLINE)
             padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
             place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
-            inline = F.concat(_padded(data, F.lit(_INLINE)), _one_byte(length + F.lit(0x80)))
+            last = F.unhex(F.hex((length + F.lit(0x80)).cast("long")))  # from 128 to 255, one byte
+            inline = F.concat(_padded(data, F.lit(_INLINE)), last)
             kept = F.when(is_long, _eight_bytes(place)).otherwise(inline)
             slots.append(F.when(named(field.name).isNull(), F.lit(bytes(_SLOT))).otherwise(kept))
             texts.append(F.when(is_long, _padded(data, padded)).otherwise(F.lit(b"")))
@@ -89,11 +90,6 @@ def _eight_bytes(value: Column) -> Column:
         lowest = F.shiftright(value, 8 * byte).bitwiseAND(F.lit(0xFF).cast("long"))
         turned = turned.bitwiseOR(F.shiftleft(lowest, 8 * (_SLOT - 1 - byte)))
     return F.unhex(F.lpad(F.hex(turned), 2 * _SLOT, "0"))
-
-
-def _one_byte(value: Column) -> Column:
-    """A number from 128 to 255 as one byte."""
-    return F.unhex(F.hex(value.cast("long")))
 
 
 def _padded(data: Column, size: Column) -> Column:

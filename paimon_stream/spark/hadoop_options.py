@@ -29,16 +29,14 @@ def hadoop_options(session: Any) -> Mapping[str, str]:
     The values hold secrets."""
     try:
         with unlogged():
-            return _of_connect(session) if not hasattr(session, "_jsparkSession") else _of_jvm(session)
+            if hasattr(session, "_jsparkSession"):
+                return _of_jvm(session)
+            every = getattr(session.conf, "getAll", {})
+            named = {name.removeprefix(_SPARK): value for name, value in every.items()}
+            return {name: value for name, value in named.items() if name.startswith(_STORES)}
     except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
         _LOG.info("Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__)
         return {}
-
-
-def _of_connect(session: Any) -> Mapping[str, str]:
-    every = getattr(session.conf, "getAll", {})
-    named = {name.removeprefix(_SPARK): value for name, value in every.items()}
-    return {name: value for name, value in named.items() if name.startswith(_STORES)}
 
 
 def _of_jvm(session: Any) -> Mapping[str, str]:

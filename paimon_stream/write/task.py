@@ -236,13 +236,10 @@ class _AppendTask(Task):
         self.waiting_bytes += writer.waiting_bytes - before
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:
-            self._write_largest()
-
-    def _write_largest(self) -> None:
-        number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
-        self.waiting_bytes -= writer.waiting_bytes
-        writer.write_all()
-        self._note_open(number)
+            number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
+            self.waiting_bytes -= writer.waiting_bytes
+            writer.write_all()
+            self._note_open(number)
 
     def _note_open(self, number: int) -> None:
         """While too many files are open, ends the one that was written to longest ago."""
