@@ -11,7 +11,7 @@ from functools import partial
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import escape_user, id_in_name
+from paimon_stream.table.layout import id_in_name, user_folder
 
 
 class Journal:
@@ -19,7 +19,7 @@ class Journal:
 
     def __init__(self, storage: Storage, user: str) -> None:
         self._storage = storage
-        self._folder = f"_paimon_stream/{escape_user(user)}"
+        self._folder = user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
 
     @classmethod
