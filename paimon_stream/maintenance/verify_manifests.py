@@ -24,33 +24,21 @@ from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Inventory, path_hash
+from paimon_stream.maintenance.replay import Longs
+from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
 
-Longs = npt.NDArray[np.int64]
 _POOL: Final = 64
 _AT_ONCE: Final = 4096
 _FIELDS: Final = (
-    "_PARTITION",
-    "_KIND",
-    "_BUCKET",
-    "_TOTAL_BUCKETS",
-    "_FILE._FILE_NAME",
-    "_FILE._FILE_SIZE",
-    "_FILE._ROW_COUNT",
-    "_FILE._MIN_SEQUENCE_NUMBER",
-    "_FILE._MAX_SEQUENCE_NUMBER",
-    "_FILE._SCHEMA_ID",
-    "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES",
-    "_FILE._DELETE_ROW_COUNT",
-    "_FILE._EMBEDDED_FILE_INDEX",
-    "_FILE._EXTERNAL_PATH",
-)
+    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE", "_FILE._ROW_COUNT",
+    "_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTERNAL_PATH",
+)  # fmt: skip
 _Row: TypeAlias = tuple[Any, ...]
 
 
@@ -296,14 +284,14 @@ class _Pass:
         for row, identity in zip(rows, identities, strict=True):
             if row[10] == 0:
                 folder = self.shelf.folder(row[0], row[2])
-                group = path_hash(folder)
+                group = hash(folder)
                 self.shelf.folders[group] = folder
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         folder = self.shelf.folder
         inside = [at for at, row in enumerate(rows) if row[14] is None]
-        hashes = [path_hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
+        hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
 
         def located(position: int) -> tuple[str, int]:
             row = rows[inside[position]]
