@@ -36,24 +36,15 @@ _NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",
 # Options of the format's own library that have an effect here, without their prefix.
 _HONOURED: Final = {
     FileFormat.PARQUET: (
-        "page.size",
-        "page.row.count.limit",
-        "dictionary.page.size",
-        "enable.dictionary",
-        "writer.version",
+        "page.size", "page.row.count.limit", "dictionary.page.size", "enable.dictionary", "writer.version",
         "compression.codec.zstd.level",
     ),
     FileFormat.ORC: (
-        "stripe.size",
-        "compress.size",
-        "row.index.stride",
-        "dictionary.key.threshold",
-        "compression.strategy",
-        "write.batch-size",
-        "timestamp-ltz.legacy.type",
+        "stripe.size", "compress.size", "row.index.stride", "dictionary.key.threshold", "compression.strategy",
+        "write.batch-size", "timestamp-ltz.legacy.type",
     ),
     FileFormat.AVRO: (),
-}
+}  # fmt: skip
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AVRO_TIME_DIGITS: Final = 3
 _AVRO_TIMESTAMP_DIGITS: Final = 6

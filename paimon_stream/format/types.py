@@ -188,13 +188,9 @@ _ALIASES: Final = {
     "DOUBLE PRECISION": "DOUBLE",
 }
 _DEFAULT_PRECISION: Final = {
-    TypeRoot.CHAR: 1,
-    TypeRoot.VARCHAR: 1,
-    TypeRoot.BINARY: 1,
-    TypeRoot.VARBINARY: 1,
+    **dict.fromkeys(_WITH_LENGTH, 1),
     TypeRoot.DECIMAL: 10,
-    TypeRoot.TIMESTAMP: 6,
-    TypeRoot.TIMESTAMP_LTZ: 6,
+    **dict.fromkeys((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), 6),
 }
 
 

@@ -279,34 +279,30 @@ _SIGNING: Final = "Requests are signed with AWS Signature Version 4 only"
 REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
         "allow.invalid.certificates": _TRUST,
-        "conditional.put": _CONDITION,
-        "copy.if.not.exists": _CONDITION,
-        "s3.allow.unsafe.rename": _CONDITION,
-        "s3.locking.provider": _CONDITION,
-        "custom.signers": _SIGNING,
-        "signing.algorithm": _SIGNING,
-        "s3.signing.algorithm": _SIGNING,
-        "signer": _SIGNING,
-        "signer.type": _SIGNING,
-        "signer.uri": _SIGNING,
-        "signer.endpoint": _SIGNING,
-        "remote.signing.enabled": _SIGNING,
-        "accesspoint.arn": "Give the alias of the access point as the bucket",
-        "access.points": "Give the alias of the access point as the bucket",
-        "delegation.token.binding": "Give keys, a profile or a role",
-        "security.credential.provider.path": "Give keys, a profile or a role",
+        **dict.fromkeys(
+            ("conditional.put", "copy.if.not.exists", "s3.allow.unsafe.rename", "s3.locking.provider"), _CONDITION
+        ),
+        **dict.fromkeys(("custom.signers", "signing.algorithm", "s3.signing.algorithm", "signer"), _SIGNING),
+        **dict.fromkeys(("signer.type", "signer.uri", "signer.endpoint", "remote.signing.enabled"), _SIGNING),
+        **dict.fromkeys(("accesspoint.arn", "access.points"), "Give the alias of the access point as the bucket"),
+        **dict.fromkeys(
+            ("delegation.token.binding", "security.credential.provider.path"), "Give keys, a profile or a role"
+        ),
         "s3.express": "Directory buckets list their files in no order",
     },
     "gcs": {
         "allow.invalid.certificates": _TRUST,
-        "auth.access.token.provider": "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
-        "auth.access.token.provider.impl": "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
-        "auth.service.account.email": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.private.key": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.private.key.id": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.keyfile": "Give 'gs.service-account-key', the JSON text",
-        "encryption.algorithm": "Keys of your own are not supported on Google Cloud Storage",
-        "encryption.key": "Keys of your own are not supported on Google Cloud Storage",
+        **dict.fromkeys(
+            ("auth.access.token.provider", "auth.access.token.provider.impl"),
+            "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
+        ),
+        **dict.fromkeys(
+            (f"auth.service.account.{part}" for part in ("email", "private.key", "private.key.id", "keyfile")),
+            "Give 'gs.service-account-key', the JSON text",
+        ),
+        **dict.fromkeys(
+            ("encryption.algorithm", "encryption.key"), "Keys of your own are not supported on Google Cloud Storage"
+        ),
     },
     "azure": {
         "allow.invalid.certificates": _TRUST,
@@ -315,8 +311,7 @@ REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
         "account.keyprovider": "Give the key itself as 'azure.account.key'",
         "use.emulator": "Give the emulator's 'azure.endpoint', 'azure.account-name' and 'azure.account.key'",
         "use.fabric.endpoint": "Give the location abfss://<workspace>@onelake.dfs.fabric.microsoft.com/…",
-        "encryption.context.provider.type": "Give the key itself, "
-        "'fs.azure.encryption.encoded.client-provided-key'",
+        "encryption.context.provider.type": "Give the key itself, 'fs.azure.encryption.encoded.client-provided-key'",
     },
-}  # fmt: skip
+}
 """Folded names that are known and refused, by the kind of store: what to do instead."""
