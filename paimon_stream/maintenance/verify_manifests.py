@@ -271,7 +271,11 @@ class _Pass:
             if why is None:
                 self.totals[row[0], row[3]] += 1 if one else -1
             else:
-                self._report_unusable(identity, why)
+                # Its name, bucket or partition is none that the table can have, so it has no path.
+                self.unusable.add(identity)
+                text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
+                cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
+                self.shelf.found.error("entry-unusable", text, self.manifest, cure)
         usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         if any(usable):
             self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
@@ -324,10 +328,3 @@ class _Pass:
                     f"sequence numbers {low} to {high}, which cannot be."
                 )
                 found.error("entry-impossible", text, self.manifest, RESTORE)
-
-    def _report_unusable(self, identity: int, why: str) -> None:
-        """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
-        self.unusable.add(identity)
-        text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
-        cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
-        self.shelf.found.error("entry-unusable", text, self.manifest, cure)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
@@ -101,9 +101,10 @@ def write_task_of(
     """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
     as packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
+    context = None if is_connect(frame) else frame.sparkSession.sparkContext
     return WriteTask(
         spec=spec,
-        attempts=1 if is_connect(frame) else _attempts(frame.sparkSession),
+        attempts=1 if context is None else attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None)),
         packed=packed,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
@@ -129,11 +130,6 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Wri
         raise trouble
     sizes = [result.row_bytes for result in results if result.messages]
     return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
-
-
-def _attempts(session: SparkSession) -> int:
-    context = session.sparkContext
-    return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
