@@ -134,9 +134,8 @@ class Checker:
         return request.checks_conflicts or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
-        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends.
-        Commits that remove files are always checked, because otherwise rows could be duplicated
-        (semantics.md R3.4)."""
+        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends. Commits
+        that remove files are always checked, because otherwise rows could be duplicated (semantics.md R3.4)."""
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
             _LOG.warning(
@@ -240,8 +239,7 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 
 def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by
-    key."""
+    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
     if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])

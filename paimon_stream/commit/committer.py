@@ -70,8 +70,7 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
-"""A first attempt that took at most this long since it read its base is confirmed without listing all
-snapshots."""
+"""A first attempt that took at most this long since it read its base is confirmed without listing all snapshots."""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
 """A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was

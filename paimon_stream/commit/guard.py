@@ -44,8 +44,7 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read
-    anyway."""
+    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read anyway."""
     if latest is not None and _is_judged(table):
         _judge(table, (latest,), clock)
 

@@ -219,10 +219,9 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
-    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each
-    bucket whose key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the
-    table has no key or turns this off (`overwrite-upgrade`), or if any file already has a level, is in no
-    real bucket, or is removed.
+    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each bucket whose
+    key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the table has no key or
+    turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
 
     Raises `FormatError` for keys that are not of the table's types.
     """

@@ -120,10 +120,9 @@ class Publisher:
     ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is void.
 
-        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the
-        first look is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that
-        look is not enough, before anything is removed; they must not raise. Raises `CommitUnknown` if the
-        answer is not known.
+        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the first look
+        is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough,
+        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known.
         """
         why: Exception | None = None
         for look in range(_ROUNDS):

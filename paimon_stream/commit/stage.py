@@ -194,8 +194,7 @@ class Stager:
 
 
 def discard(storage: Storage, names: Iterable[str]) -> None:
-    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an
-    orphan."""
+    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an orphan."""
     for name in names:
         try:
             storage.delete(manifest_path(name))

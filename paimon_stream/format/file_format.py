@@ -55,8 +55,7 @@ _ORC_LTZ_PROBLEM: Final = (
 
 
 def file_format(options: Options) -> FileFormat:
-    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other
-    name."""
+    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other name."""
     word = options.value(FILE_FORMAT).strip().lower()
     for one in FileFormat:
         if word == one.value:
@@ -132,8 +131,7 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect
-    here."""
+    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect here."""
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
     given = (key for key in options if key.startswith(prefix))

@@ -76,8 +76,7 @@ class AfterCommit:
             self._failed(table, why)
 
     def after_nothing(self, table: Table) -> None:
-        """Like a call, after a batch that made no snapshot: others may have made some, and time has
-        passed."""
+        """Like a call, after a batch that made no snapshot: others may have made some, and time has passed."""
         try:
             if not table.options.value(WRITE_ONLY):
                 self._maintain(table, self._last, latest=None)

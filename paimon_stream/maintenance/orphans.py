@@ -112,9 +112,8 @@ def remove_orphan_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
-    """Finds the files that nothing refers to, and removes them unless `dry_run`, as
-    `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is counted
-    and logged."""
+    """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
+    says. Raises the same errors. A file that cannot be deleted is counted and logged."""
     used = storage or table.storage
     running = runtime or system()
     age = _age(older_than, used.location)

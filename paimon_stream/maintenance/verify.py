@@ -317,8 +317,7 @@ class _HistoryCheck:
                 self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
-        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md
-        R6.2)."""
+        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""
         ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
         ranges = ranges[np.isin(ranges[:, 0], live)]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]

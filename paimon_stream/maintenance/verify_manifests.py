@@ -44,8 +44,7 @@ _Row: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is
-    live."""
+    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is live."""
 
     path: str
     expected: int
@@ -54,9 +53,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows
-    added, the number of entries by (partition, bucket count), and for level-0 files the identity, bucket and
-    sequence range."""
+    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows added, the
+    number of entries by (partition, bucket count), and for level-0 files the identity, bucket and sequence range."""
 
     ids: Longs
     signs: npt.NDArray[np.int8]
@@ -210,8 +208,7 @@ class Shelf:
         return self._wrong_folders.get((row[0], row[2]))
 
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests."""
+        """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:

@@ -1,9 +1,8 @@
 """The bucket of a row as a Spark expression, for keys where the result is exactly Paimon's.
 
-Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the
-bytes of the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and
-STRING columns, including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all
-other keys.
+Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of the
+row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns, including
+NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys.
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
 
 @functools.cache
 def _run_of_this_process() -> str:
-    """One run id for all sinks of this process: two sinks in one batch function must know that they share a
-    run."""
+    """One run id for all sinks of this process: two sinks in one batch function must know that they share a run."""
     return f"process-{system().ids.uuid()}"
 
 

@@ -34,8 +34,7 @@ class Moment(Enum):
 
 
 class Killed(BaseException):
-    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle
-    it."""
+    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle it."""
 
 
 class Operation(NamedTuple):
@@ -49,11 +48,10 @@ class Operation(NamedTuple):
 class Fault:
     """Fails one operation.
 
-    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all.
-    `error` is the class that is raised. `stop` makes every later operation of this storage fail as well,
-    without effect, as if the process had died there. The default error is then `Killed`, and an open stream
-    leaves what it has written. `cut` is the number of bytes of the failing `output.write` that are still
-    written.
+    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all. `error` is
+    the class that is raised. `stop` makes every later operation of this storage fail as well, without effect, as if the
+    process had died there. The default error is then `Killed`, and an open stream leaves what it has written. `cut` is
+    the number of bytes of the failing `output.write` that are still written.
     """
 
     at: int
@@ -199,8 +197,7 @@ class FaultyStorage(OneByOne):
             return due
 
     def _abandon(self, stream: object) -> None:
-        """Keeps an inner stream from being closed or collected, because nobody does that for a dead
-        process."""
+        """Keeps an inner stream from being closed or collected, because nobody does that for a dead process."""
         with self._record.lock:
             self._record.abandoned.append(stream)
 

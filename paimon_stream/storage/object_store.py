@@ -73,8 +73,7 @@ class ObjectStorage(OneByOne):
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is
-        unknown."""
+        """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is unknown."""
         return self._requests.create(path, data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
@@ -119,9 +118,8 @@ class ObjectStorage(OneByOne):
             return
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a
-        request for many is refused, each of its files is deleted by itself, so that the error of each is
-        known."""
+        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
+        many is refused, each of its files is deleted by itself, so that the error of each is known."""
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
         failed: dict[str, PaimonStreamError] = {}

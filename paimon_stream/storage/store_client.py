@@ -86,9 +86,8 @@ class _Outage:
 
 @dataclass(slots=True)
 class Client:
-    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the
-    store has done what it was asked, so its settings are right. `atomic`: a probe has shown that it
-    creates files atomically."""
+    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the store has
+    done what it was asked, so its settings are right. `atomic`: a probe has shown that it creates files atomically."""
 
     settings: StoreSettings
     obstore: Any
@@ -146,8 +145,7 @@ class Client:
                 raise failure.error(request)
 
     def _say_that_it_lasts(self, why: PaimonStreamError, began: float, runtime: Runtime) -> None:
-        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that
-        wait."""
+        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that wait."""
         now = runtime.clock.monotonic()
         with self._lock:
             outage = self._outage

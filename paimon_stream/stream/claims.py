@@ -109,8 +109,7 @@ class Claims:
         return self._storage.exists(f"{user_folder(user)}/{_CLAIM}{escape_user(run_id)}")
 
     def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
-        """Records that this identity was judged and admitted, unless the register that is `present` says the
-        same."""
+        """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
         identity = self._identity
         new = RegisteredWriter(
             user=identity.user,
@@ -138,8 +137,7 @@ class Claims:
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
-    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for
-    each."""
+    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for each."""
     folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
     wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
     found = storage.together(wanted)

@@ -68,14 +68,12 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 class Evidence:
     """What `judge_first` uses, apart from older snapshots.
 
-    `latest` is the latest snapshot.
-    `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch, and
-    `later_entry` the newest one of a later batch.
-    `registered` is the register of this commit user, and `others` are the registers of all other users.
-    `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
-    be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot.
-    `claimed` says whether another sink of this run writes under a commit user. `runs` are this run and those
-    whose claims stood when it began.
+    `latest` is the latest snapshot. `entry` is the journal's entry of this batch, `last_entry` the newest one of an
+    earlier batch, and `later_entry` the newest one of a later batch. `registered` is the register of this commit user,
+    and `others` are the registers of all other users. `previous_done_millis` is the time at which Spark recorded the
+    previous batch as done, None if it cannot be read. `files_live` returns how many data files of an entry's attempts
+    are live in a snapshot. `claimed` says whether another sink of this run writes under a commit user. `runs` are this
+    run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -96,9 +94,8 @@ class Evidence:
 
     @property
     def journal_since(self) -> int | None:
-        """The first batch from which on the journal has each one that reached its commit; None if that is not
-        known. A register that a run wrote late says nothing of the runs after it, which may have had no
-        journal."""
+        """The first batch from which on the journal has each one that reached its commit; None if that is not known. A
+        register that a run wrote late says nothing of the runs after it, which may have had no journal."""
         registered = self.registered
         if registered is None or (registered.run is not None and registered.run not in self.runs):
             return None

@@ -84,9 +84,8 @@ def recommit(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
-    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises
-    the same errors. A batch is not lost unless another engine's snapshot has replaced its own
-    (`TableRolledBack`)."""
+    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
+    errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
     check_committable(table)
     used, running = storage or table.storage, runtime or system()
     return _Recommit(table, used, running).run(user, batch, snapshot, delta_list, dry_run)

@@ -1,6 +1,4 @@
-"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to
-continue.
-"""
+"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to continue."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ class ManifestJoiner:
         )
 
     def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, str, Sequence[AvroBlock]]:
-        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that
-        codec."""
+        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that codec."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             try:
@@ -100,8 +99,7 @@ class ManifestJoiner:
         return self._describe(meta, entries), _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
-        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from
-        it."""
+        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
         stats, width = meta.partition_stats, len(self._partition_types)
         known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}

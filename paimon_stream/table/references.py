@@ -1,5 +1,4 @@
-"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks
-here.
+"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks here.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by the
 *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.

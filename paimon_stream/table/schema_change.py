@@ -16,8 +16,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, check_table_kind, table_of
 
 Merge = Callable[[TableSchema], TableSchema]
-"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is
-new."""
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is new."""
 
 _ATTEMPTS: Final = 20
 

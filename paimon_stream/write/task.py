@@ -74,9 +74,8 @@ def _restored(
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
     """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
-    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers
-    those of fixed buckets. Files are durable when this returns. Without rows there are no files and no
-    messages.
+    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers those of
+    fixed buckets. Files are durable when this returns. Without rows there are no files and no messages.
 
     Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s, and any error that
     `batches` raises. Before any error is raised, the task's files are removed (best effort).
