@@ -106,9 +106,8 @@ def require_last(
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
-            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
-            f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them "
-            f"again. {go_on}",
+            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: "
+            f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}",
             table=location,
             user=user,
             snapshot=last.id,
@@ -147,10 +146,9 @@ def _is_surely_held(
     if held is not None:
         return held
     raise HistoryUnknown(
-        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, "
-        "and manifest lists are gone that would show whether the table was rolled back. Nothing was "
-        "published now. Look for the rows of earlier commits in the table, and write again what is missing, "
-        "with a new writer or after a restart.",
+        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest "
+        "lists are gone that would show whether the table was rolled back. Nothing was published now. Look for the "
+        "rows of earlier commits in the table, and write again what is missing, with a new writer or after a restart.",
         table=location,
         user=user,
         snapshot=ref.id,

@@ -147,9 +147,8 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     if partition is not None:
         if dynamic:
             raise InvalidOption(
-                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named "
-                "partition is replaced as a whole; a dynamic overwrite replaces the partitions that get "
-                "rows. Leave one out.",
+                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named partition is "
+                "replaced as a whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
                 table=table.location,
                 option="dynamic",
             )

@@ -122,11 +122,10 @@ class Sequences:
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
         return SequenceConflict(
-            f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to "
-            f"bucket {bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, "
-            f"begins at {ours} there. It is not certain that its rows would replace older ones. Nothing was "
-            "published. Let only one writer write to a bucket, set 'sequence.field' on the table, or see "
-            f"{ON_SEQUENCE_CONFLICT.key}.",
+            f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket "
+            f"{bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, begins at {ours} "
+            "there. It is not certain that its rows would replace older ones. Nothing was published. Let only one "
+            f"writer write to a bucket, set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
             table=self._location,
             snapshot=snapshot.id,
             bucket=bucket,

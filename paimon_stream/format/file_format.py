@@ -30,8 +30,7 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java needs native libraries for these, which are rarely installed; without them it cannot read the files
-# either.
+# Java needs native libraries for these, which are rarely installed; without them it cannot read the files either.
 _NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",), FileFormat.AVRO: ()}
 # Options of the format's own library that have an effect here, without their prefix.
 _HONOURED: Final = {

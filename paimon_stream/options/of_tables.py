@@ -195,10 +195,9 @@ FILE_OPERATION_THREADS = Option(
 INDEX_IN_DATA_DIR = switch("index-file-in-data-file-dir", "Index files are stored beside the data files.")
 CONFLICT_DETECTION = Option(
     "conflict-detection-mode", one_of("none", "value", "row_incremental"), "value",
-    "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files "
-    "anew. row_incremental: the same checks, but each commit reads only what was committed since the one "
-    "before. none: appends are checked only for their bucket count. Commits that remove files are always "
-    "checked.",
+    "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files anew. "
+    "row_incremental: the same checks, but each commit reads only what was committed since the one before. none: "
+    "appends are checked only for their bucket count. Commits that remove files are always checked.",
 )  # fmt: skip
 SEQUENCE_INIT_MODE = Option(
     "write.sequence-number-init-mode", one_of("scan", "snapshot"), "scan",

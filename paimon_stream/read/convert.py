@@ -97,9 +97,8 @@ def _check_text(values: pa.Array, column: str) -> None:
     broken = count_not_utf8(values)
     if broken:
         raise InvalidData(
-            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote "
-            "it; Java Paimon keeps such bytes as they are. Select other columns, or repair the rows with an "
-            "engine on the JVM",
+            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote it; Java "
+            "Paimon keeps such bytes as they are. Select other columns, or repair the rows with an engine on the JVM",
             column=column,
             count=broken,
         )

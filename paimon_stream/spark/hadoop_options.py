@@ -43,8 +43,7 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     jvm = session._jvm
     writer = jvm.java.io.StringWriter()
-    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one
-    # by one.
+    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one by one.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
     listed = json.loads(str(writer.toString()))["properties"]
     names = [

@@ -102,9 +102,8 @@ def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: E
             options=tuple(names),
         )
     return InvalidOption(
-        f"{settings.location}: obstore refuses the values of the storage options "
-        f"{', '.join(sorted(config))} ({type(refused).__name__}). Check keys, tokens and files for missing "
-        "characters.",
+        f"{settings.location}: obstore refuses the values of the storage options {', '.join(sorted(config))} "
+        f"({type(refused).__name__}). Check keys, tokens and files for missing characters.",
         location=settings.location,
         options=tuple(sorted(config)),
     )

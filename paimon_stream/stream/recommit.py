@@ -151,9 +151,8 @@ class _Recommit:
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
             raise NotFound(
-                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the "
-                "batch, the snapshot and the delta list that the message of CommitLost names, or write the "
-                "rows again.",
+                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the batch, "
+                "the snapshot and the delta list that the message of CommitLost names, or write the rows again.",
                 table=self._storage.location,
                 user=user,
                 batch=batch,

@@ -237,9 +237,8 @@ class SnapshotStore:
         if found is None:
             path = self._full(snapshot_path(snapshot_id))
             raise CorruptMetadata(
-                f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never "
-                "existed. Take one that exists, and keep snapshots longer (snapshot.time-retained) if it was "
-                "needed.",
+                f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
+                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
                 path=path,
                 snapshot=snapshot_id,
             )

@@ -124,9 +124,8 @@ def _check_fractions(name: str, column: pa.Array) -> None:
         broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
         if broken:
             raise InvalidData(
-                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which "
-                "cannot be written to ORC files so that Java reads them. Cut the fractions off, or set "
-                "file.format to parquet.",
+                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which cannot be "
+                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet.",
                 column=path,
                 count=broken,
             )
