@@ -33,7 +33,7 @@ def published_since(
     somebody else committed, `StorageError`, `CorruptMetadata`.
     """
     after = 0 if seen is None else seen.id
-    if request.is_batch or latest is None or latest.id == after:
+    if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:
         return None
     window = published_after(snapshots, seen, latest)
     for snapshot in window.snapshots:

@@ -10,7 +10,7 @@ from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.storage.together import Request
 from paimon_stream.table.manifest_merge import MergeLimits
 
@@ -90,11 +90,6 @@ class CommitRequest:
     fence: Callable[[], bool] | None = None
     is_newest: Callable[[], bool] | None = None
     force_snapshot: bool = False
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether this is a batch commit, whose identifier all batch commits share."""
-        return self.identifier == BATCH_IDENTIFIER
 
     @property
     def checks_conflicts(self) -> bool:
