@@ -50,7 +50,8 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
             nulls[stats.null_counts] = _null_counts(stats.null_counts)
         tail = _TAIL(file)
         if tail not in tails:
-            tails[tail] = _tail(*tail)
+            forms = zigzag, _bytes, zigzag, _texts, _text, zigzag, _texts  # of the fields of _TAIL
+            tails[tail] = b"".join(map(_optional, forms, tail))
         name = file.file_name.encode()
         made += (
             heads[head],
@@ -78,46 +79,10 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
 @lru_cache(maxsize=1024)  # a commit writes again most of what the commit before it wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
-    return b"".join(
-        (
-            _VERSION,
-            _text(meta.file_name),
-            zigzag(meta.file_size),
-            zigzag(meta.num_added_files),
-            zigzag(meta.num_deleted_files),
-            _stats(meta.partition_stats),
-            zigzag(meta.schema_id),
-            _optional(zigzag, meta.min_bucket),
-            _optional(zigzag, meta.max_bucket),
-            _optional(zigzag, meta.min_level),
-            _optional(zigzag, meta.max_level),
-            _optional(zigzag, meta.min_row_id),
-            _optional(zigzag, meta.max_row_id),
-        )
-    )
-
-
-def _tail(
-    deletes: int | None,
-    embedded_index: bytes | None,
-    source: int | None,
-    stats_columns: Sequence[str] | None,
-    external_path: str | None,
-    first_row_id: int | None,
-    write_columns: Sequence[str] | None,
-) -> bytes:
-    """The fields that follow the creation time of a file in its entry."""
-    return b"".join(
-        (
-            _optional(zigzag, deletes),
-            _optional(_bytes, embedded_index),
-            _optional(zigzag, source),
-            _optional(_texts, stats_columns),
-            _optional(_text, external_path),
-            _optional(zigzag, first_row_id),
-            _optional(_texts, write_columns),
-        )
-    )
+    counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
+    head = (_VERSION, _text(meta.file_name), *counts, _stats(meta.partition_stats), zigzag(meta.schema_id))
+    bounds = meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, meta.min_row_id, meta.max_row_id
+    return b"".join((*head, *(_optional(zigzag, one) for one in bounds)))
 
 
 def _stats(stats: SimpleStats) -> bytes:
