@@ -54,25 +54,12 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
             tails[tail] = b"".join(map(_optional, forms, tail))
         name = file.file_name.encode()
         made += (
-            heads[head],
-            zigzag(len(name)),
-            name,
-            zigzag(file.file_size),
-            zigzag(file.row_count),
-            keys[key],
-            zigzag(len(stats.min_values)),
-            stats.min_values,
-            zigzag(len(stats.max_values)),
-            stats.max_values,
-            nulls[stats.null_counts],
-            zigzag(file.min_sequence_number),
-            zigzag(file.max_sequence_number),
-            zigzag(file.schema_id),
-            zigzag(file.level),
-            _texts(file.extra_files),
-            _optional(zigzag, file.creation_time),
-            tails[tail],
-        )
+            heads[head], zigzag(len(name)), name, zigzag(file.file_size), zigzag(file.row_count), keys[key],
+            zigzag(len(stats.min_values)), stats.min_values, zigzag(len(stats.max_values)), stats.max_values,
+            nulls[stats.null_counts], zigzag(file.min_sequence_number), zigzag(file.max_sequence_number),
+            zigzag(file.schema_id), zigzag(file.level), _texts(file.extra_files),
+            _optional(zigzag, file.creation_time), tails[tail],
+        )  # fmt: skip
     return b"".join(made)
 
 
