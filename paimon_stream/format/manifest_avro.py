@@ -2,9 +2,6 @@
 
 Files carry exactly the schemas that Java writes. When a file is read, fields are found by name in the schema
 of the file: unknown fields are skipped, missing nullable fields read as None.
-
-Writing does not use fastavro, because one batch of a large table may bring 10,000 entries.
-`format/manifest_records.py` makes the records (`benchmarks/manifest.py` measures it).
 """
 
 from __future__ import annotations

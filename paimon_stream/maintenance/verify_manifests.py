@@ -29,43 +29,30 @@ from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Inventory, path_hash
+from paimon_stream.maintenance.replay import Longs
+from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
 
-Longs = npt.NDArray[np.int64]
 _POOL: Final = 64
 _AT_ONCE: Final = 4096
 _WHOLE_BLOCK: Final = 100
 """Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
-    "_PARTITION",
-    "_KIND",
-    "_BUCKET",
-    "_TOTAL_BUCKETS",
-    "_FILE._FILE_NAME",
-    "_FILE._FILE_SIZE",
-    "_FILE._ROW_COUNT",
-    "_FILE._MIN_SEQUENCE_NUMBER",
-    "_FILE._MAX_SEQUENCE_NUMBER",
-    "_FILE._SCHEMA_ID",
-    "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES",
-    "_FILE._DELETE_ROW_COUNT",
-    "_FILE._EMBEDDED_FILE_INDEX",
-    "_FILE._EXTERNAL_PATH",
-)
+    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE", "_FILE._ROW_COUNT",
+    "_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTERNAL_PATH",
+)  # fmt: skip
 _Row: TypeAlias = tuple[Any, ...]
 _BlockKey: TypeAlias = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is
-    live."""
+    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is live."""
 
     path: str
     expected: int
@@ -74,9 +61,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows
-    added, the number of entries by (partition, bucket count), and for level-0 files the identity, bucket and
-    sequence range."""
+    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows added, the
+    number of entries by (partition, bucket count), and for level-0 files the identity, bucket and sequence range."""
 
     ids: Longs
     signs: npt.NDArray[np.int8]
@@ -260,8 +246,7 @@ class Shelf:
         return self._wrong_folders.get((row[0], row[2]))
 
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests."""
+        """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:
@@ -332,7 +317,11 @@ class _Pass:
             if why is None:
                 self.totals[row[0], row[3]] += 1 if one else -1
             else:
-                self._report_unusable(identity, why)
+                # Its name, bucket or partition is none that the table can have, so it has no path.
+                self.unusable.add(identity)
+                text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
+                cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
+                self.shelf.found.error("entry-unusable", text, self.manifest, cure)
         usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         if any(usable):
             self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
@@ -345,14 +334,14 @@ class _Pass:
         for row, identity in zip(rows, identities, strict=True):
             if row[10] == 0:
                 folder = self.shelf.folder(row[0], row[2])
-                group = path_hash(folder)
+                group = hash(folder)
                 self.shelf.folders[group] = folder
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         folder = self.shelf.folder
         inside = [at for at, row in enumerate(rows) if row[14] is None]
-        hashes = [path_hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
+        hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
 
         def located(position: int) -> tuple[str, int]:
             row = rows[inside[position]]
@@ -385,10 +374,3 @@ class _Pass:
                     f"sequence numbers {low} to {high}, which cannot be."
                 )
                 found.error("entry-impossible", text, self.manifest, RESTORE)
-
-    def _report_unusable(self, identity: int, why: str) -> None:
-        """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
-        self.unusable.add(identity)
-        text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
-        cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
-        self.shelf.found.error("entry-unusable", text, self.manifest, cure)

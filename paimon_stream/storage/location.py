@@ -16,8 +16,7 @@ KIND_OF: Final = {
 
 SUPPORTED: Final = (
     "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
-    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or "
-    "oss://bucket/path"
+    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or oss://bucket/path"
 )
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
