@@ -178,7 +178,7 @@ class AfterCommit:
         self.failures += 1
         self._notify(None)
         _LOG.warning(
-            "%s: expiry after a commit failed (%s: %s). The commit stands; the next one tries again.",
+            "%s: expiry after a commit failed. The commit stands; the next one tries again. %s: %s",
             table.location,
             type(why).__name__,
             why,

@@ -211,8 +211,8 @@ def _withdraw(storage: Storage, path: str) -> None:
         storage.delete(path)
     except StorageError as why:
         _LOG.warning(
-            "%s: the pin %s of a rollback that was not begun could not be removed: %s. Roll back with "
-            "take_over to remove it.",
+            "%s: the pin %s of a rollback that was not begun could not be removed. Roll back with take_over "
+            "to remove it. %s",
             storage.location,
             path,
             why,

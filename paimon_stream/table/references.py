@@ -22,6 +22,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -190,6 +191,7 @@ class References:
     roots: int = field(default=0, init=False)
     _names: array[int] = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
+    _blocks: set[bytes] = field(default_factory=set, init=False)  # digests
     _ahead: ReadAhead = field(init=False)
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
 
@@ -345,8 +347,11 @@ class References:
         held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
         if held != noted:
             raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)
-        for block in blocks:
-            self._names.extend(self.mentions.hashes(block.data))
+        for block in blocks:  # merging manifests copies most of their blocks
+            digest = blake2b(block.data, digest_size=16).digest()
+            if digest not in self._blocks:
+                self._blocks.add(digest)
+                self._names.extend(self.mentions.hashes(block.data))
         self._add(meta.file_name)
         self._read.add(meta.file_name)
 
