@@ -78,7 +78,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(
         (
-            "full-compaction.delta-commits", "compaction.min.file-num", "write.batch-size",
+            "compaction.min.file-num", "write.batch-size",
             "postpone.default-bucket-num", "dynamic-bucket.initial-buckets",
         ),
         positive,
