@@ -81,7 +81,7 @@ def compacts(table: Table) -> bool:
     return wanted and not table.options.value(WRITE_ONLY)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Pending:
     """A unit that is being rewritten, or that is done and waits for its publication. `fresh` until a batch has
     waited for it."""
@@ -137,19 +137,17 @@ class StreamCompaction:
         finally:
             self._ended = self._clock.monotonic()
 
-    def close(self) -> None:
-        """Gives up what is pending. New files are removed, here or by the threads that write them."""
+    def close(self) -> list[Future[Rewritten]]:
+        """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the
+        units that had begun."""
         pending, self._pending = self._pending, []
         self._due.clear()
+        begun = [one for one in pending if not one.future.cancel()]
         for one in pending:
             one.rewriter.stop()
-            if not one.future.cancel():
-                one.future.add_done_callback(partial(_remove, one.rewriter))
-
-    @property
-    def running(self) -> list[Future[Rewritten]]:
-        """The units that are not done."""
-        return [one.future for one in self._pending if not one.future.done()]
+        for one in begun:
+            one.future.add_done_callback(partial(_remove, one.rewriter))
+        return [one.future for one in begun]
 
     def _is_wanted(self, table: Table) -> bool:
         """Whether the stream compacts this table. Why it does not is logged once."""
@@ -243,7 +241,7 @@ class StreamCompaction:
     def _publish(self, table: Table) -> None:
         """Publishes what is done. Units that do not fit any more are given up. Raises the errors of the commit."""
         done = [one for one in self._pending if one.future.done()]
-        self._pending = [one for one in self._pending if not one.future.done()]
+        self._pending = [one for one in self._pending if one not in done]  # others may be done by now
         made: list[tuple[_Pending, Rewritten]] = []
         for one in done:
             why = one.future.exception()
@@ -347,7 +345,4 @@ _OPEN: Final[weakref.WeakSet[StreamCompaction]] = weakref.WeakSet()
 @atexit.register
 def _close() -> None:
     """The threads end with the process. They get some time to remove what they have not finished."""
-    running = [future for one in list(_OPEN) for future in one.running]
-    for one in list(_OPEN):
-        one.close()
-    wait(running, EXIT_SECONDS)
+    wait([future for one in list(_OPEN) for future in one.close()], EXIT_SECONDS)
