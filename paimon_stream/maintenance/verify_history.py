@@ -162,7 +162,7 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
             continue
         streams.add(user)
         key = (user, number, one.commit_kind.value)
-        if key in published and one.commit_kind.value != "OVERWRITE":
+        if key in published and one.commit_kind.value == "APPEND":
             text = (
                 f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
                 f"{one.id}: its rows may be there twice."
@@ -257,8 +257,7 @@ def _check_definition(storage: Storage, newest: TableSchema, found: Findings) ->
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
-    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md
-    §11)."""
+    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md §11)."""
     for stat in storage.list_files("consumer", "consumer-"):
         try:
             following = next_snapshot(storage, stat.path)
