@@ -17,7 +17,7 @@ import logging
 import os
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,6 +60,9 @@ _MORE_THAN_TRIGGER: Final = 3
 _LONGEST_REST: Final = 1024
 
 
+Count = Callable[[str, int], object]
+
+
 class Host(Protocol):
     """The stream writer, as its compaction sees it."""
 
@@ -93,12 +96,14 @@ class _Pending:
 
 
 class StreamCompaction:
-    """The compaction by one run of one stream. It is called after each batch. `published` counts its snapshots,
-    `given_up` the units that others have made useless, `failures` what failed."""
+    """The compaction by one run of one stream. It is called after each batch."""
 
-    def __init__(self, host: Host, runtime: Runtime | None = None, pool: Executor | None = None) -> None:
-        """`pool` carries out the units. Without it, threads of the driver do."""
-        self.published = self.given_up = self.failures = 0
+    def __init__(
+        self, host: Host, runtime: Runtime | None = None, pool: Executor | None = None, count: Count = lambda *_: None
+    ) -> None:
+        """`pool` carries out the units. Without it, threads of the driver do. `count` is called with the name of a
+        metric and what is added to it."""
+        self._count = count
         self._host = host
         self._clock = (runtime or system()).clock
         self._runtime = runtime or system()
@@ -263,14 +268,14 @@ class StreamCompaction:
         there = set() if outcome is None else landed(outcome, units)
         self._give_up([one for number, one in enumerate(made) if number not in there])
         if outcome is not None:
-            self.published += 1
+            self._count("compactions", 1)
             for number in there:
                 self._failed.pop(units[number].unit.bucket, None)
             _LOG.info("%s: snapshot %d compacts %d units.", table.location, outcome.snapshot.id, len(there))
 
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]]) -> None:
         """Removes the new files of units that are in no snapshot."""
-        self.given_up += len(lost)
+        self._count("compactionConflicts", len(lost))
         for one, rewritten in lost:
             one.rewriter.remove([rewritten])
             self._rest(one.unit.bucket)
@@ -291,7 +296,7 @@ class StreamCompaction:
         self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
 
     def _report(self, table: Table, why: BaseException, where: str = "") -> None:
-        self.failures += 1
+        self._count("failedCompactions", 1)
         _LOG.warning(
             "%s: the compaction%s behind a batch failed (%s: %s). The batch stands, and no row has changed. A later "
             "batch tries again.",

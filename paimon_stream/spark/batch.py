@@ -154,7 +154,9 @@ class Runs:
             observer=settings.observer,
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
-        compaction = None if settings.overwrites else StreamCompaction(writer, self._runtime)
+        compaction = (
+            None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+        )
         return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit, compaction=compaction)
 
     def _write(

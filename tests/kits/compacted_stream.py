@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,7 @@ class CompactedStream:
     writer: StreamWriter | None = None
     compaction: StreamCompaction | None = None
     reports: list[CommitReport] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def start(self, observer: BatchObserver = NO_OBSERVER, storage: Storage | None = None) -> StreamCompaction:
         """Begins a new run. The earlier one is dead."""
@@ -72,8 +74,12 @@ class CompactedStream:
         self.writer = StreamWriter(
             storage=used, identity=identity, options=self.options, runtime=self.runtime, observer=observer
         )
-        self.compaction = StreamCompaction(self.writer, self.runtime, self.pool)
+        self.counts = Counter()
+        self.compaction = StreamCompaction(self.writer, self.runtime, self.pool, self._count)
         return self.compaction
+
+    def _count(self, name: str, count: int) -> None:
+        self.counts[name] += count
 
     def batch(self, rows: Sequence[dict[str, Any]] | Sequence[Change] = ()) -> CommitReport:
         """Runs the next batch, with what follows it. Rows of tables with keys are changes."""
