@@ -19,6 +19,7 @@ from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
 from paimon_stream.options import did_you_mean
 from paimon_stream.reports import Progress, silent
+from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from paimon_stream.table.table import load_table
 
@@ -229,7 +230,12 @@ class TableMaintenance(LoadedTable):
                     option=key,
                 )
         return compact(
-            lambda: load_table(self._storage, asked), full=full, partitions=specs, dry_run=dry_run, progress=progress
+            lambda: load_table(self._storage, asked),
+            full=full,
+            partitions=specs,
+            dry_run=dry_run,
+            progress=progress,
+            elsewhere=executors_of_session(self._table),
         )
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:

@@ -69,10 +69,15 @@ def run_write_job(
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
-        rows = _collected(map_arrow(placed, task, f"{ANSWER} binary"), table)
-    written = written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
+        written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table)
     plan.learn(way, written, table)
     return written
+
+
+def answers_of(answers: DataFrame, table: Table) -> Written:
+    """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`."""
+    rows = _collected(answers, table)
+    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
 
 
 def _collected(answers: DataFrame, table: Table) -> list[Row]:
@@ -103,7 +108,7 @@ def write_task_of(
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     return WriteTask(
         spec=spec,
-        attempts=1 if is_connect(frame) else _attempts(frame.sparkSession),
+        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
         packed=packed,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
@@ -131,7 +136,8 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Wri
     return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
 
 
-def _attempts(session: SparkSession) -> int:
+def task_attempts(session: SparkSession) -> int:
+    """How often the session's Spark tries a task."""
     context = session.sparkContext
     return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
 
@@ -141,6 +147,11 @@ def attempts_of(master: str | None, failures: str | None) -> int:
     `local-cluster[…]` among them."""
     local = _LOCAL.fullmatch(master or "")
     return int((local[1] or 1) if local else (failures or 4))
+
+
+def is_local(master: str | None) -> bool:
+    """Whether tasks run in the driver's own process."""
+    return _LOCAL.fullmatch(master or "") is not None
 
 
 def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:

@@ -1,0 +1,125 @@
+"""Compacts on Spark's executors: each unit is a Spark job with one task.
+
+So the driver publishes the units that are done, whatever the others do, and Spark tries each one again by
+itself. Only `at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for
+one unit at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from paimon_stream.compact.remote import UnitTask
+from paimon_stream.compact.rewrite import Stopped
+from paimon_stream.compact.units import Unit
+from paimon_stream.errors import PaimonStreamError, Unavailable, WriteInterrupted
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.runtime import system
+from paimon_stream.spark.map_arrow import map_arrow
+from paimon_stream.spark.tasks import ANSWER
+from paimon_stream.spark.worker import settle
+from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
+from paimon_stream.table.table import Table
+from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
+
+_LEAST_UNITS: Final = 3
+_LEAST_BYTES: Final = 64 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 4 * 2**20
+_AT_ONCE_IF_SPARK_GROWS: Final = 32
+_GROWS: Final = "spark.dynamicAllocation.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactTask:
+    """Carries out a unit in Python beside an executor. `attempts` is how often Spark tries a task."""
+
+    task: UnitTask
+    attempts: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Runs the task. Returns its answer in the form that Spark expects."""
+        settle()
+        for _ in batches:  # Spark's one row, which says nothing
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        answer = self.answer(context.attemptNumber())
+        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
+
+    def answer(self, attempt: int) -> TaskResult | TaskFailure:
+        """What was rewritten, or why Spark must not try again. Raises `Unavailable` if it should."""
+        try:
+            message = self.task()
+        except PaimonStreamError as error:
+            if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
+                raise
+            return TaskFailure(error=error, attempt_number=attempt)
+        files = message.compact_after
+        return TaskResult(
+            messages=(message,),
+            rows=sum(one.row_count for one in files),
+            bytes=sum(one.file_size for one in files),
+            files=len(files),
+            attempt_number=attempt,
+        )
+
+
+class SparkExecutors:
+    """The executors of a session: an `Elsewhere`."""
+
+    def __init__(self, session: SparkSession, table: Table) -> None:
+        self._session = session
+        self._table = table
+        self._context = session.sparkContext
+        self._group = f"paimon-stream-compact-{system().ids.uuid()}"
+        self._cancelled = threading.Event()
+
+    def at_once(self, units: Sequence[Unit]) -> int:
+        """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and for
+        few or small units, because a job takes some 50 ms (docs/compaction.md)."""
+        size = sum(one.size for one in units)
+        least = max(_LEAST_BYTES, len(units) * _LEAST_BYTES_OF_UNIT)
+        if len(units) < _LEAST_UNITS or size < least or is_local(self._context.master):
+            return 0
+        return self.cores()
+
+    def cores(self) -> int:
+        """How many tasks run at once. If Spark adds executors as it needs them, it needs to see more tasks
+        than cores."""
+        grows = self._context.getConf().get(_GROWS, "false") == "true"
+        return max(self._context.defaultParallelism, _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+
+    def run(self, task: UnitTask) -> CommitMessage:
+        """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
+        if self._cancelled.is_set():
+            raise Stopped
+        self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
+        work = CompactTask(task=task, attempts=task_attempts(self._session))
+        frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
+        try:
+            return answers_of(frame, self._table).messages[0]
+        except PySparkException as failed:
+            if self._cancelled.is_set():
+                raise Stopped from failed
+            raise WriteInterrupted(
+                "Spark gave up the task that rewrote it, and nothing of it was published. If an executor ran out "
+                f"of memory, give it more (spark.executor.memoryOverhead). Spark says: {_first_line(failed)}",
+                table=self._table.location,
+            ) from failed
+
+    def cancel(self) -> None:
+        """See `Elsewhere`."""
+        self._cancelled.set()
+        self._context.cancelJobGroup(self._group)
+
+
+def _first_line(failed: PySparkException) -> str:
+    return str(failed).strip().partition("\n")[0][:500]
