@@ -45,11 +45,11 @@ class UnitTask:
     @classmethod
     def of(cls, scan: Scan, limits: Thresholds | KeyedThresholds, runtime: Runtime, *, full: bool) -> UnitTask:
         """What all units of a plan have in common."""
-        table, since = scan.table, None
-        if isinstance(limits, KeyedThresholds) and limits.expiry is not None:
-            limits, since = replace(limits, expiry=None), limits.expiry.since
+        table, expiry = scan.table, None
+        if isinstance(limits, KeyedThresholds):
+            limits, expiry = replace(limits, expiry=None), limits.expiry
         spec = WriteSpec(storage=table.storage, schema=scan.schema, options=table.options, runtime=runtime)
-        return cls(spec=spec, limits=limits, since=since, full=full)
+        return cls(spec=spec, limits=limits, since=None if expiry is None else expiry.since, full=full)
 
     def taking(self, unit: Unit) -> UnitTask:
         """The same for one unit."""

@@ -31,8 +31,8 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 
 _LEAST_UNITS: Final = 3
-_LEAST_BYTES: Final = 64 * 2**20
-_LEAST_BYTES_OF_UNIT: Final = 4 * 2**20
+_LEAST_BYTES: Final = 256 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 16 * 2**20
 _AT_ONCE_IF_SPARK_GROWS: Final = 32
 _GROWS: Final = "spark.dynamicAllocation.enabled"
 
@@ -95,7 +95,7 @@ class SparkExecutors:
         """How many tasks run at once. If Spark adds executors as it needs them, it needs to see more tasks
         than cores."""
         grows = self._context.getConf().get(_GROWS, "false") == "true"
-        return max(self._context.defaultParallelism, _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+        return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
 
     def run(self, task: UnitTask) -> CommitMessage:
         """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
