@@ -139,6 +139,7 @@ class _Run:
     failed: list[PaimonStreamError] = field(default_factory=list)
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
+    target: int = 1
 
     def plan(self, only: Collection[Bucket] | None) -> _Plan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
@@ -154,6 +155,7 @@ class _Run:
         limits, found = self._units(scan, only)
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
+        self.target = limits.target
         return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
 
     def _units(self, scan: Scan, only: Collection[Bucket] | None) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
@@ -200,7 +202,7 @@ class _Run:
             part = _Part(self, plan)
             changed = changed + part.carry_out(*self._rewriter(plan))
             self.done += part.landed
-            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed])
+            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed], self.target)
         self.conflicts += len(changed)
         return {unit.bucket: unit for unit in changed}
 
@@ -231,13 +233,13 @@ class _Run:
             rows_after=rows,
             bytes_before=size,
             bytes_after=size,
-            buckets=tuple(_counted(plan.table.layout, units)),
+            buckets=tuple(_counted(plan.table.layout, units, self.target)),
         )
 
     def report(self, given_up: Sequence[Unit]) -> CompactReport:
         """What was done. The units in `given_up` were not compacted."""
         assert self.layout is not None
-        left = _counted(self.layout, given_up, _CHANGED)
+        left = _counted(self.layout, given_up, self.target, _CHANGED)
         units = [one.unit for one in self.done]
         before, after = _rewritten(units), [file for one in self.done for file in one.written]
         return CompactReport(
@@ -262,7 +264,7 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
     return [file for one in units for file in one.files if file.identity not in kept]
 
 
-def _counted(layout: Layout, units: Sequence[Unit], skipped: str | None = None) -> list[CompactedBucket]:
+def _counted(layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None) -> list[CompactedBucket]:
     """The units by bucket."""
     found: dict[Bucket, list[Unit]] = {}
     for one in units:
@@ -274,6 +276,8 @@ def _counted(layout: Layout, units: Sequence[Unit], skipped: str | None = None) 
             files=sum(len(one.files) for one in some),
             rows=sum(one.rows for one in some),
             bytes=sum(one.size for one in some),
+            reads_before=sum(one.reads(target)[0] for one in some),
+            reads_after=sum(one.reads(target)[1] for one in some),
             skipped=skipped,
         )
         for (partition, bucket, _), some in found.items()

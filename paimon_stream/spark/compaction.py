@@ -32,7 +32,7 @@ from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
 
 _LEAST_UNITS: Final = 3
 _LEAST_BYTES: Final = 256 * 2**20
-_LEAST_BYTES_OF_UNIT: Final = 16 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 32 * 2**20
 _AT_ONCE_IF_SPARK_GROWS: Final = 32
 _GROWS: Final = "spark.dynamicAllocation.enabled"
 
@@ -83,13 +83,9 @@ class SparkExecutors:
         self._cancelled = threading.Event()
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and for
-        few or small units, because a job takes some 50 ms (docs/compaction.md)."""
-        size = sum(one.size for one in units)
-        least = max(_LEAST_BYTES, len(units) * _LEAST_BYTES_OF_UNIT)
-        if len(units) < _LEAST_UNITS or size < least or is_local(self._context.master):
-            return 0
-        return self.cores()
+        """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and if
+        it does not pay."""
+        return 0 if is_local(self._context.master) or not pays([one.size for one in units]) else self.cores()
 
     def cores(self) -> int:
         """How many tasks run at once. If Spark adds executors as it needs them, it needs to see more tasks
@@ -119,6 +115,12 @@ class SparkExecutors:
         """See `Elsewhere`."""
         self._cancelled.set()
         self._context.cancelJobGroup(self._group)
+
+
+def pays(sizes: Sequence[int]) -> bool:
+    """Whether units of these sizes, in bytes, are worth as many Spark jobs. A job costs 0.2 seconds of CPU, in
+    which a thread rewrites 8 MiB (docs/compaction.md)."""
+    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)
 
 
 def _first_line(failed: PySparkException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from paimon_stream.compact.job import compact
 from paimon_stream.compact.report import CompactReport
 from paimon_stream.errors import NotFound
 from paimon_stream.spark.active_session import executors_of_session
-from paimon_stream.spark.compaction import SparkExecutors
+from paimon_stream.spark.compaction import SparkExecutors, pays
 from paimon_stream.storage.uri import open_storage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import data_files, live, problems
@@ -112,10 +113,21 @@ def test_executors_get_the_options_of_the_storage(job: Job, s3_server: StoreServ
     assert table.verify().healthy
 
 
-def test_local_mode_and_small_tables_stay_in_the_driver(job: Job, tmp_path: Path) -> None:
+def test_only_units_that_are_worth_a_job_go_to_the_executors(job: Job) -> None:
+    mib = 2**20
+    assert not pays([])
+    assert not pays([900 * mib] * 2)
+    assert not pays([60 * mib] * 3)
+    assert pays([100 * mib] * 3)
+    assert not pays([900 * mib, *[mib] * 100])
+    location = made("memory://compaction/db.db/t").location
+    assert executors_of_session(load_table(open_storage(location))) is None
+
+
+def test_in_local_mode_threads_of_the_driver_rewrite(job: Job, tmp_path: Path) -> None:
     table = made(str(tmp_path / "t"))
     found = executors_of_session(load_table(open_storage(table.location)))
     assert isinstance(found, SparkExecutors)
-    assert found.at_once([]) == 0
+    large: Any = SimpleNamespace(size=2**30)
+    assert found.at_once([large] * 3) == 0
     assert table.compact().files_after == 3
-    assert executors_of_session(load_table(open_storage(made("memory://a/db.db/t").location))) is None
