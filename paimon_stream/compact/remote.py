@@ -1,4 +1,4 @@
-"""Rewrites units in other processes, which have the table's storage and no more (compaction.md §12.1).
+"""Rewrites units in other processes, which have the table's storage and no more (compaction.md RC12.1).
 
 A unit travels as Java's commit message, with the files of its bucket as those before a compaction. The other
 process plans the bucket again. It finds the same unit, because a plan depends on files and thresholds only.

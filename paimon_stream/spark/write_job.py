@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
@@ -31,8 +31,7 @@ from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total
 
 _PACKED_BYTES: Final = 128 * 2**20
-"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as
-much."""
+"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as much."""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
@@ -42,9 +41,8 @@ _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 def run_write_job(
     frame: DataFrame, table: Table, *, plan: WritePlan, first_sequence: int = 0, operations: Operations | None = None
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan
-    chooses. The plan learns from the result. The messages are in the order of Spark's partitions. Nothing is
-    published.
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses. The
+    plan learns from the result. The messages are in the order of Spark's partitions. Nothing is published.
 
     For a table with a primary key, `first_sequence` is above all sequence numbers in it. `operations` names a
     column, in addition to the table's, that says what each row does.
