@@ -123,6 +123,7 @@ def draw(source: str, target: str) -> None:
             axes.annotate(
                 f"{seconds[-1]:.2f} s", (batches[-1], seconds[-1]), (0, 6), textcoords="offset points", ha="right"
             )
+        axes.margins(y=0.15)
         axes.set(title=kind, xlabel="batches", ylim=(0, None))
         axes.grid(alpha=0.3)
     both[0].set_ylabel("CPU seconds to read the table")

@@ -5,26 +5,17 @@ from __future__ import annotations
 import shlex
 from typing import Any, Final
 
-from paimon_stream.cli.columns import Column, Listing, json_of
+from paimon_stream.cli.columns import Listing
 from paimon_stream.cli.command import Session
+from paimon_stream.cli.compact import BUCKETS
 from paimon_stream.cli.output import Part
-from paimon_stream.cli.partition import partition_text
 from paimon_stream.cli.text import count, size
-from paimon_stream.compact.report import CompactedBucket, CompactReport
+from paimon_stream.compact.report import CompactReport
 from paimon_stream.errors import ConfigError, FormatError, IncompatibleSchema, StorageError
 from paimon_stream.options import BUCKET
 
 _SHOWN: Final = 10
 """Buckets that are listed, those with most to gain first."""
-
-_BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
-    Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
-    Column("bucket", lambda one: one.bucket, ident=True),
-    Column("files", lambda one: one.files, number=True),
-    Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
-    Column("reads", lambda one: one.reads_before, "read now", number=True),
-    Column("reads_after", lambda one: one.reads_after, "then", number=True),
-)
 
 
 class CompactionAdvice:
@@ -46,18 +37,9 @@ class CompactionAdvice:
         return self.report is not None and bool(self.report.files_before)
 
     def document(self) -> dict[str, Any] | None:
-        """The advice for programs. Its buckets are those that need a compaction."""
-        report = self.report
-        if report is None:
-            return None
-        return {
-            "files": report.files_before,
-            "into": report.files_after,
-            "bytes": report.bytes_before,
-            "read_amplification": report.read_amplification,
-            "buckets": [json_of(_BUCKETS, one) for one in report.buckets],
-            "command": self.command if self.needed else None,
-        }
+        """The advice for programs: the report of a dry run, and the command if there is anything to do."""
+        command = self.command if self.needed else None
+        return None if self.report is None else {**self.report.to_json(), "command": command}
 
     def summary(self) -> str:
         """What a compaction would gain, in one line."""
@@ -81,7 +63,7 @@ class CompactionAdvice:
             f"There a reader {self._what.format(report.read_amplification)} where one would do. "
             f"Start the compaction: {self.command}{self._same}"
         )
-        return [Listing(_BUCKETS, worst[:_SHOWN], ""), *more, gain]
+        return [Listing(BUCKETS, worst[:_SHOWN], ""), *more, gain]
 
 
 def _expected(session: Session, *, full: bool) -> CompactReport | None:

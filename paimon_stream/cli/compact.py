@@ -14,12 +14,14 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, size
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 
-_BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
+BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
     Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
     Column("bucket", lambda one: one.bucket, number=True),
     Column("files", lambda one: one.files, number=True),
     Column("rows", lambda one: one.rows, number=True),
     Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
+    Column("reads_before", lambda one: one.reads_before, "read now", number=True),
+    Column("reads_after", lambda one: one.reads_after, "then", number=True),
 )
 
 _SORTING: Final = ("order-strategy", "order-by")
@@ -70,7 +72,7 @@ def compact(
     skipped = [one for one in report.buckets if one.skipped is not None]
     parts: list[Part] = []
     if done or not skipped:
-        parts.append(Listing(_BUCKETS, done, "There is nothing to compact."))
+        parts.append(Listing(BUCKETS, done, "There is nothing to compact."))
     if done:
         parts.append(_summary(report, done=yes))
     parts += [f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped]

@@ -54,6 +54,7 @@ from paimon_stream.table.partition_values import partition_by_column
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
@@ -211,8 +212,10 @@ class _Run:
         there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
             return plan.rewriter(self.runtime, self.progress), min(_MOST_THREADS, os.cpu_count() or 1)
-        task = UnitTask.of(plan.scan, plan.limits, self.runtime, full=self.full)
-        return RemoteRewriter(plan.scan, self.progress, plan.units, task, self.elsewhere), there
+        table = plan.table
+        spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime)
+        task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
+        return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
     def expected(self, plan: _Plan) -> CompactReport:
         """What a run would do with these units. New files are about as large as the target. Raises the first

@@ -8,27 +8,25 @@ one unit at most.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from paimon_stream.compact.remote import UnitTask
 from paimon_stream.compact.rewrite import Stopped
 from paimon_stream.compact.units import Unit
-from paimon_stream.errors import PaimonStreamError, Unavailable, WriteInterrupted
+from paimon_stream.errors import WriteInterrupted
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.runtime import system
 from paimon_stream.spark.map_arrow import map_arrow
-from paimon_stream.spark.tasks import ANSWER
-from paimon_stream.spark.worker import settle
+from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
 from paimon_stream.table.table import Table
-from paimon_stream.write.result import TaskFailure, TaskResult, encode_result
+from paimon_stream.write.result import TaskResult
 
 _LEAST_UNITS: Final = 3
 _LEAST_BYTES: Final = 256 * 2**20
@@ -38,38 +36,19 @@ _GROWS: Final = "spark.dynamicAllocation.enabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactTask:
-    """Carries out a unit in Python beside an executor. `attempts` is how often Spark tries a task."""
+class CompactTask(WriteTask):
+    """Carries out a unit in Python beside an executor."""
 
-    task: UnitTask
-    attempts: int
+    unit: UnitTask
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs the task. Returns its answer in the form that Spark expects."""
-        settle()
-        for _ in batches:  # Spark's one row, which says nothing
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Spark's one row says nothing, and is read only because Spark wants it."""
+        for _ in batches:
             pass
-        context = TaskContext.get()
-        assert context is not None
-        answer = self.answer(context.attemptNumber())
-        yield pa.RecordBatch.from_arrays([pa.array([encode_result(answer)], pa.binary())], names=[ANSWER])
-
-    def answer(self, attempt: int) -> TaskResult | TaskFailure:
-        """What was rewritten, or why Spark must not try again. Raises `Unavailable` if it should."""
-        try:
-            message = self.task()
-        except PaimonStreamError as error:
-            if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
-                raise
-            return TaskFailure(error=error, attempt_number=attempt)
-        files = message.compact_after
-        return TaskResult(
-            messages=(message,),
-            rows=sum(one.row_count for one in files),
-            bytes=sum(one.file_size for one in files),
-            files=len(files),
-            attempt_number=attempt,
-        )
+        made = self.unit()
+        files = made.compact_after
+        rows, size = sum(one.row_count for one in files), sum(one.file_size for one in files)
+        return TaskResult(messages=(made,), rows=rows, bytes=size, files=len(files))
 
 
 class SparkExecutors:
@@ -98,7 +77,7 @@ class SparkExecutors:
         if self._cancelled.is_set():
             raise Stopped
         self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
-        work = CompactTask(task=task, attempts=task_attempts(self._session))
+        work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
         frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
         try:
             return answers_of(frame, self._table).messages[0]
@@ -107,7 +86,7 @@ class SparkExecutors:
                 raise Stopped from failed
             raise WriteInterrupted(
                 "Spark gave up the task that rewrote it, and nothing of it was published. If an executor ran out "
-                f"of memory, give it more (spark.executor.memoryOverhead). Spark says: {_first_line(failed)}",
+                f"of memory, give it more (spark.executor.memoryOverhead). Spark says: {str(failed).strip()[:500]}",
                 table=self._table.location,
             ) from failed
 
@@ -121,7 +100,3 @@ def pays(sizes: Sequence[int]) -> bool:
     """Whether units of these sizes, in bytes, are worth as many Spark jobs. A job costs 0.2 seconds of CPU, in
     which a thread rewrites 8 MiB (docs/compaction.md)."""
     return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)
-
-
-def _first_line(failed: PySparkException) -> str:
-    return str(failed).strip().partition("\n")[0][:500]

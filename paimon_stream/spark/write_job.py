@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
