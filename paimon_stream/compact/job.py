@@ -143,7 +143,7 @@ class _Run:
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
-        scan = plan_scan(table, specs=specs)
+        scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
         limits, found = self._units(scan, only)
@@ -165,7 +165,8 @@ class _Run:
         decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
         schemas, now = SchemaStore(scan.table.storage), self.runtime.clock.now_millis()
         expiry = RecordExpiry.of(scan.schema, options, schemas, now)
-        thresholds = KeyedThresholds.of(options, hour, as_whole=decimals, expiry=expiry)
+        names = scan.schema.field_names
+        thresholds = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
         types = [scan.schema.field(name).type for name in spec.keys]
         found: list[Unit] = []
         for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):
@@ -238,6 +239,7 @@ class _Run:
             rows_after=sum(file.row_count for file in after),
             bytes_before=size_of(before),
             bytes_after=sum(file.file_size for file in after),
+            changelog_rows=sum(file.row_count for one in self.done for file in one.changelog),
             conflicts=self.conflicts,
             buckets=(*self.counted, *left),
         )

@@ -29,7 +29,7 @@ MB = 2**20
 
 
 def limits(options: Mapping[str, str] | None = None, hour: int = 0) -> KeyedThresholds:
-    return KeyedThresholds.of(Options(options or {}), hour)
+    return KeyedThresholds.of(SPEC, Options(options or {}), hour)
 
 
 def entry(
@@ -60,7 +60,7 @@ def number(one: ManifestEntry) -> int:
 def told(unit: KeyedUnit | None) -> tuple[list[list[int]], list[int], int]:
     """Files of each rewrite, files that only change their level, and the level."""
     assert unit is not None
-    groups = [sorted(number(one) for section in group for one in section.files) for group in unit.rewrites]
+    groups = [sorted(map(number, merge.files)) for merge in unit.merges if merge.writes]
     return groups, [number(one) for one in unit.upgrades], unit.level
 
 
@@ -147,10 +147,10 @@ def test_deletes_are_dropped_only_if_nothing_older_is_left() -> None:
     new = [entry(one, 1, 9) for one in range(4)]
     above = planned([*new, entry(9, 1, 9, level=5, size=10**6)], **{"num-sorted-run.compaction-trigger": "4"})
     assert above is not None
-    assert (above.level, above.keep_deletes) == (4, True)
+    assert (above.level, above.merges[0].keep_deletes) == (4, True)
     everything = planned([*new, entry(9, 1, 9, level=5)], full=True)
     assert everything is not None
-    assert not everything.keep_deletes
+    assert not everything.merges[0].keep_deletes
 
 
 def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
