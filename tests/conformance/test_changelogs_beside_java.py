@@ -19,46 +19,15 @@ from tests.conformance.test_keyed_compaction_beside_java import read_by_both, wi
 from tests.conformance.test_random_merging_beside_java import JavaRefused, asked, counted
 from tests.kits.compaction import WAYS, changelog
 from tests.kits.keyed import commit_changes
-from tests.kits.random_tables import Definition, batches, definition
+from tests.kits.random_tables import Definition, batches, looking_up
 from tests.kits.seeds import seeds
-
-KINDS: list[dict[str, str]] = [
-    {"changelog-producer": "lookup"},
-    {"changelog-producer": "lookup"},
-    {"changelog-producer": "full-compaction"},
-    {"force-lookup": "true"},
-]
-FORMATS: list[dict[str, str]] = [
-    {},
-    {},
-    {"file.format.per.level": "0:avro"},
-    {"file.format.per.level": "5:orc,0:parquet"},
-    {"changelog-file.format": "avro"},
-]
-
-
-def random_table(random: Random) -> Definition:
-    """A table whose compactions look up older values, or write a changelog."""
-    made = definition(random)
-    options = made.options
-    options.pop("changelog-producer", None)
-    first = options["merge-engine"] == "first-row"
-    options.update(random.choice([KINDS[0], {}]) if first else random.choice(KINDS))
-    options.update(random.choice(WAYS) | random.choice(FORMATS))
-    sums = any(type_ in ("FLOAT", "DOUBLE") for _, type_ in made.columns)
-    if "changelog-producer" in options and random.random() < 0.4 and not sums:
-        options["changelog-producer.row-deduplicate"] = "true"
-        if random.random() < 0.5:
-            ignored = random.sample([name for name, _ in made.columns], random.randint(1, len(made.columns)))
-            options["changelog-producer.row-deduplicate-ignore-fields"] = ",".join(ignored)
-    return made
 
 
 def compacted_beside(java: Any, root: Path, seed: int) -> str:
     """Java and we write to a table. Now and then both compact a copy of it, and one of the copies goes on.
     Returns what became of the table of this seed."""
     random = Random(seed)
-    made, path, seen = random_table(random), root / "0" / "db.db" / "t", Counter[str]()
+    made, path, seen = looking_up(random, WAYS), root / "0" / "db.db" / "t", Counter[str]()
     try:
         asked(java.create_table, path, made.columns, made.partition, made.keys, made.options)
         check_definition(load_table(LocalStorage(str(path))))
