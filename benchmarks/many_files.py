@@ -24,9 +24,9 @@ PARTITIONS = 20
 BUCKETS = 10
 
 
-def make_table(location: Path, files: int, orphans: int) -> PaimonTable:
-    """Makes a table with `files` data files in 200 buckets, from 50 commits, and `orphans` orphans among
-    them. Each file has four bytes and is years old."""
+def make_table(location: Path, files: int, orphans: int, commits: int = COMMITS) -> PaimonTable:
+    """Makes a table with `files` data files in 200 buckets, and `orphans` orphans among them. Each file has
+    four bytes and is years old."""
     table = PaimonTable.create(
         str(location),
         schema=[("id", "BIGINT"), ("name", "STRING"), ("dt", "STRING")],
@@ -34,11 +34,11 @@ def make_table(location: Path, files: int, orphans: int) -> PaimonTable:
         options={"bucket": str(BUCKETS), "bucket-key": "id"},
     )
     commit = table.new_commit("benchmark")
-    each = files // COMMITS
-    for number in range(COMMITS):
+    each, places = files // commits, PARTITIONS * BUCKETS
+    for number in range(commits):
         messages = []
-        for place in range(PARTITIONS * BUCKETS):
-            wanted = range(place, each, PARTITIONS * BUCKETS)
+        for place in range(places):
+            wanted = range((place - number * each) % places, each, places)
             if wanted:
                 messages.append(_message(location, number, place, wanted))
         commit.commit(number, messages)

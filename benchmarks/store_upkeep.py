@@ -4,7 +4,7 @@ Each is measured on one server, behind a proxy, with a delay of each request and
 another, and as it is. With `--before CHECKOUT` the first is that checkout of this project, else the same code
 on a storage that sends one request at a time. Expiry and deletion one by one are measured on fewer snapshots
 or files and scaled up, because their requests grow with them. Without the delay, a figure is what client,
-server and proxy need themselves. One process of Python is the proxy's and the client's, another the server's.
+server and proxy need themselves. The table that is listed and verified has as many snapshots as expire.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def upkeep(place: Any) -> None:
     print(f"{'':<14} {'one by one':^19} {'now':^19}")
     print(f"{'':<14} {'no delay':>9} {millis:>9} {'no delay':>9} {millis:>9} {'times':>6}  requests now")
     _expire(place, max(20, place.snapshots // 4))
-    folder = _uploaded(place, lambda path: make_table(path, place.files, 0))
+    folder = _uploaded(place, lambda path: make_table(path, place.files, 0, place.snapshots))
     for name in ("list orphans", "verify"):
         _compare(place, name, folder)
     _compare(place, "to_arrow", _uploaded(place, _rows))

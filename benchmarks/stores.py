@@ -4,14 +4,17 @@
     python benchmarks/stores.py --only commit
     python benchmarks/stores.py --only peers --batches 15   # beside pypaimon and Java
     python benchmarks/stores.py --delay 0.025 --batches 40 --json stores.json
-    python benchmarks/stores.py --only upkeep --files 100000 --endpoint http://127.0.0.1:7070
+    python benchmarks/stores.py --only upkeep --files 100000 --endpoint http://127.0.0.1:9000
 
-The server runs on loopback, behind a proxy that delays each request. Each figure is measured without and with
+The server runs on loopback, behind a proxy in a process of its own that delays each request. Each figure is measured without and with
 the delay. Without it, a figure is what client, server and proxy need themselves. Requests are counted at the
 proxy, trips by the storage. Each section is a function that prints its own table; `SECTIONS` names them.
 
-moto looks at all its objects for each page of a listing. `--endpoint` names a quicker S3 server that runs
-already, with moto's keys and bucket.
+moto looks at all its objects for each page of a listing, and a gateway to a disk at the files of a folder.
+`--endpoint` names a quicker S3 server that runs already, with moto's keys and bucket:
+
+    go install github.com/johannesboyne/gofakes3/cmd/gofakes3@latest
+    gofakes3 -backend memory -host 127.0.0.1:9000 -initialbucket bucket -quiet
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +50,8 @@ from paimon_stream.stream.ledger import AlreadyCommitted  # noqa: E402
 from paimon_stream.stream.writer import Batch, StreamWriter  # noqa: E402
 from tests.kits.stores import StoreServer  # noqa: E402
 from tests.servers import s3_moto  # noqa: E402
-from tests.servers.fault_proxy import FaultProxy, Rule  # noqa: E402
+from tests.servers.fault_proxy import Entry, Rule  # noqa: E402
+from tests.servers.gateway import Gateway  # noqa: E402
 from tests.servers.s3_moto import Moto  # noqa: E402
 
 WARM = 3
@@ -68,12 +73,22 @@ class Running(Moto):
         """It goes on."""
 
 
+class Proxy(Gateway):
+    """The proxy, in a process of its own: what it works is not the client's work."""
+
+    @property
+    def log(self) -> list[Entry]:
+        """The requests since the last order."""
+        with urllib.request.urlopen(f"{self.url}/__proxy__/log", timeout=60) as answer:
+            return [Entry(**one) for one in json.load(answer)]
+
+
 @dataclass
 class Place:
     """A server behind a proxy, the delay to measure with, and the figures so far."""
 
     server: StoreServer
-    proxy: FaultProxy
+    proxy: Proxy
     delay: float
     batches: int
     snapshots: int = 1000
@@ -88,13 +103,11 @@ class Place:
     @contextmanager
     def delayed(self, seconds: float) -> Iterator[None]:
         """Each request inside the block takes so much longer."""
-        self.proxy.clear()
-        if seconds:
-            self.proxy.add(Rule("delay", times=None, seconds=seconds))
+        self.proxy.order(*(Rule("delay", times=None, seconds=one) for one in (seconds,) if one))
         try:
             yield
         finally:
-            self.proxy.clear()
+            self.proxy.order()
 
     def kinds(self) -> Counter[str]:
         """The requests since the block of `delayed` began. POST starts or ends an upload in parts."""
@@ -232,7 +245,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = StoreServer("s3", Running(given.endpoint) if given.endpoint else s3_moto.start(Path(folder)))
         try:
-            with server.proxied() as proxy:
+            with Proxy(server.server.port, Path(folder)) as proxy:
                 sizes = (given.snapshots, given.files, given.before)
                 place = Place(server, proxy, given.delay, given.batches, *sizes)
                 for name, section in SECTIONS.items():

@@ -1,8 +1,7 @@
 """Time, randomness and ids: the only module that reads a clock or draws random numbers.
 
-Everything that needs one of them takes a `Runtime`. `system()` is the real one. `simulated(seed)` never
-sleeps, has a clock of its own and repeats itself exactly for the same seed, so races and time-outs are tested
-without waiting.
+Everything that needs one of them takes a `Runtime`. `system()` is the real one. `simulated(seed)` never sleeps, has a
+clock of its own and repeats itself exactly for the same seed, so races and time-outs are tested without waiting.
 """
 
 from __future__ import annotations

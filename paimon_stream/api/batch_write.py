@@ -1,8 +1,7 @@
 """Batch writes: rows become data files, and the files become one snapshot or nothing.
 
-Spark's executors write the rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a
-write ends in an error that says nothing was published, its files are removed. If that is not known, the
-files stay.
+Spark's executors write the rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in
+an error that says nothing was published, its files are removed. If that is not known, the files stay.
 """
 
 from __future__ import annotations

@@ -84,7 +84,10 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
                 comment=comment or "",
             )
         if created is not None:
-            _warn_if_unwritable(created)
+            try:
+                check_writable(created)
+            except ConfigError as why:  # it is for other engines, or a mistake
+                warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=2)
             return cls(created)
         if if_not_exists:
             return cls(load_table(storage))
@@ -111,11 +114,3 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         if self.primary_keys:
             parts.append(f"primary key {', '.join(self.primary_keys)}")
         return f"PaimonTable({', '.join(parts)})"
-
-
-def _warn_if_unwritable(table: Table) -> None:
-    """A table that was created and cannot be written here is for other engines, or a mistake."""
-    try:
-        check_writable(table)
-    except ConfigError as why:
-        warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=3)

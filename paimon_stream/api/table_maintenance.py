@@ -88,8 +88,7 @@ class TableMaintenance(LoadedTable):
         """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed.
         Of a tag that cannot be read (`unreadable`), only its own file is deleted.
 
-        Raises `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`,
-        `StorageError`.
+        Raises `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`, `StorageError`.
         """
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
@@ -106,11 +105,10 @@ class TableMaintenance(LoadedTable):
         expires, and a rollback to another target is refused. `take_over=True` gives the interrupted one up;
         make sure first that it runs no more.
 
-        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for
-        a snapshot that a paused writer created again after its id had expired. Raises `CommitContended` if
-        another rollback is under way, an expiry of the target does not end or a writer keeps committing.
-        Raises `StorageError`, also for a folder in which it deletes and that is a symbolic link, and
-        `CorruptMetadata`.
+        Raises `NotFound` for a target that does not exist, is gone, cannot be read or has lost files, and for a
+        snapshot that a paused writer created again after its id had expired. Raises `CommitContended` if another
+        rollback is under way, an expiry of the target does not end or a writer keeps committing. Raises `StorageError`,
+        also for a folder in which it deletes and that is a symbolic link, and `CorruptMetadata`.
         """
         if not isinstance(target, str):
             target = self._given.whole("target", target)
@@ -162,9 +160,8 @@ class TableMaintenance(LoadedTable):
     ) -> OrphanReport:
         """Finds the files that nothing refers to, and removes them if `dry_run` is False.
 
-        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once. The
-        candidates are chosen by age, and a file that nothing refers to may be part of a batch that is still
-        being written.
+        It is a dry run by default, unlike `expire_snapshots` and `rollback_to`, which act at once. The candidates are
+        chosen by age, and a file that nothing refers to may be part of a batch that is still being written.
 
         `older_than` is an age, a `timedelta` or a text such as `"36 h"`. The default is one day, and the
         minimum one hour. Choose an age above the time that your longest batch takes.

@@ -111,9 +111,8 @@ class TableReading(LoadedTable):
         tag: str | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in
-        bounded memory. For a table with a primary key, the memory holds some rows of each file that overlaps
-        with others in its bucket.
+        """Reads the rows of `to_arrow` as record batches of at most `batch_rows` rows, file by file, in bounded memory.
+        For a table with a primary key, the memory holds some rows of each file that overlaps with others in its bucket.
 
         Errors in the arguments are raised at once, errors of a data file when that file is read.
         """

@@ -30,10 +30,9 @@ class TableWriting(LoadedTable):
         """Appends the rows of a Spark DataFrame (not a streaming one), or of a `pyarrow.Table`, `RecordBatch`
         or `RecordBatchReader`, in one snapshot. Without rows there is no snapshot.
 
-        Columns match by name. The table's newest schema and options apply. This is a batch commit: if you
-        repeat it, a table without a primary key has the rows twice. In a table with a primary key, each row
-        replaces the row with its key or is merged into it. Among given rows with the same key, the last one
-        counts.
+        Columns match by name. The table's newest schema and options apply. This is a batch commit: if you repeat it, a
+        table without a primary key has the rows twice. In a table with a primary key, each row replaces the row with
+        its key or is merged into it. Among given rows with the same key, the last one counts.
 
         - `missing_columns` (see `paimon-stream.missing-columns`) is `error` by default: rows that lack one of
           the table's columns are refused. With `null` the rows may lack nullable columns.
@@ -89,9 +88,8 @@ class TableWriting(LoadedTable):
         return batch_commit(self._newest()).truncate()
 
     def drop_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> CommitReport:
-        """Clears in one snapshot all partitions that match one of the specs, such as
-        `[{"dt": "2024-02-29"}]`. Raises `InvalidOption` if no spec is given, and the errors of
-        `overwrite`."""
+        """Clears in one snapshot all partitions that match one of the specs, such as `[{"dt": "2024-02-29"}]`. Raises
+        `InvalidOption` if no spec is given, and the errors of `overwrite`."""
         return batch_commit(self._newest()).drop_partitions(partitions)
 
     def new_commit(self, commit_user: str) -> TableCommit:

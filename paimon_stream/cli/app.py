@@ -42,8 +42,7 @@ COMMANDS: Final = {
     "drop-partition": ("clear", "Clear some partitions."),
     "repair-hints": ("orphans", "Correct the hints LATEST and EARLIEST."),
 }
-"""The module of each command in this package, and its line in the list of commands, which is 80 columns
-wide."""
+"""The module of each command in this package, and its line in the list of commands, which is 80 columns wide."""
 
 _COMPLETE: Final = "_PAIMON_STREAM_COMPLETE"
 """The environment variable with which a shell requests its completion script, and later each completion."""

@@ -28,9 +28,8 @@ def truncate(session: Session, yes: bool) -> Answer:
     params=(click.Argument(["partitions"], nargs=-1, required=True, metavar="COLUMN=VALUE[,…]..."), YES),
 )
 def drop_partition(session: Session, partitions: tuple[str, ...], yes: bool) -> Answer:
-    """Clears all partitions that have the given values, in one snapshot. A column that is left out may have
-    any value. Earlier snapshots keep the rows until they expire. Without --yes it only shows what would be
-    cleared."""
+    """Clears all partitions that have the given values, in one snapshot. A column that is left out may have any value.
+    Earlier snapshots keep the rows until they expire. Without --yes it only shows what would be cleared."""
     specs = [partition_of(one) for one in partitions]
     preview = preview_clearing(session.raw, specs)
     return _cleared(session, preview, lambda: session.table.drop_partitions(specs), yes)

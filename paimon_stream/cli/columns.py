@@ -15,11 +15,10 @@ T = TypeVar("T")
 class Column(Generic[T]):
     """One column: a fact about each listed thing.
 
-    `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for
-    people, by default the key. `text` returns what people see, by default the value. A `number` is aligned to
-    the right and has commas. An `ident` is a number that names something, such as a snapshot, and has no
-    commas. `prose` may be broken into lines. An `extra` column is always in the JSON, but in the table only
-    if `--columns` names it.
+    `key` is the column's name in the JSON, and `value` returns the JSON value. `title` is the name for people, by
+    default the key. `text` returns what people see, by default the value. A `number` is aligned to the right and has
+    commas. An `ident` is a number that names something, such as a snapshot, and has no commas. `prose` may be broken
+    into lines. An `extra` column is always in the JSON, but in the table only if `--columns` names it.
     """
 
     key: str

@@ -229,8 +229,7 @@ YES = click.Option(["--yes"], is_flag=True, help="Do it. Without --yes the comma
 
 
 def changed_answer(document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool) -> Answer:
-    """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something
-    to do."""
+    """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is something to do."""
     if done or not something:
         return Answer(document=document, parts=parts)
     return Answer(document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN)

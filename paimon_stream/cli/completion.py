@@ -51,11 +51,8 @@ def _of_table(find: Callable[[Table], Iterable[str]]) -> Offer:
     return offer
 
 
-def _snapshots_and_tags(table: Table) -> list[str]:
-    ids = SnapshotStore(table.storage).ids()
-    return [*map(str, reversed(ids)), *sorted(read_tags(table.storage))]
-
-
 users = _of_table(lambda table: dict.fromkeys(one.user for one in writers_of(table)))
 tags = _of_table(lambda table: sorted(read_tags(table.storage)))
-snapshots_and_tags = _of_table(_snapshots_and_tags)
+snapshots_and_tags = _of_table(
+    lambda table: [*map(str, reversed(SnapshotStore(table.storage).ids())), *sorted(read_tags(table.storage))]
+)

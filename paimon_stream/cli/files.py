@@ -99,9 +99,8 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
-    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary
-    key, rows are counted in the files, before readers merge them by key. It also says what `compact` would
-    join."""
+    """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary key, rows
+    are counted in the files, before readers merge them by key. It also says what `compact` would join."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     keyed = bool(session.raw.schema.primary_keys)

@@ -60,8 +60,7 @@ def listed(names: Iterable[str], most: int = 10) -> str:
 
 
 def plain(value: object) -> str:
-    """A value on one line. Characters that could move the cursor of a terminal, such as line ends, are
-    escaped."""
+    """A value on one line. Characters that could move the cursor of a terminal, such as line ends, are escaped."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -11,7 +11,7 @@ the future, as from a writer in a zone further east, says nothing about the age;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from paimon_stream.commit.plan import Changes
@@ -35,27 +35,22 @@ def missing_files(storage: Storage, layout: Layout, *changes: Changes) -> list[s
 def missing_old_files(storage: Storage, layout: Layout, clock: Clock, changes: Changes) -> list[str]:
     """As `missing_files`, but only for files that may be older than `LONGEST_UNCHECKED_MILLIS`. Index files
     have no time; they are as old as the oldest data file of the same changes. Raises `StorageError`."""
-    return [path for path in _added(layout, changes, _may_be_old(clock)) if not storage.exists(path)]
+    return [path for path in _added(layout, changes, clock.local_millis()) if not storage.exists(path)]
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
     """Whether `missing_old_files` would look for any."""
-    return any(True for _ in _added(layout, changes, _may_be_old(clock)))
+    return any(True for _ in _added(layout, changes, clock.local_millis()))
 
 
-def _may_be_old(clock: Clock) -> Callable[[DataFileMeta], bool]:
-    now = clock.local_millis()
-
-    def may_be_old(file: DataFileMeta) -> bool:
-        created = file.creation_time
-        return created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
-
-    return may_be_old
+def _may_be_old(file: DataFileMeta, now: int) -> bool:
+    return file.creation_time is None or abs(now - file.creation_time) > LONGEST_UNCHECKED_MILLIS
 
 
-def _added(layout: Layout, changes: Changes, wanted: Callable[[DataFileMeta], bool] = lambda _: True) -> Iterator[str]:
+def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
+    """The paths of added files; with the time `now`, only of those that may be old."""
     files = [one for one in (*changes.entries, *changes.changelog) if one.kind is FileKind.ADD]
-    chosen = [one for one in files if wanted(one.file)]
+    chosen = [one for one in files if now is None or _may_be_old(one.file, now)]
     for entry in chosen:
         if entry.file.external_path is not None:
             continue

@@ -30,7 +30,11 @@ def commit_append_compact(request: CommitRequest, collected: CollectedChanges, p
     if isinstance(written, Superseded) or not collected.compact:
         return written
     if isinstance(written, Nothing):
-        return _publish_compaction_alone(request, collected.compact, publish)
+        try:
+            return publish(_compaction(request), Fixed(collected.compact))
+        except CommitConflict as conflict:
+            _warn(request, conflict)
+            return Nothing(compact_failed=conflict)
     return _publish_compaction_after(request, written, collected.compact, publish)
 
 
@@ -45,14 +49,6 @@ def _publish_written(request: CommitRequest, collected: CollectedChanges, publis
     # A compaction, and a commit that replaces files, relies on the numbers that the writer assigned.
     renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
     return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
-
-
-def _publish_compaction_alone(request: CommitRequest, changes: Changes, publish: PublishOne) -> Outcome:
-    try:
-        return publish(_compaction(request), Fixed(changes))
-    except CommitConflict as conflict:
-        _warn(request, conflict)
-        return Nothing(compact_failed=conflict)
 
 
 def _publish_compaction_after(

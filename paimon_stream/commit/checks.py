@@ -1,11 +1,9 @@
 """Checks a commit against the table: gathers the facts that the conflict rules need, and no more.
 
 Invariants: nothing is written. All rules of one attempt see one snapshot, the attempt's base. Only the
-partitions that the commit touches are read, never the whole table. A fresh append needs the bucket counts and
-sequence numbers of those partitions, which are kept from commit to commit. The live files are read only for a
-commit that removes files, and for one that asks to be `checked`, because its messages may have been published
-before. The files of a fresh batch are new, and their names belong to it alone. Only those that are no longer
-young may have been deleted (`commit/added_files.py`).
+partitions that the commit touches are read, never the whole table. The live files are read only for a commit
+that removes files, and for one that asks to be `checked`, because its messages may have been published
+before. The files of a fresh batch are new, and their names belong to it alone.
 """
 
 from __future__ import annotations
@@ -136,9 +134,8 @@ class Checker:
         return request.checks_conflicts or changes.takes_away or adds_runs or discards
 
     def _leaves_out_rules(self, request: CommitRequest) -> bool:
-        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends.
-        Commits that remove files are always checked, because otherwise rows could be duplicated
-        (semantics.md R3.4)."""
+        """Whether checks 3 to 6 are left out. `conflict-detection-mode = none` leaves them out for appends. Commits
+        that remove files are always checked, because otherwise rows could be duplicated (semantics.md R3.4)."""
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
             _LOG.warning(
@@ -242,8 +239,7 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 
 def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by
-    key."""
+    """The order of the table's keys. None for a table without keys, or one whose levels are not sorted by key."""
     if not table.schema.primary_keys or table.options.value(PK_CLUSTERING_OVERRIDE):
         return None
     return row_order([table.schema.field(name).type for name in table.schema.trimmed_primary_keys])

@@ -1,26 +1,17 @@
 """The committer: what a commit has written becomes one snapshot and its compaction another, or nothing is
 published. The outcome is never guessed. `commit/append_compact.py` describes how two snapshots make one
-commit. This module makes each of them:
+commit. This module makes each of them, in the steps that docs/architecture.md draws.
 
-    base ──► decided? ──► check ──► stage ──► put ──► confirm ──► hint
-     ▲                                         │         │
-     └────────────── discard, wait ◄──── lost ─┴─────────┘
-
-What each step keeps true (exactly-once.md §5; semantics.md §2):
+What the steps keep true (exactly-once.md §5; semantics.md §2):
 
 - *base*: an attempt builds on the snapshot that is the latest now. It must be of the table that the committer
   was made for, and in the lineage that the caller judged.
-- *decided?*: a commit that the same user has published since `seen` is not published again. If an earlier
-  attempt of our own turns out to have succeeded, the commit ends as published.
-- *check*: the changes are computed for exactly this base. Nothing has been written yet, so a conflict leaves
-  nothing behind.
+- *decided?*: a commit that the same user has published since `seen` is not published again.
+- *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
-- *put*: the only step that makes something visible, atomically. From here on nothing is deleted until the
-  attempt is proven lost.
+- *put*: the only step that makes something visible. From here on nothing is deleted until the attempt is
+  proven lost. Then only its metadata goes, and its merge of manifests stays for the next attempt.
 - *confirm*: what is reported as published is part of the table.
-- *discard*: only the metadata of a lost attempt is deleted, never data. Its merge of manifests stays for the
-  next attempt.
-- *hint*: helps readers. If it fails, the commit does not fail.
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be published.
 So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes nothing.
@@ -79,8 +70,7 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 
 _SWIFT_MILLIS: Final = 1000
-"""A first attempt that took at most this long since it read its base is confirmed without listing all
-snapshots."""
+"""A first attempt that took at most this long since it read its base is confirmed without listing all snapshots."""
 
 _SHORTEST_STAGED_MILLIS: Final = 60_000
 """A staging of at most this age may always be put, however soon snapshots expire. If an id expired and was

@@ -46,8 +46,7 @@ class CommitContext:
 
     @property
     def left_out(self) -> str:
-        """Says what was not published. The rows of a batch may be published although its compaction is not
-        (R3.2)."""
+        """Says what was not published. The rows of a batch may be published although its compaction is not (R3.2)."""
         return "The compaction was left out" if self.kind is CommitKind.COMPACT else "Nothing was published"
 
     def __str__(self) -> str:
@@ -110,8 +109,7 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
 
 
 def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
-    """The table has the schema of every added file; without it nobody could read the file. Raises
-    `SchemaChanged`."""
+    """The table has the schema of every added file; without it nobody could read the file. Raises `SchemaChanged`."""
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.schema_id not in known:
             raise SchemaChanged(
@@ -164,9 +162,8 @@ def check_not_in_table(
 def check_never_removed(
     context: CommitContext, removed: Collection[FileIdentity], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 4, second part: no added file was in the table and has been removed. Readers would not see the
-    file while a manifest has its DELETE, and would see it again afterwards (semantics.md §3.5). Raises
-    `DeletedFiles`."""
+    """Check 4, second part: no added file was in the table and has been removed. Readers would not see the file while a
+    manifest has its DELETE, and would see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
     _refuse(
         context,

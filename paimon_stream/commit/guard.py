@@ -44,8 +44,7 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read
-    anyway."""
+    """Warns a writer without a stream, for which only the latest snapshot is looked at, because it was read anyway."""
     if latest is not None and _is_judged(table):
         _judge(table, (latest,), clock)
 
@@ -62,11 +61,10 @@ def _judge(table: Table, found: Iterable[Snapshot], clock: Clock) -> None:
     minutes = max(0, clock.now_millis() - other.time_millis) // 60_000
     ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
     facts = (
-        f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot "
-        f"{other.id}, {ago} ago. {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish "
-        "without a condition, so they may replace a snapshot that was published here, and its rows are lost. "
-        "Let them only read this table, or let only them write it. A lock of a catalog (JDBC, Hive) does not "
-        "help, because this release does not take it."
+        f"{table.location}: another engine writes this table: user {other.commit_user!r} made snapshot {other.id}, "
+        f"{ago} ago. {_WHERE[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so they "
+        "may replace a snapshot that was published here, and its rows are lost. Let them only read this table, or let "
+        "only them write it. A lock of a catalog (JDBC, Hive) does not help, because this release does not take it."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
         raise UnsupportedTable(

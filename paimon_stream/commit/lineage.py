@@ -1,8 +1,7 @@
 """What others published since a commit was judged: the window (seen, latest].
 
-Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose
-`seen` snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of
-ours.
+Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table whose `seen`
+snapshot was replaced or is gone for another reason than expiry, or on a table that lost a snapshot of ours.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def published_since(
     somebody else committed, `StorageError`, `CorruptMetadata`.
     """
     after = 0 if seen is None else seen.id
-    if request.is_batch or latest is None or latest.id == after:
+    if request.identifier == BATCH_IDENTIFIER or latest is None or latest.id == after:
         return None
     window = published_after(snapshots, seen, latest)
     for snapshot in window.snapshots:
@@ -107,9 +106,8 @@ def require_last(
     if there is None:
         newest = "there is no snapshot" if latest is None else f"snapshot {latest.id} is the newest"
         raise TableRolledBack(
-            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and "
-            f"{newest}: the table was rolled back, and rows of earlier commits are not in it. Write them "
-            f"again. {go_on}",
+            f"{location}: snapshot {last.id}, the last one that user {user!r} has published, is gone, and {newest}: "
+            f"the table was rolled back, and rows of earlier commits are not in it. Write them again. {go_on}",
             table=location,
             user=user,
             snapshot=last.id,
@@ -148,10 +146,9 @@ def _is_surely_held(
     if held is not None:
         return held
     raise HistoryUnknown(
-        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, "
-        "and manifest lists are gone that would show whether the table was rolled back. Nothing was "
-        "published now. Look for the rows of earlier commits in the table, and write again what is missing, "
-        "with a new writer or after a restart.",
+        f"{location}: another snapshot has the id of snapshot {ref.id}, on which user {user!r} has built, and manifest "
+        "lists are gone that would show whether the table was rolled back. Nothing was published now. Look for the "
+        "rows of earlier commits in the table, and write again what is missing, with a new writer or after a restart.",
         table=location,
         user=user,
         snapshot=ref.id,

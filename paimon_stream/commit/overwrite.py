@@ -1,14 +1,11 @@
 """Overwriting: replaces the live files of some partitions with new ones in one snapshot (semantics.md §5).
 
-- *static*: replaces the partitions that match a spec; `{}` matches all. New files must lie in these
-  partitions. There is always a snapshot, even without new files, because the partitions are cleared.
-- *dynamic*: replaces the partitions that get new files. Without new files there is nothing to replace, and no
-  snapshot. A table without partitions counts as one partition, which is always cleared.
+*Static* replaces the partitions that match a spec (`{}` matches all), also without new files. *Dynamic*
+replaces the partitions that get new files; a table without partitions counts as one partition.
 
 Invariants: the files to remove are determined anew on the base of every attempt. So an append that was
 published meanwhile is replaced, too, and no file is removed that is not there. Only manifests that may
 contain those partitions are read. Files are removed only by DELETE entries, so earlier snapshots keep them.
-The bucket count of the replaced files does not matter, because an overwrite is the way to rescale a table.
 """
 
 from __future__ import annotations
@@ -119,7 +116,7 @@ def plan_overwrite(
         return Overwrite(
             source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=False
         )
-    cleared = _static(table, [static_spec(table, partition)] if partition else None)
+    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, partition)] if partition else None)
     _check_inside(table, cleared, partition or {}, (*written.entries, *collected.compact.entries))
     return Overwrite(source=OverwriteSource(manifests, cleared, _numbered(table, written)), messages=kept, always=True)
 
@@ -138,7 +135,7 @@ def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mappi
             table=table.location,
             option="partitions",
         )
-    cleared = _static(table, [static_spec(table, one) for one in specs])
+    cleared = PartitionFilter(table.partition_types, specs=[static_spec(table, one) for one in specs])
     return Overwrite(source=OverwriteSource(manifests, cleared, Changes()), messages=(), always=True)
 
 
@@ -150,9 +147,8 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     if partition is not None:
         if dynamic:
             raise InvalidOption(
-                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named "
-                "partition is replaced as a whole; a dynamic overwrite replaces the partitions that get "
-                "rows. Leave one out.",
+                f"{table.location}: both a partition ({partition!r}) and dynamic=True are given. A named partition is "
+                "replaced as a whole; a dynamic overwrite replaces the partitions that get rows. Leave one out.",
                 table=table.location,
                 option="dynamic",
             )
@@ -168,10 +164,6 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     default_name = table.options.value(PARTITION_DEFAULT_NAME)
     given = {name: None if value == default_name else value for name, value in partition.items()}
     return parse_partition(table.schema.partition_fields, given, default_name, table=table.location)
-
-
-def _static(table: Table, specs: Sequence[PartitionSpec] | None) -> PartitionFilter:
-    return PartitionFilter(table.partition_types, specs=specs)
 
 
 def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tuple[CommitMessage, ...]:
@@ -226,10 +218,9 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
-    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each
-    bucket whose key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the
-    table has no key or turns this off (`overwrite-upgrade`), or if any file already has a level, is in no
-    real bucket, or is removed.
+    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each bucket whose
+    key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the table has no key or
+    turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
 
     Raises `FormatError` for keys that are not of the table's types.
     """

@@ -3,16 +3,7 @@
 `put` creates `snapshot-K`. If the storage does not report whether it did, the same bytes are put again until
 it does. The result is the same whichever put succeeds, and once K exists, no delayed put can create it.
 `confirm` then looks at the snapshots around K, because a paused writer may create an id again, outside the
-lineage, after it expired or was rolled back. Such a snapshot is *void* (exactly-once.md §5):
-
-- Some id is above K: if the next one is K+1 and was built on ours (`Traces`), all is well. Otherwise ours is
-  void. (Expiry deletes upwards, so K cannot outlive K+1.)
-- None is above, and K-1 exists with the nonce on which we staged: all is well.
-- None is above and none below: all is well. (An expiry may already have deleted K-1.)
-- None is above, some are below, and K-1 is gone or was replaced: ours is void if a rollback is proven. The
-  proof is an older snapshot that still has the nonce of a tag or of a snapshot seen before, because an expiry
-  would have deleted it first. Without the proof the outcome stays open, because a snapshot below may have
-  expired and been created again.
+lineage, after it expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has the rules.
 
 A folder with very many snapshots is not listed for this in each commit. While K-1 exists with the nonce on
 which we staged, no expiry has reached K+1, because expiry deletes the oldest first. So K+1 alone shows
@@ -129,10 +120,9 @@ class Publisher:
     ) -> Landed | Lost:
         """Decides whether the snapshot that was put is part of the table, and removes it if it is void.
 
-        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the
-        first look is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that
-        look is not enough, before anything is removed; they must not raise. Raises `CommitUnknown` if the
-        answer is not known.
+        `doubted`: an earlier put may already have taken effect. `swift`: the base was read just now, so the first look
+        is at the neighbouring snapshots. `beside` is done in the same trip, and `undo` if that look is not enough,
+        before anything is removed; they must not raise. Raises `CommitUnknown` if the answer is not known.
         """
         why: Exception | None = None
         for look in range(_ROUNDS):

@@ -32,19 +32,17 @@ class Refusals:
             ON_UNKNOWN_HISTORY,
             HistoryUnknown,
             f"whether the batch was committed is not known: {cause}",
-            "Keep snapshots longer than a stream may be down (snapshot.time-retained, "
-            "snapshot.num-retained.min). Look for the batch's rows in the table. If they are missing, let it "
-            "continue",
+            "Keep snapshots longer than a stream may be down (snapshot.time-retained, snapshot.num-retained.min). Look "
+            "for the batch's rows in the table. If they are missing, let it continue",
         )
 
     def shared_checkpoint(self, snapshot_id: int, identifier: int, run_id: str | None) -> SharedCheckpoint:
         """The error for a batch that another run has published meanwhile."""
         who = f"run {run_id}" if run_id else "another writer"
         return SharedCheckpoint(
-            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} "
-            f"published batch {identifier} under the same user (snapshot {snapshot_id}). That batch stays "
-            "and this one was not published. Two queries run on one checkpoint or share a commit user: stop "
-            "one.",
+            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
+            f"{identifier} under the same user (snapshot {snapshot_id}). That batch stays and this one was not "
+            "published. Two queries run on one checkpoint or share a commit user: stop one.",
             table=self.location,
             user=self.user,
             batch=self.batch_id,

@@ -152,8 +152,7 @@ class CommitReport:
     def already_committed(
         cls, *, location: str, user: str, identifier: int, snapshot_id: int | None, removed_files: int = 0
     ) -> CommitReport:
-        """The report of a commit that an earlier run made. `snapshot_id` is None if its snapshot has expired
-        since."""
+        """The report of a commit that an earlier run made. `snapshot_id` is None if its snapshot has expired since."""
         return cls(
             location=location,
             user=user,

@@ -10,7 +10,7 @@ from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.storage.together import Request
 from paimon_stream.table.manifest_merge import MergeLimits
 
@@ -55,21 +55,19 @@ class CommitRequest:
     still follows as a second snapshot. `kind` is the kind of the snapshot. Messages that remove rows turn an
     APPEND into an OVERWRITE, and a request of kind COMPACT has only a compaction.
 
-    `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots
-    published since are searched for this same commit. With `judged`, the first attempt builds on what the
-    caller saw, if that was a moment ago. `beside` is done once, at the time at which the first staging is
-    written, and before any snapshot is put; its errors end the commit. `after` is done while the snapshot is
-    confirmed, and must not raise. `fence` is called if that window has a gap; True says
-    that nobody else can have committed this identifier. `is_newest` is called after a slow put; False says
-    that a later run of this writer has begun, which may have removed what this one had staged. `checked` asks
-    for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2, §3.1), which a
-    fresh append does not need. `renumber` assigns the sequence numbers of files in fixed buckets, in message
-    order. `numbering` says, for a table with a primary key, at which snapshot the messages' numbers were
-    taken; None if that is not known. `stage_uuid` is part of the name of every manifest and manifest list
-    that this commit may write, in all its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes
-    a snapshot even without changes. `statistics` is the name of an existing statistics file. `merge` are
-    limits of manifest merging that replace the table's; then there is a snapshot only if there are changes or
-    a merge was due.
+    `seen` is the latest snapshot on which the caller judged, None if the table was empty then. The snapshots published
+    since are searched for this same commit. With `judged`, the first attempt builds on what the caller saw, if that was
+    a moment ago. `beside` is done once, at the time at which the first staging is written, and before any snapshot is
+    put; its errors end the commit. `after` is done while the snapshot is confirmed, and must not raise. `fence` is
+    called if that window has a gap; True says that nobody else can have committed this identifier. `is_newest` is
+    called after a slow put; False says that a later run of this writer has begun, which may have removed what this one
+    had staged. `checked` asks for a check that every file exists and for the conflict checks 3-5 (semantics.md §1.2,
+    §3.1), which a fresh append does not need. `renumber` assigns the sequence numbers of files in fixed buckets, in
+    message order. `numbering` says, for a table with a primary key, at which snapshot the messages' numbers were taken;
+    None if that is not known. `stage_uuid` is part of the name of every manifest and manifest list that this commit may
+    write, in all its attempts. `watermark` is epoch milliseconds. `force_snapshot` makes a snapshot even without
+    changes. `statistics` is the name of an existing statistics file. `merge` are limits of manifest merging that
+    replace the table's; then there is a snapshot only if there are changes or a merge was due.
     """
 
     user: str
@@ -94,11 +92,6 @@ class CommitRequest:
     force_snapshot: bool = False
 
     @property
-    def is_batch(self) -> bool:
-        """Whether this is a batch commit, whose identifier all batch commits share."""
-        return self.identifier == BATCH_IDENTIFIER
-
-    @property
     def checks_conflicts(self) -> bool:
         """Whether its added and removed files are compared with those in the table (semantics.md §2.2)."""
         return self.checked or self.kind in (CommitKind.OVERWRITE, CommitKind.COMPACT)
@@ -109,10 +102,9 @@ class Published:
     """The commit is part of the table, as this snapshot. `attempts` counts all attempts, including the
     successful one. `phases` are milliseconds by step, summed over the attempts.
 
-    `compact` is the snapshot of the compaction, which is `snapshot` itself if there is no other.
-    `compact_failed` says why the compaction was left out; its files stay and belong to nobody. `changes` and
-    `compact_changes` are the changes of the two snapshots. `manifests_merged` counts the manifests that were
-    merged into others.
+    `compact` is the snapshot of the compaction, which is `snapshot` itself if there is no other. `compact_failed` says
+    why the compaction was left out; its files stay and belong to nobody. `changes` and `compact_changes` are the
+    changes of the two snapshots. `manifests_merged` counts the manifests that were merged into others.
     """
 
     snapshot: Snapshot

@@ -1,10 +1,9 @@
 """The sequence numbers of tables with primary keys: the first number of a batch, and whether its numbers are
-still valid at the commit.
+still valid at the commit (docs/format-notes.md).
 
-All buckets of a batch begin with the same number, the table's largest number plus 1. So the numbers grow with
-every batch in every bucket, and gaps are normal (docs/format-notes.md). The largest number is kept from batch
-to batch and updated with the deltas of the snapshots that others publish. A new run looks for the newest
-snapshot that stores the number, and reads all manifests of the table only if there is no such snapshot.
+The table's largest number is kept from batch to batch and updated with the deltas of the snapshots that others
+publish. A new run looks for the newest snapshot that stores the number, and reads all manifests of the table
+only if there is no such snapshot.
 
 Invariants: a number handed out is above all numbers of the table at the snapshot at which it was taken. A
 batch is not published if others have meanwhile used its numbers in a bucket that it writes to, or if that is
@@ -123,11 +122,10 @@ class Sequences:
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
         return SequenceConflict(
-            f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to "
-            f"bucket {bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, "
-            f"begins at {ours} there. It is not certain that its rows would replace older ones. Nothing was "
-            "published. Let only one writer write to a bucket, set 'sequence.field' on the table, or see "
-            f"{ON_SEQUENCE_CONFLICT.key}.",
+            f"{self._location}: snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket "
+            f"{bucket} with sequence numbers up to {theirs}, and this batch, numbered before that, begins at {ours} "
+            "there. It is not certain that its rows would replace older ones. Nothing was published. Let only one "
+            f"writer write to a bucket, set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
             table=self._location,
             snapshot=snapshot.id,
             bucket=bucket,

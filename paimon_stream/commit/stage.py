@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 
 from paimon_stream.commit.index_changes import apply_index_changes
@@ -21,7 +20,7 @@ from paimon_stream.errors import CorruptMetadata, NotFound, PaimonStreamError
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotId, encode_snapshot
-from paimon_stream.format.stats import may_contain, schema_of_statistics
+from paimon_stream.format.stats import schema_of_statistics
 from paimon_stream.options import BUCKET
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
@@ -29,7 +28,7 @@ from paimon_stream.storage.bundle import Bundle
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import NameSource, manifest_path, statistics_path
 from paimon_stream.table.manifest_join import ManifestJoiner
-from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
@@ -119,7 +118,8 @@ class Stager:
         since = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
-        merged = earlier or self._merge(base.metas, writer, names, request.merge or self._limits)
+        access = self._joiner.access(writer, names)
+        merged = earlier or merge_manifests(base.metas, request.merge or self._limits, access)
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
@@ -180,17 +180,6 @@ class Stager:
         writer.write_index(name, live)
         return name
 
-    def _merge(
-        self, metas: tuple[ManifestFileMeta, ...], writer: ManifestWriter, names: Names, limits: MergeLimits
-    ) -> Merged:
-        access = ManifestAccess(
-            read=self._manifests.read,
-            write=lambda entries: writer.write(entries, names),
-            join=lambda joined: self._joiner.join(joined, names),
-            may_contain=partial(may_contain, self._partition_types),
-        )
-        return merge_manifests(metas, limits, access)
-
     def _statistics(self, before: Snapshot | None, schema_id: int) -> str | None:
         """The base's table statistics, if they belong to the new snapshot's schema."""
         if before is None or before.statistics is None:
@@ -205,8 +194,7 @@ class Stager:
 
 
 def discard(storage: Storage, names: Iterable[str]) -> None:
-    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an
-    orphan."""
+    """Deletes staged metadata that nobody can refer to any more. Best effort: a file that stays is an orphan."""
     for name in names:
         try:
             storage.delete(manifest_path(name))

@@ -1,11 +1,9 @@
 """The committer's cache of table state, kept from attempt to attempt and from commit to commit. It makes the
 cost of a commit depend on what it changes, not on the size of the table (semantics.md §3.4).
 
-The whole cache is valid at one snapshot, the *position*. It holds the buckets and files of the partitions
-that were asked for, and the table's largest sequence number. Each query names the snapshot that it asks
-about. The position first moves to that snapshot, over the deltas of the snapshots that others have published
-since. Each of these deltas is read once. `advance` moves the position over a commit of our own. `forget`
-empties the cache.
+The whole cache is valid at one snapshot, the *position*. Each query names the snapshot that it asks about. The
+position first moves to that snapshot, over the deltas of the snapshots that others have published since.
+`advance` moves it over a commit of our own.
 
 Invariants: the cache moves as a whole or is emptied. It moves only over complete deltas in one lineage. An
 OVERWRITE by others may replace files without a delta that says so (R3.4), so buckets and files are then

@@ -88,9 +88,8 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it.
-        Without files there is no snapshot, unless the table's options ask for one. `watermark` is epoch
-        milliseconds.
+        """Publishes the messages as one snapshot, and their compaction, if any, as a second one after it. Without files
+        there is no snapshot, unless the table's options ask for one. `watermark` is epoch milliseconds.
 
         It does not check whether the identifier was used before the call; after a failure, call
         `filter_and_commit`. Raises the errors of `Committer.commit`; `CommitLost` or `TableRolledBack` if the
@@ -134,12 +133,11 @@ class TableCommit:
         """Publishes the committables that are newer than the last commit of this user, in the order of their
         identifiers. Returns how many it published.
 
-        Every file must still exist, including those of compactions, changelogs and indexes, and none may be
-        in the table. Raises the errors of `commit`; `FormatError`, with nothing published, for messages that
-        do not fit the table; `DeletedFiles`, with nothing published, if a file of any
-        committable is gone or is already in the table; `HistoryUnknown` if no snapshot of this user is left
-        and older ones have expired, so that the last commit is not known (option
-        `paimon-stream.on-unknown-history`).
+        Every file must still exist, including those of compactions, changelogs and indexes, and none may be in the
+        table. Raises the errors of `commit`; `FormatError`, with nothing published, for messages that do not fit the
+        table; `DeletedFiles`, with nothing published, if a file of any committable is gone or is already in the table;
+        `HistoryUnknown` if no snapshot of this user is left and older ones have expired, so that the last commit is not
+        known (option `paimon-stream.on-unknown-history`).
         """
         watermark, properties = taken_marks(self._storage.location, watermark, properties)
         taken = taken_committables(self._storage.location, committables)
@@ -265,10 +263,9 @@ class TableCommit:
         refused = sorted(path for path, name in names.items() if name in used)
         if refused:
             raise DeletedFiles(
-                f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted, "
-                "because a snapshot, tag, branch, changelog or journal refers to them: "
-                f"{', '.join(refused[:_SHOWN])}. Nothing was deleted. Abort only messages that "
-                "were never committed.",
+                f"{self._storage.location}: {len(refused)} of {len(paths)} files must not be deleted, because a "
+                f"snapshot, tag, branch, changelog or journal refers to them: {', '.join(refused[:_SHOWN])}. Nothing "
+                "was deleted. Abort only messages that were never committed.",
                 table=self._storage.location,
                 user=self._user,
                 count=len(refused),

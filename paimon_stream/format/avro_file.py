@@ -1,5 +1,4 @@
-"""The Avro object container file: header, blocks and codecs (format.md §4.1). This module knows nothing of
-records.
+"""The Avro object container file: header, blocks and codecs (format.md §4.1). This module knows nothing of records.
 
 Arrow and the standard library do the compression, so no codec package is needed beside pyarrow, whichever
 version of fastavro decodes the records.
@@ -155,8 +154,7 @@ def encode_block(block: AvroBlock, sync: bytes) -> bytes:
 def read_file(data: bytes, path: str) -> AvroFile:
     """Reads a whole file in any of Avro's codecs. `path` is for messages.
 
-    Raises `CorruptMetadata` if the bytes are not a whole Avro file, `UnsupportedFeature` for an unknown
-    codec.
+    Raises `CorruptMetadata` if the bytes are not a whole Avro file, `UnsupportedFeature` for an unknown codec.
     """
     schema, blocks = blocks_of(data, path)
     return AvroFile(schema=schema, blocks=tuple(blocks))

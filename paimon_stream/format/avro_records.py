@@ -68,21 +68,20 @@ def read_rows(
     read_block: BlockReader,
     *,
     wants: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[bytes], bool] | None = None,
+    of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (such as `_FILE._LEVEL`) of each record, as a generic reader returns them;
     None where the writer has no such field. `read_block` reads blocks whose schema is exactly `wanted`. It
     raises `ValueError` or `IndexError` for a block that the generic reader must judge.
 
-    `wants` keeps only the records whose first value it accepts. Blocks whose uncompressed bytes are not
-    `of_interest` are skipped. Raises what `read_records` raises.
+    `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped. Raises what `read_records` raises.
     """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     steps = [one.split(".") for one in paths]
     budget = _Budget(len(data), path)
     for block in blocks:
-        if not block.records or (of_interest is not None and not of_interest(block.data)):
+        if not block.records or (of_interest is not None and not of_interest(block)):
             continue
         budget.spend(_SMALL_PER_RECORD * block.records)
         rows: Iterable[tuple[Any, ...]] | None = None

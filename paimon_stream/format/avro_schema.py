@@ -34,8 +34,7 @@ def parsed_array(items: Any, most_empty: int = _MOST_EMPTY) -> Any:
 
 
 def without_logical_types(text: str) -> Any:
-    """The schema with this text, without logical types: values are wanted as they are stored. Raises
-    `ValueError`."""
+    """The schema with this text, without logical types: values are wanted as they are stored. Raises `ValueError`."""
     return _without(parse_json(text))
 
 

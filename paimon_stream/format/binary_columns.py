@@ -37,9 +37,7 @@ _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
 _VIEWED: Final = {
     TypeRoot.TINYINT: np.uint8,
     TypeRoot.SMALLINT: np.uint16,
-    TypeRoot.INT: np.uint32,
-    TypeRoot.DATE: np.uint32,
-    TypeRoot.TIME: np.uint32,
+    **dict.fromkeys((TypeRoot.INT, TypeRoot.DATE, TypeRoot.TIME), np.uint32),
     TypeRoot.BIGINT: np.uint64,
     TypeRoot.FLOAT: np.float32,
     TypeRoot.DOUBLE: np.float64,

@@ -1,10 +1,9 @@
 """BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages.
 
-Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
-DOUBLE float; DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days
-since 1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since
-1970-01-01T00:00 (an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple; NULL
-None.
+Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and DOUBLE float;
+DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days since 1970-01-01; TIME int
+milliseconds of the day; both TIMESTAMPs int nanoseconds since 1970-01-01T00:00 (an unbounded Python int); ARRAY list;
+MAP and MULTISET list of pairs; ROW tuple; NULL None.
 
 This module encodes single rows; `encode_columns` encodes whole columns to the same bytes.
 Layout and rules: format.md §5.

@@ -1,8 +1,7 @@
 """Commit messages: what a writer reports to the committer about one bucket of one partition.
 
-The bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8).
-Version 11 is written; versions 11 and 12 are read. The version is not part of the bytes; it travels beside
-them.
+The bytes are those of Java Paimon, so either side can commit what the other wrote (format.md §8). Version 11 is
+written; versions 11 and 12 are read. The version is not part of the bytes; it travels beside them.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket count that
-    the files were written for, None if the writer did not record it. The `compact_` fields belong to a
-    compaction, the others to a write. A message that was read keeps its bytes, and they are written again
-    unchanged."""
+    """The changes of one bucket. `partition` is a serialized row. `total_buckets` is the bucket count that the files
+    were written for, None if the writer did not record it. The `compact_` fields belong to a compaction, the others to
+    a write. A message that was read keeps its bytes, and they are written again unchanged."""
 
     VERSION: ClassVar[int] = 11
 
@@ -70,8 +68,7 @@ class CommitMessage:
             object.__setattr__(self, name, files)
 
     def file_names(self) -> Iterator[str]:
-        """The names of all files that the message adds or removes, of those beside them, and of its index
-        files."""
+        """The names of all files that the message adds or removes, of those beside them, and of its index files."""
         for file in chain.from_iterable(_FILES_OF(self)):
             yield file.file_name
             if isinstance(file, DataFileMeta):

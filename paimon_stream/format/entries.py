@@ -104,8 +104,7 @@ class DeletionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalIndexMeta:
-    """The rows and the column that a global index file covers. `source_meta` exists from message version 12
-    on."""
+    """The rows and the column that a global index file covers. `source_meta` exists from message version 12 on."""
 
     row_range_start: int
     row_range_end: int
@@ -129,8 +128,7 @@ class IndexFileMeta:
 
 
 class FileIdentity(NamedTuple):
-    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is part of
-    it."""
+    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is part of it."""
 
     partition: bytes
     bucket: int

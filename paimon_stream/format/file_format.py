@@ -30,30 +30,20 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java needs native libraries for these, which are rarely installed; without them it cannot read the files
-# either.
+# Java needs native libraries for these, which are rarely installed; without them it cannot read the files either.
 _NATIVE: Final = {FileFormat.PARQUET: ("lzo", "brotli"), FileFormat.ORC: ("lzo",), FileFormat.AVRO: ()}
 # Options of the format's own library that have an effect here, without their prefix.
 _HONOURED: Final = {
     FileFormat.PARQUET: (
-        "page.size",
-        "page.row.count.limit",
-        "dictionary.page.size",
-        "enable.dictionary",
-        "writer.version",
+        "page.size", "page.row.count.limit", "dictionary.page.size", "enable.dictionary", "writer.version",
         "compression.codec.zstd.level",
     ),
     FileFormat.ORC: (
-        "stripe.size",
-        "compress.size",
-        "row.index.stride",
-        "dictionary.key.threshold",
-        "compression.strategy",
-        "write.batch-size",
-        "timestamp-ltz.legacy.type",
+        "stripe.size", "compress.size", "row.index.stride", "dictionary.key.threshold", "compression.strategy",
+        "write.batch-size", "timestamp-ltz.legacy.type",
     ),
     FileFormat.AVRO: (),
-}
+}  # fmt: skip
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AVRO_TIME_DIGITS: Final = 3
 _AVRO_TIMESTAMP_DIGITS: Final = 6
@@ -64,8 +54,7 @@ _ORC_LTZ_PROBLEM: Final = (
 
 
 def file_format(options: Options) -> FileFormat:
-    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other
-    name."""
+    """The format that `file.format` names, in any letter case. Raises `UnsupportedFeature` for any other name."""
     word = options.value(FILE_FORMAT).strip().lower()
     for one in FileFormat:
         if word == one.value:
@@ -141,8 +130,7 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect
-    here."""
+    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have no effect here."""
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
     given = (key for key in options if key.startswith(prefix))

@@ -119,8 +119,7 @@ def encode_data_file(file: DataFileMeta) -> bytes:
 
 
 def _narrow(value: int, bits: int) -> int:
-    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than `bits`
-    bits."""
+    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than `bits` bits."""
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise OverflowError(f"{value} does not fit into {bits} bits")
     return value & (1 << bits) - 1
@@ -259,8 +258,7 @@ _INDEX: Final = {
 
 
 def encode_index_file(file: IndexFileMeta) -> bytes:
-    """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot
-    hold."""
+    """The row of an index file in message version 11. Raises `InvalidData` for what that version cannot hold."""
     deletions, found, covered = file.deletions, file.global_index, None
     if found is not None:
         if found.source_meta is not None:

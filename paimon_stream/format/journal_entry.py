@@ -29,13 +29,12 @@ _CURE: Final = (
 class JournalEntry:
     """What one attempt at one batch has prepared.
 
-    `base` is the snapshot up to which it was known who had published what when the batch was judged, None for
-    the empty table. `newest` is the latest snapshot at that time; None if it is `base`, or if the release
-    that wrote the entry did not know this field. `previous` is the last batch that this stream had published
-    before. Each of `stage_uuids` is part of the name of every manifest and manifest list that this attempt
-    (the first uuid) or an earlier attempt at the same batch may have written. `abandoned` has the paths of
-    the data files that earlier attempts prepared and this one does not use. `overwrites` means that the batch
-    replaces the whole table. Times are epoch milliseconds.
+    `base` is the snapshot up to which it was known who had published what when the batch was judged, None for the empty
+    table. `newest` is the latest snapshot at that time; None if it is `base`, or if the release that wrote the entry
+    did not know this field. `previous` is the last batch that this stream had published before. Each of `stage_uuids`
+    is part of the name of every manifest and manifest list that this attempt (the first uuid) or an earlier attempt at
+    the same batch may have written. `abandoned` has the paths of the data files that earlier attempts prepared and this
+    one does not use. `overwrites` means that the batch replaces the whole table. Times are epoch milliseconds.
     """
 
     batch_id: int

@@ -39,7 +39,10 @@ def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decima
     if brackets > _DEEPEST:
         _check_depth(node)
     if "\\u" in text:
-        _check_unicode(node)
+        try:
+            json.dumps(node, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("it holds half of a surrogate pair") from None
     return node
 
 
@@ -86,10 +89,3 @@ def _check_depth(node: Any) -> None:
         if not level:
             return
     raise ValueError(_TOO_DEEP)
-
-
-def _check_unicode(node: Any) -> None:
-    try:
-        json.dumps(node, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair") from None

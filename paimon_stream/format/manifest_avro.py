@@ -2,9 +2,6 @@
 
 Files carry exactly the schemas that Java writes. When a file is read, fields are found by name in the schema
 of the file: unknown fields are skipped, missing nullable fields read as None.
-
-Writing does not use fastavro, because one batch of a large table may bring 10,000 entries.
-`format/manifest_records.py` makes the records (`benchmarks/manifest.py` measures it).
 """
 
 from __future__ import annotations
@@ -106,7 +103,7 @@ def decode_entries_of(
     """The entries of a manifest whose partition `holds`, in order. A block is decoded only if its
     uncompressed bytes are `of_interest`. Other entries are read only as far as is needed to find the next
     one. Raises what `decode_manifest` raises."""
-    return _entries(data, path, _rows(data, path, holds, of_interest))
+    return _entries(data, path, _rows(data, path, holds, lambda block: of_interest(block.data)))
 
 
 def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[ManifestEntry]:
@@ -117,17 +114,20 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
 
 
-def read_manifest(data: bytes, path: str, paths: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+def read_manifest(
+    data: bytes, path: str, paths: tuple[str, ...], of_interest: Callable[[AvroBlock], bool] | None = None
+) -> Iterator[tuple[Any, ...]]:
     """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a
-    time. Raises what `decode_manifest` raises, while the rows are iterated."""
-    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path))
+    time. Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows
+    are iterated."""
+    return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, None, of_interest))
 
 
 def _rows(
     data: bytes,
     path: str,
     wants: Callable[[bytes], bool] | None = None,
-    of_interest: Callable[[bytes], bool] | None = None,
+    of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     return read_rows(
         data, path, MANIFEST_SCHEMA, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest

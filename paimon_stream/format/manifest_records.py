@@ -41,7 +41,8 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
         file, stats = entry.file, entry.file.value_stats
         head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
         if head not in heads:
-            heads[head] = _head(*head)
+            kind, partition, bucket, total = head
+            heads[head] = b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total)))
         key = _KEYS(file)
         if key not in keys:
             keys[key] = _bytes(file.min_key) + _bytes(file.max_key) + _stats(file.key_stats)
@@ -49,78 +50,26 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
             nulls[stats.null_counts] = _null_counts(stats.null_counts)
         tail = _TAIL(file)
         if tail not in tails:
-            tails[tail] = _tail(*tail)
+            forms = zigzag, _bytes, zigzag, _texts, _text, zigzag, _texts  # of the fields of _TAIL
+            tails[tail] = b"".join(map(_optional, forms, tail))
         name = file.file_name.encode()
         made += (
-            heads[head],
-            zigzag(len(name)),
-            name,
-            zigzag(file.file_size),
-            zigzag(file.row_count),
-            keys[key],
-            zigzag(len(stats.min_values)),
-            stats.min_values,
-            zigzag(len(stats.max_values)),
-            stats.max_values,
-            nulls[stats.null_counts],
-            zigzag(file.min_sequence_number),
-            zigzag(file.max_sequence_number),
-            zigzag(file.schema_id),
-            zigzag(file.level),
-            _texts(file.extra_files),
-            _optional(zigzag, file.creation_time),
-            tails[tail],
-        )
+            heads[head], zigzag(len(name)), name, zigzag(file.file_size), zigzag(file.row_count), keys[key],
+            zigzag(len(stats.min_values)), stats.min_values, zigzag(len(stats.max_values)), stats.max_values,
+            nulls[stats.null_counts], zigzag(file.min_sequence_number), zigzag(file.max_sequence_number),
+            zigzag(file.schema_id), zigzag(file.level), _texts(file.extra_files),
+            _optional(zigzag, file.creation_time), tails[tail],
+        )  # fmt: skip
     return b"".join(made)
 
 
 @lru_cache(maxsize=1024)  # a commit writes again most of what the commit before it wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
     """The record of a manifest in a manifest list."""
-    return b"".join(
-        (
-            _VERSION,
-            _text(meta.file_name),
-            zigzag(meta.file_size),
-            zigzag(meta.num_added_files),
-            zigzag(meta.num_deleted_files),
-            _stats(meta.partition_stats),
-            zigzag(meta.schema_id),
-            _optional(zigzag, meta.min_bucket),
-            _optional(zigzag, meta.max_bucket),
-            _optional(zigzag, meta.min_level),
-            _optional(zigzag, meta.max_level),
-            _optional(zigzag, meta.min_row_id),
-            _optional(zigzag, meta.max_row_id),
-        )
-    )
-
-
-def _head(kind: int, partition: bytes, bucket: int, total_buckets: int) -> bytes:
-    return b"".join((_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total_buckets)))
-
-
-def _tail(
-    deletes: int | None,
-    embedded_index: bytes | None,
-    source: int | None,
-    stats_columns: Sequence[str] | None,
-    external_path: str | None,
-    first_row_id: int | None,
-    write_columns: Sequence[str] | None,
-) -> bytes:
-    """The fields that follow the creation time of a file in its entry."""
-    return b"".join(
-        (
-            _optional(zigzag, deletes),
-            _optional(_bytes, embedded_index),
-            _optional(zigzag, source),
-            _optional(_texts, stats_columns),
-            _optional(_text, external_path),
-            _optional(zigzag, first_row_id),
-            _optional(_texts, write_columns),
-        )
-    )
+    counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
+    head = (_VERSION, _text(meta.file_name), *counts, _stats(meta.partition_stats), zigzag(meta.schema_id))
+    bounds = meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, meta.min_row_id, meta.max_row_id
+    return b"".join((*head, *(_optional(zigzag, one) for one in bounds)))
 
 
 def _stats(stats: SimpleStats) -> bytes:

@@ -123,14 +123,22 @@ def read_entries(
         return made
 
     rows = []
+    place: tuple[Any, ...] = ()
+    nulls: list[int | None] | None = None
     keys: tuple[Any, ...] = ()
     middle: tuple[Any, ...] = ()
     tail: tuple[Any, ...] = ()
-    key_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # matches no field
+    place_bytes = key_bytes = null_bytes = middle_bytes = tail_bytes = b"\xff" * 20  # matches no field
     for _ in range(count):
-        if number() != version:
-            raise ValueError
-        kind, partition, bucket, total_buckets = number(), piece(), number(), number()
+        if data.startswith(place_bytes, at):
+            at += len(place_bytes)
+        else:
+            start = at
+            if number() != version:
+                raise ValueError
+            kind, partition = number(), piece()
+            place = partition, kind, number(), number()
+            place_bytes = data[start:at]
         name, size, row_count = piece(), number(), number()
         if data.startswith(key_bytes, at):
             at += len(key_bytes)
@@ -138,7 +146,13 @@ def read_entries(
             start = at
             keys = piece(), piece(), piece(), piece(), null_counts()
             key_bytes = data[start:at]
-        low, high, nulls = piece(), piece(), null_counts()
+        low, high = piece(), piece()
+        if data.startswith(null_bytes, at):
+            at += len(null_bytes)
+        else:
+            start = at
+            nulls = null_counts()
+            null_bytes = data[start:at]
         first, last = number(), number()
         if data.startswith(middle_bytes, at):
             at += len(middle_bytes)
@@ -156,8 +170,8 @@ def read_entries(
                 optional(number), optional(texts),
             )  # fmt: skip
             tail_bytes = data[start:at]
-        if wants is None or wants(partition):
-            head = partition, kind, bucket, total_buckets, name.decode(), size, row_count
+        if wants is None or wants(place[0]):
+            head = *place, name.decode(), size, row_count
             rows.append((*head, *keys, low, high, nulls, first, last, *middle, created, *tail))
     if at != len(data):
         raise ValueError

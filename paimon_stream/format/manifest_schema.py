@@ -20,13 +20,8 @@ def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
 
 
 def _top_record(*fields: tuple[str, Any]) -> dict[str, Any]:
-    made = _record("record", *fields)
-    return {
-        "type": "record",
-        "name": "record",
-        "namespace": "org.apache.paimon.avro.generated",
-        "fields": made["fields"],
-    }
+    named = {"type": "record", "name": "record", "namespace": "org.apache.paimon.avro.generated"}
+    return {**named, "fields": [_field(*one) for one in fields]}
 
 
 def _stats(name: str) -> dict[str, Any]:

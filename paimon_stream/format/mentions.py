@@ -4,9 +4,8 @@ Avro stores a string as its length followed by its plain bytes, so every name th
 its blocks in full. Looking only for strings that begin like the wanted names is many times faster than
 decoding 25 fields of every record.
 
-Invariant: every name that begins with one of the prefixes and that a record holds, in any field, is found.
-Bytes that merely look like a name may be found, too. Callers ask which files are still in use, so that does
-no harm.
+Invariant: every name that begins with one of the prefixes and that a record holds, in any field, is found. Bytes that
+merely look like a name may be found, too. Callers ask which files are still in use, so that does no harm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The bytes of commit messages, read piece by piece (format.md §8): numbers are big endian, as in Java's
-DataOutput.
-"""
+"""The bytes of commit messages, read piece by piece (format.md §8): numbers are big endian, as in Java's DataOutput."""
 
 from __future__ import annotations
 
@@ -14,9 +12,8 @@ _READABLE: Final = (11, 12)
 
 
 class MessageInput:
-    """Bytes that hold messages of one version, and the current position. Every step checks that enough bytes
-    are left before it creates anything from them. Raises `UnknownVersion` for a version that cannot be
-    read."""
+    """Bytes that hold messages of one version, and the current position. Every step checks that enough bytes are left
+    before it creates anything from them. Raises `UnknownVersion` for a version that cannot be read."""
 
     __slots__ = ("_at", "_data", "version")
 

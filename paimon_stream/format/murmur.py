@@ -33,7 +33,10 @@ def hash_bytes(row: bytes) -> int:
     h = _SEED
     for k in struct.unpack(f"<{len(row) // 4}I", row):
         h = _round(h, k)
-    h = _finish(h, len(row))
+    h ^= len(row)
+    h = (h ^ h >> 16) * _FINAL_1 & _MASK
+    h = (h ^ h >> 13) * _FINAL_2 & _MASK
+    h ^= h >> 16
     return h - (1 << 32) if h & _SIGN else h
 
 
@@ -78,13 +81,6 @@ def _round(h: int, k: int) -> int:
     k = (k << 15 | k >> 17) * _C2 & _MASK
     h ^= k
     return ((h << 13 | h >> 19) & _MASK) * 5 + _ADDED & _MASK
-
-
-def _finish(h: int, size: int) -> int:
-    h ^= size
-    h = (h ^ h >> 16) * _FINAL_1 & _MASK
-    h = (h ^ h >> 13) * _FINAL_2 & _MASK
-    return h ^ h >> 16
 
 
 def _rounds(h: Hashes, k: Hashes) -> None:

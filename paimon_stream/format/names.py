@@ -1,8 +1,7 @@
 """The one rule for the names of files and folders in a table (format.md §1).
 
-Metadata, commit messages and journals name files, and others may have written them. Each name becomes the
-last part of a path that is read or deleted. So a name must be a single part of a path, and one that a file
-can have. Everything that turns a name into a path asks here.
+Metadata, commit messages and journals name files, and others may have written them. Everything that turns a
+name into a path that is read or deleted asks here.
 
 Paimon leaves the names of data files open: options give them prefixes, and tables that were migrated from
 Hive keep the names of their files. The names of buckets and partitions are fixed (format.md §1.1, §1.4).

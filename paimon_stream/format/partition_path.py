@@ -102,9 +102,8 @@ def _text(type_: DataType, value: Any, legacy: bool) -> str:
 
 
 def _java_float(value: float, single: bool) -> str:
-    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the same
-    number, with at least one digit after the point. Below 0.001 and from ten million on, the text has an
-    exponent."""
+    """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the same number, with
+    at least one digit after the point. Below 0.001 and from ten million on, the text has an exponent."""
     if math.isnan(value):
         return "NaN"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
@@ -147,8 +146,7 @@ def _split_timestamp(nanos: int) -> tuple[str, str, str]:
 
 
 def _local_date_time(nanos: int) -> str:
-    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits of
-    fraction."""
+    """The text of `LocalDateTime.toString`: no seconds if they are zero, else 0, 3, 6 or 9 digits of fraction."""
     date, clock, fraction = _split_timestamp(nanos)
     while fraction.endswith("000"):
         fraction = fraction[:-3]

@@ -93,8 +93,7 @@ class SnapshotRef:
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 
 
-# Attribute, JSON key and JSON type, in the order in which Java writes them; True if the key is always
-# present.
+# Attribute, JSON key and JSON type, in the order in which Java writes them; True if the key is always present.
 _FIELDS: Final[tuple[tuple[str, str, type, bool], ...]] = (
     ("version", "version", int, True),
     ("uuid", "uuid", str, False),

@@ -5,7 +5,7 @@ another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
@@ -30,13 +30,7 @@ class Marks:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Marks:
         """The marks among the properties of a snapshot."""
-        return cls(
-            query_id=properties.get(MARK_PREFIX + "query-id"),
-            run_id=properties.get(MARK_PREFIX + "run-id"),
-            checkpoint=properties.get(MARK_PREFIX + "checkpoint"),
-            query_name=properties.get(MARK_PREFIX + "query-name"),
-            offsets_hash=properties.get(MARK_PREFIX + "offsets-hash"),
-        )
+        return cls(**{one.name: properties.get(MARK_PREFIX + one.name.replace("_", "-")) for one in fields(cls)})
 
 
 def own_properties(snapshot: Snapshot) -> Mapping[str, str]:

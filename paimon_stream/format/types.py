@@ -1,7 +1,6 @@
 """Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
 
-Every type of the format can be read here. The writer decides which types can be *written*
-(`write/conform.py`).
+Every type of the format can be read here. The writer decides which types can be *written* (`write/conform.py`).
 """
 
 from __future__ import annotations
@@ -188,13 +187,9 @@ _ALIASES: Final = {
     "DOUBLE PRECISION": "DOUBLE",
 }
 _DEFAULT_PRECISION: Final = {
-    TypeRoot.CHAR: 1,
-    TypeRoot.VARCHAR: 1,
-    TypeRoot.BINARY: 1,
-    TypeRoot.VARBINARY: 1,
+    **dict.fromkeys(_WITH_LENGTH, 1),
     TypeRoot.DECIMAL: 10,
-    TypeRoot.TIMESTAMP: 6,
-    TypeRoot.TIMESTAMP_LTZ: 6,
+    **dict.fromkeys((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), 6),
 }
 
 

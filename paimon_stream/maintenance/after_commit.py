@@ -1,12 +1,9 @@
 """What a committer does for its table after it has published: expiry of snapshots and tags.
 
-It never fails a commit, and it never delays the next one without a bound. It first checks whether anything is
-due. That costs nothing while the oldest snapshot that it knows would not expire, because the oldest one only
-gets younger. It works in a thread of its own, at most one at a time, and a batch waits at most ten seconds
-for it. Unfinished work then continues beside the next batch, as expiry by any other process would.
-
-In an object store, where each request takes long, a batch does not wait, unless the table's options ask for
-that. Of 16 commits after which something may be due, one begins an expiry.
+It never fails a commit, and it never delays the next one without a bound. It works in a thread of its own, at
+most one at a time, and a batch waits at most ten seconds for it. Unfinished work then continues beside the
+next batch, as expiry by any other process would. In an object store, where each request takes long, a batch
+does not wait, unless the table's options ask for that.
 
 A process that ends waits at most ten seconds for the expiries that it has begun. Otherwise a job that commits
 once and ends would never expire anything. A later run continues what was not done by then.
@@ -40,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
-_OF_COMMITS: Final = 16
+_OF_COMMITS: Final = 16  # In an object store, one of so many commits after which something may be due expires.
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -79,8 +76,7 @@ class AfterCommit:
             self._failed(table, why)
 
     def after_nothing(self, table: Table) -> None:
-        """Like a call, after a batch that made no snapshot: others may have made some, and time has
-        passed."""
+        """Like a call, after a batch that made no snapshot: others may have made some, and time has passed."""
         try:
             if not table.options.value(WRITE_ONLY):
                 self._maintain(table, self._last, latest=None)
@@ -182,7 +178,7 @@ class AfterCommit:
         self.failures += 1
         self._notify(None)
         _LOG.warning(
-            "%s: expiry after a commit failed (%s: %s). The commit stands; the next one tries again.",
+            "%s: expiry after a commit failed. The commit stands; the next one tries again. %s: %s",
             table.location,
             type(why).__name__,
             why,

@@ -1,5 +1,4 @@
-"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next (semantics.md
-§11).
+"""Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next (semantics.md §11).
 
 No engine expires the snapshots from the smallest `nextSnapshot` on, unless `consumer.changelog-only` is set.
 A stream can keep its own last snapshot this way (`paimon-stream.protect-last-snapshot` = `consumer`).
@@ -22,9 +21,8 @@ _PREFIX: Final = "consumer-"
 
 
 def consumers(storage: Storage) -> dict[str, int]:
-    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose file
-    cannot be understood counts as reading snapshot 0, so that nothing it may need expires. Raises
-    `StorageError`."""
+    """The consumers by name, each with the id of the snapshot that it reads next. A consumer whose file cannot be
+    understood counts as reading snapshot 0, so that nothing it may need expires. Raises `StorageError`."""
     found: dict[str, int] = {}
     for stat in storage.list_files(FOLDER, _PREFIX):
         name = stat.name[len(_PREFIX) :]

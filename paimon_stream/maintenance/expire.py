@@ -1,10 +1,7 @@
 """Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8).
 
-The range is Java's. Ids below `latest - num-retained.max + 1` are removed at any age. Snapshots older than
-`time-retained` are removed as long as `num-retained.min` remain. At most `expire.limit` are removed at once,
-and none from the smallest `nextSnapshot` of a consumer on. Unlike in Java, the last snapshots of this
-package's streams are kept for a day after their newest batch was prepared (R1.7, R8.3), so that a stream that
-comes back finds them.
+The range is Java's. Unlike in Java, the last snapshots of this package's streams are kept for a day after
+their newest batch was prepared (R1.7, R8.3), so that a stream that comes back finds them.
 """
 
 from __future__ import annotations
@@ -54,8 +51,7 @@ _GROUP: Final = 250
 """How many snapshots expire together: that takes seconds, and leaves a note for each if it is killed."""
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
-"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are
-usable."""
+"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files are usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,8 +226,7 @@ def expiry_is_due(
     oldest: Snapshot | None = None,
     latest: int | None = None,
 ) -> bool:
-    """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent
-    it.
+    """Whether the table's options allow any snapshot to expire now. Consumers and streams may still prevent it.
 
     `oldest` is the oldest snapshot and `latest` the id of the newest, if the caller knows them. With both,
     nothing is read. Raises `InvalidOption`, `StorageError`.
@@ -248,9 +243,8 @@ def expiry_is_due(
 
 
 def changelog_outlives(options: Options) -> tuple[str, str] | None:
-    """The options by which the table keeps changelog longer than snapshots, that of the changelog first; None
-    if it does not. Expiry would have to copy snapshots to `changelog/` then, which this release does not do
-    (R8.2)."""
+    """The options by which the table keeps changelog longer than snapshots, that of the changelog first; None if it
+    does not. Expiry would have to copy snapshots to `changelog/` then, which this release does not do (R8.2)."""
     pairs = (
         (CHANGELOG_NUM_RETAINED_MIN, SNAPSHOT_NUM_RETAINED_MIN),
         (CHANGELOG_NUM_RETAINED_MAX, SNAPSHOT_NUM_RETAINED_MAX),

@@ -1,13 +1,8 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring-<id>`).
 
-Expiry deletes a snapshot's own file first. Then it reads the tags, and then it deletes the files that only
-this snapshot needs. The creator of a tag checks the snapshot's file after the tag is written. So either the
-expiry sees the tag, or the tag's creator sees that the snapshot is gone. Another engine that does not check
-again still cannot tag a snapshot whose files are being deleted, because it cannot read that snapshot any
-more.
-
-A note holds the content of the snapshot's file and names the snapshot that followed. It exists until the
-snapshot's files are deleted. The next run finds the note of a run that was killed, and finishes its work.
+Expiry deletes a snapshot's own file first, reads the tags, and then deletes the files that only this snapshot
+needs. A note holds the content of the snapshot's file, names the snapshot that followed, and exists until
+those files are deleted. The next run finds the note of a run that was killed, and finishes its work.
 
 Invariants:
 

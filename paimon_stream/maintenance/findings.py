@@ -81,8 +81,7 @@ def _listed(texts: list[str]) -> str:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects findings and counts. Equal findings are kept once, with all snapshots and tags that they
-    concern."""
+    """Collects findings and counts. Equal findings are kept once, with all snapshots and tags that they concern."""
 
     checked: Counter[str] = field(default_factory=Counter)
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)

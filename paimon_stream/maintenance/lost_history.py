@@ -1,8 +1,7 @@
 """Detects snapshots that vanished in another way than by expiry or rollback.
 
-Both always leave a newest snapshot, and a hint that is not beyond it. Without its snapshots a table looks
-empty and all its files look unused. So code that removes files must ask here first, and delete nothing in
-doubt.
+Both always leave a newest snapshot, and a hint that is not beyond it. Without its snapshots a table looks empty and all
+its files look unused. So code that removes files must ask here first, and delete nothing in doubt.
 """
 
 from __future__ import annotations

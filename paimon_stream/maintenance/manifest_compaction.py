@@ -1,9 +1,5 @@
-"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3).
-
-Every commit merges manifests when enough have accumulated. A table that is read far more often than it is
-written, or that was written by engines that never merge, benefits from a merge now. It is the full merge with
-its thresholds at one: every manifest that has deletes or is smaller than `manifest.target-file-size` is
-rewritten, without deletes.
+"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full merge of
+every commit, with its thresholds at one.
 
 Invariants: the live files are the same before and after. If nothing would change, nothing is published. The
 snapshot is of kind COMPACT with an empty delta, under a user that nobody else has (with a stream's own user,
@@ -15,7 +11,6 @@ this snapshot belongs to no batch. Expiry removes the old manifests.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
@@ -25,14 +20,13 @@ from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import MARK_PREFIX, VERSION_MARK
-from paimon_stream.format.stats import may_contain
 from paimon_stream.options import MANIFEST_TARGET_SIZE
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_join import ManifestJoiner
-from paimon_stream.table.manifest_merge import ManifestAccess, Merged, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import Merged, MergeLimits, merge_manifests
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -112,13 +106,7 @@ def _merged(table: Table, storage: Storage, runtime: Runtime, latest: Snapshot, 
     nowhere, names = _Nowhere(), NameSource(runtime.ids.uuid())
     writer = ManifestWriter(nowhere, table.options, table.partition_types, table.schema.id)
     joiner = ManifestJoiner(storage, table.options, table.partition_types, manifests, nowhere)
-    access = ManifestAccess(
-        read=manifests.read,
-        write=lambda entries: writer.write(entries, names),
-        join=lambda joined: joiner.join(joined, names),
-        may_contain=partial(may_contain, table.partition_types),
-    )
-    return merge_manifests(manifests.base_and_delta(latest), limits, access)
+    return merge_manifests(manifests.base_and_delta(latest), limits, joiner.access(writer, names))
 
 
 @dataclass(slots=True)

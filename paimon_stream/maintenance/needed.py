@@ -96,10 +96,9 @@ def refuse_missing(
 
 
 def refuse_beside(storage: Storage, snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
-    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take
-    it back. Where the next snapshot cannot be read, nothing shows it. A pin shows that an interrupted
-    rollback has restored the snapshot below others that it had not removed yet. Raises `NotFound`,
-    `StorageError`."""
+    """Refuses a snapshot that a paused writer has created again after its id had expired: it is about to take it back.
+    Where the next snapshot cannot be read, nothing shows it. A pin shows that an interrupted rollback has restored the
+    snapshot below others that it had not removed yet. Raises `NotFound`, `StorageError`."""
     if any(one.snapshot is not None and one.snapshot.nonce == wanted.nonce for one in pins):
         return
     try:

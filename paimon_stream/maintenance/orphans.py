@@ -1,11 +1,7 @@
-"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9).
+"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md §8).
 
-Orphans come from killed tasks, abandoned commits and interrupted expiry. The same places as in Java are
-searched: `manifest`, `index`, `statistics`, the buckets of all partitions, and in `snapshot` and `changelog`
-all files that are neither snapshots nor hints. All other folders are left alone, above all `schema`, `tag`,
-`consumer` and `branch`. In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with
-exactly the names of buckets and partitions are searched, and symbolic links are neither followed nor deleted
-(`searched_folders.py`).
+In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly the names of
+buckets and partitions are searched (`searched_folders.py`).
 
 A file that may still become part of the table is never removed:
 
@@ -16,10 +12,6 @@ A file that may still become part of the table is never removed:
 3. The age is at least an hour: committers publish nothing that was staged longer ago than half of that, and
    they reuse prepared files only with a journal, whose files are never candidates.
 4. Nothing is removed if snapshots seem to be lost (`lost_history.py`), because their files would look unused.
-
-Memory: eight bytes for each file older than the cutoff and for each name in use, plus the listing of one
-folder, or in an object store one page of each listing that is under way. A folder is listed a second time
-only if it has an orphan.
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them. All files
 of a group are looked at before the first of them is deleted. That is no weaker than a look before each: what
@@ -120,9 +112,8 @@ def remove_orphan_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
-    """Finds the files that nothing refers to, and removes them unless `dry_run`, as
-    `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is counted
-    and logged."""
+    """Finds the files that nothing refers to, and removes them unless `dry_run`, as `PaimonTable.remove_orphan_files`
+    says. Raises the same errors. A file that cannot be deleted is counted and logged."""
     used = storage or table.storage
     running = runtime or system()
     age = _age(older_than, used.location)
@@ -212,15 +203,6 @@ class _Cleaner:
             storage=self.storage, runtime=self.runtime, mentions=Mentions(prefixes), progress=self.progress
         )
         orphans = np.setdiff1d(hashes, references.read())
-        self._refuse_lost_history()
-        strays = list(self._strays())  # judged only by their names, and only after everything could be read
-        if orphans.size:
-            self._remove_orphans(pages, hashes, orphans, references.protected)
-        for kind, group in groupby(strays, key=itemgetter(0)):
-            self._remove(kind, [stat for _, stat in group])
-        return self._report(references.roots)
-
-    def _refuse_lost_history(self) -> None:
         why = lost_history(self.storage, in_doubt=True)
         if why is not None:
             raise CorruptMetadata(
@@ -230,6 +212,24 @@ class _Cleaner:
                 path=f"{self.storage.location}/{SNAPSHOT_FOLDER}",
                 table=self.storage.location,
             )
+        strays = list(self._strays())  # judged only by their names, and only after everything could be read
+        if orphans.size:
+            self._remove_orphans(pages, hashes, orphans, references.protected)
+        for kind, group in groupby(strays, key=itemgetter(0)):
+            self._remove(kind, [stat for _, stat in group])
+        return OrphanReport(
+            table=self.storage.location,
+            dry_run=self.dry_run,
+            cutoff_millis=self.cutoff,
+            listed=self.listed,
+            roots=references.roots,
+            files=dict(sorted(self.files.items())),
+            sizes=dict(sorted(self.sizes.items())),
+            paths=tuple(self.paths),
+            failed=self.failed,
+            folders=self.removed_folders,
+            skipped=tuple(self.searched.skipped),
+        )
 
     # -- 1: candidates ----------------------------------------------------------------------------
 
@@ -343,18 +343,3 @@ class _Cleaner:
                 return
             self.removed_folders += 1
             path = above
-
-    def _report(self, roots: int) -> OrphanReport:
-        return OrphanReport(
-            table=self.storage.location,
-            dry_run=self.dry_run,
-            cutoff_millis=self.cutoff,
-            listed=self.listed,
-            roots=roots,
-            files=dict(sorted(self.files.items())),
-            sizes=dict(sorted(self.sizes.items())),
-            paths=tuple(self.paths),
-            failed=self.failed,
-            folders=self.removed_folders,
-            skipped=tuple(self.searched.skipped),
-        )

@@ -1,5 +1,4 @@
-"""Replays manifests as whole columns: which files are live, added twice, or deleted without having been
-added.
+"""Replays manifests as whole columns: which files are live, added twice, or deleted without having been added.
 
 The identity of a file is kept as a 64-bit hash. Anything odd is looked up by name before it is reported. So
 two identities with the same hash can cause work, but never a false finding.

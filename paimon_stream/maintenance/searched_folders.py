@@ -2,11 +2,7 @@
 
 Only folders with exactly the names that Paimon gives to buckets and partitions are searched
 (`format/names.py`). Java also searches folders that are named only almost so. Symbolic links are not
-followed, because what is behind them may belong to others.
-
-Where folders exist by themselves, each is listed by itself. Elsewhere, all that is below the first level of
-partitions or buckets is listed at once, and the folders of its files are checked by their names
-(stores.md §8).
+followed, because what is behind them may belong to others. stores.md §8 has the listing in stores.
 """
 
 from __future__ import annotations

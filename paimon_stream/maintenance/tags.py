@@ -175,8 +175,7 @@ def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
 
 
 def tagged_until(data: bytes) -> dt.datetime | None:
-    """The time until which a tag is kept according to its file, in local time (labelled UTC); None for
-    ever."""
+    """The time until which a tag is kept according to its file, in local time (labelled UTC); None for ever."""
     try:
         node = parse_json(data, parse_float=Decimal)
         made, kept = node.get("tagCreateTime"), node.get("tagTimeRetained")
@@ -193,8 +192,7 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 
 
 def _check_name(name: str, location: str, *, new: bool) -> None:
-    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too
-    long."""
+    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8 and not too long."""
     wrong = wrong_with(tag_path(name).partition("/")[2])
     if not name.strip():
         why = "the name of a tag is blank. Nothing was changed. Give a name."

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from paimon_stream.errors import FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
-from paimon_stream.maintenance.replay import Replayed, follow, replay
+from paimon_stream.maintenance.replay import Longs, Replayed, follow, replay
 from paimon_stream.maintenance.verify_beside import check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
@@ -52,7 +51,6 @@ from paimon_stream.table.table import Table
 DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
 
-Longs = npt.NDArray[np.int64]
 _SHOWN: Final = 20
 
 
@@ -319,8 +317,7 @@ class _HistoryCheck:
                 self.found.error("bucket-counts-differ", text, root.path, "Overwrite the partition.")
 
     def _check_sequences(self, facts: Sequence[Facts], live: Longs) -> None:
-        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md
-        R6.2)."""
+        """Checks that of two level-0 files of a bucket, one is entirely newer than the other (semantics.md R6.2)."""
         ranges = np.concatenate([one.ranges for one in facts]) if facts else np.empty((0, 4), np.int64)
         ranges = ranges[np.isin(ranges[:, 0], live)]
         ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 1]))]

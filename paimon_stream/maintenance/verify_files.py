@@ -11,21 +11,14 @@ from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from paimon_stream.errors import NotFound
+from paimon_stream.maintenance.replay import Longs
 from paimon_stream.maintenance.searched_folders import SearchedFolders
 from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import pages_of_all
 from paimon_stream.table.layout import INDEX_FOLDER, Layout
-
-Longs = npt.NDArray[np.int64]
-
-
-def path_hash(path: str) -> int:
-    """The hash of a path relative to the table. It is valid only in this process."""
-    return hash(path)
 
 
 @dataclass(slots=True)
@@ -45,7 +38,7 @@ class Inventory:
         for number, page in pages_of_all(self.storage, listings):
             for stat in page:
                 if not stat.name.startswith("."):
-                    paths.append(path_hash(stat.path))
+                    paths.append(hash(stat.path))
                     sizes.append(stat.size)
             progress("folders", number + 1, len(folders))
         found = np.frombuffer(paths, dtype=np.int64) if paths else self._paths

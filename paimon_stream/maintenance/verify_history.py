@@ -257,8 +257,7 @@ def _check_definition(storage: Storage, newest: TableSchema, found: Findings) ->
 
 
 def check_consumers(storage: Storage, ids: Sequence[int], found: Findings) -> None:
-    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md
-    §11)."""
+    """Checks that consumers can be read, and that the snapshot they read next still exists (semantics.md §11)."""
     for stat in storage.list_files("consumer", "consumer-"):
         try:
             following = next_snapshot(storage, stat.path)

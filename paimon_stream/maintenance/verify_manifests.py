@@ -1,5 +1,8 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
+Merging manifests copies most of their blocks, so a table of many snapshots has each block in many manifests.
+Entries of equal blocks are decoded and checked once, unless something is wrong with one of them.
+
 Each entry keeps the hash of its identity, and ADD or DELETE; level-0 files of tables with a primary key also
 keep their sequence numbers. The checks across manifests need only these. Everything about a single entry is
 checked while the manifest is read.
@@ -11,53 +14,45 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, islice
+from hashlib import blake2b
+from itertools import compress, groupby, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format.avro_file import AvroBlock, blocks_of
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import FileKind, ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest, read_manifest
 from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.maintenance.findings import RESTORE, Findings
-from paimon_stream.maintenance.verify_files import Inventory, path_hash
+from paimon_stream.maintenance.replay import Longs
+from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
 
-Longs = npt.NDArray[np.int64]
 _POOL: Final = 64
 _AT_ONCE: Final = 4096
+_WHOLE_BLOCK: Final = 100
+"""Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
-    "_PARTITION",
-    "_KIND",
-    "_BUCKET",
-    "_TOTAL_BUCKETS",
-    "_FILE._FILE_NAME",
-    "_FILE._FILE_SIZE",
-    "_FILE._ROW_COUNT",
-    "_FILE._MIN_SEQUENCE_NUMBER",
-    "_FILE._MAX_SEQUENCE_NUMBER",
-    "_FILE._SCHEMA_ID",
-    "_FILE._LEVEL",
-    "_FILE._EXTRA_FILES",
-    "_FILE._DELETE_ROW_COUNT",
-    "_FILE._EMBEDDED_FILE_INDEX",
-    "_FILE._EXTERNAL_PATH",
-)
+    "_PARTITION", "_KIND", "_BUCKET", "_TOTAL_BUCKETS", "_FILE._FILE_NAME", "_FILE._FILE_SIZE", "_FILE._ROW_COUNT",
+    "_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER", "_FILE._SCHEMA_ID", "_FILE._LEVEL",
+    "_FILE._EXTRA_FILES", "_FILE._DELETE_ROW_COUNT", "_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTERNAL_PATH",
+)  # fmt: skip
 _Row: TypeAlias = tuple[Any, ...]
+_BlockKey: TypeAlias = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is
-    live."""
+    """A file that is missing, or whose size is not that in its manifest. It is an error if the file is live."""
 
     path: str
     expected: int
@@ -66,9 +61,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows
-    added, the number of entries by (partition, bucket count), and for level-0 files the identity, bucket and
-    sequence range."""
+    """What is kept of one manifest: identities and signs of its entries, rows added minus rows deleted, rows added, the
+    number of entries by (partition, bucket count), and for level-0 files the identity, bucket and sequence range."""
 
     ids: Longs
     signs: npt.NDArray[np.int8]
@@ -94,6 +88,7 @@ class Shelf:
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
     ahead: ReadAhead = field(init=False)
+    _blocks: dict[_BlockKey, _Pass] = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
     _folder_of: dict[tuple[bytes, int], str] = field(default_factory=dict)
     _wrong_folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
@@ -127,15 +122,18 @@ class Shelf:
             text = f"Manifest {path} has {len(data)} bytes; its list says {meta.file_size}."
             self.found.error("manifest-size", text, path, RESTORE)
         try:
-            return self._facts(read_manifest(data, path, _FIELDS), meta, path)
+            return self._facts(data, meta, path)
         except (FormatError, UnsupportedFeature, ValueError, TypeError, KeyError, OverflowError) as wrong:
             self.found.error("manifest-broken", f"Manifest {path} cannot be read: {wrong}", path, RESTORE)
             return None
 
-    def _facts(self, rows: Iterator[_Row], meta: ManifestFileMeta, path: str) -> Facts:
-        pass_ = _Pass(self, path, keyed=bool(self.table.schema.primary_keys))
-        while some := list(islice(rows, _AT_ONCE)):
-            pass_.take(some)
+    def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> Facts:
+        outer, self.found = self.found, Findings()
+        try:
+            pass_ = self._passed(data, path)
+        finally:
+            outer.absorb(self.found)
+            self.found = outer
         self.found.checked["manifests"] += 1
         self.found.checked["entries"] += len(pass_.signs)
         self._check_meta(meta, pass_, path)
@@ -148,6 +146,32 @@ class Shelf:
             totals=pass_.totals,
             ranges=np.frombuffer(pass_.ranges, dtype=np.int64).reshape(-1, 4),
         )
+
+    def _passed(self, data: bytes, path: str) -> _Pass:
+        """What the blocks of a manifest hold. Only those are read that no other manifest had."""
+        keyed = bool(self.table.schema.primary_keys)
+        schema = blake2b(blocks_of(data, path)[0].encode()).digest()
+        parts: list[_Pass] = []
+        fresh: dict[_BlockKey, _Pass] = {}
+
+        def is_new(block: AvroBlock) -> bool:
+            key = block.records, blake2b(block.data, key=schema).digest()
+            known = self._blocks.get(key)
+            if known is None:
+                fresh[key] = _Pass(self, path, keyed=keyed)
+            parts.append(known or fresh[key])
+            return known is None
+
+        rows = read_manifest(data, path, _FIELDS, is_new)
+        for number, of_block in groupby(rows, key=lambda _: len(parts)):
+            while some := list(islice(of_block, _AT_ONCE)):
+                parts[number - 1].take(some)
+        if self.found.is_empty:
+            self._blocks.update((key, one) for key, one in fresh.items() if len(one.ids) >= _WHOLE_BLOCK)
+        whole = _Pass(self, path, keyed=keyed)
+        for one in parts:
+            whole.add(one)
+        return whole
 
     def _check_meta(self, meta: ManifestFileMeta, seen: _Pass, path: str) -> None:
         """Checks what a manifest list records about a manifest, because readers skip manifests by it."""
@@ -222,8 +246,7 @@ class Shelf:
         return self._wrong_folders.get((row[0], row[2]))
 
     def names(self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests."""
+        """The sorted paths of the files with these identities that occur `at_least` times in the manifests."""
         wanted = set(ids)
         occurring: Counter[Any] = Counter()
         for meta in metas:
@@ -258,6 +281,17 @@ class _Pass:
     added_rows: int = 0
     deleted_rows: int = 0
 
+    def add(self, block: _Pass) -> None:
+        """Adds what a block holds."""
+        self.ids.extend(block.ids)
+        self.signs.extend(block.signs)
+        self.ranges.extend(block.ranges)
+        self.totals.update(block.totals)
+        self.buckets |= block.buckets
+        self.unusable |= block.unusable
+        self.added_rows += block.added_rows
+        self.deleted_rows += block.deleted_rows
+
     def take(self, rows: Sequence[_Row]) -> None:
         """Adds some entries: the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
@@ -283,7 +317,11 @@ class _Pass:
             if why is None:
                 self.totals[row[0], row[3]] += 1 if one else -1
             else:
-                self._report_unusable(identity, why)
+                # Its name, bucket or partition is none that the table can have, so it has no path.
+                self.unusable.add(identity)
+                text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
+                cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
+                self.shelf.found.error("entry-unusable", text, self.manifest, cure)
         usable = [one and why is None for one, why in zip(adds, wrong, strict=True)]
         if any(usable):
             self._take_added(list(compress(rows, usable)), list(compress(identities, usable)))
@@ -296,14 +334,14 @@ class _Pass:
         for row, identity in zip(rows, identities, strict=True):
             if row[10] == 0:
                 folder = self.shelf.folder(row[0], row[2])
-                group = path_hash(folder)
+                group = hash(folder)
                 self.shelf.folders[group] = folder
                 self.ranges.extend((identity, group, row[7], row[8]))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         folder = self.shelf.folder
         inside = [at for at, row in enumerate(rows) if row[14] is None]
-        hashes = [path_hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
+        hashes = [hash(f"{folder(row[0], row[2])}/{row[4]}") for row in rows]
 
         def located(position: int) -> tuple[str, int]:
             row = rows[inside[position]]
@@ -336,10 +374,3 @@ class _Pass:
                     f"sequence numbers {low} to {high}, which cannot be."
                 )
                 found.error("entry-impossible", text, self.manifest, RESTORE)
-
-    def _report_unusable(self, identity: int, why: str) -> None:
-        """Reports an entry whose name, bucket or partition the table cannot have, so that it has no path."""
-        self.unusable.add(identity)
-        text = f"{self.manifest} has an entry of a file that the table cannot have: {why}"
-        cure = "Roll the table back to the snapshot before it, and correct its writer. Reads refuse the file."
-        self.shelf.found.error("entry-unusable", text, self.manifest, cure)

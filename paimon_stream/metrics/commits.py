@@ -30,18 +30,9 @@ _LAST: Final = {
     "lastCompactionOutputFileSize": "compaction_output_bytes",
 }
 _COUNTERS: Final = (
-    "skippedBatches",
-    "uncertainCommits",
-    "lostRaces",
-    "conflicts",
-    "compactionConflicts",
-    "sequenceConflicts",
-    "orphanFilesDeleted",
-    "manifestsMerged",
-    "expiredSnapshots",
-    "expiredFiles",
-    "failedExpiries",
-)
+    "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
+    "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
+)  # fmt: skip
 METRICS: Final = (
     "lastCommitDuration",
     *(f"commitDuration.{part}" for part in PARTS),

@@ -31,13 +31,10 @@ _PAIMON_ALIASES: Final = {
     "deduplicate.ignore-delete", "partial-update.ignore-delete", "write.compaction-skip",
 }  # fmt: skip
 _FOREIGN_KEYS: Final = {
-    "type", "path", "branch", "primary-key", "partition", "bucket-key", "merge-engine", "ignore-delete",
-    "ignore-update-before", "rowkind.field", "sequence.field", "owner", "async-file-write", "upsert-key",
-    "incremental-between",
-    "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting",
-    "add-column-before-partition", "file-operation.thread-num", "delete-file.thread-num",
-    "index-file-in-data-file-dir", "end-input.check-partition-expire", "auto-create", "provider",
-    "target-file-row-num", "comment", "created-at",
+    "path", "primary-key", "partition", "owner", "async-file-write", "upsert-key", "incremental-between",
+    "alter-column-null-to-not-null.disabled", "disable-explicit-type-casting", "add-column-before-partition",
+    "delete-file.thread-num", "end-input.check-partition-expire", "auto-create", "provider", "target-file-row-num",
+    "comment", "created-at",
 }  # fmt: skip
 
 

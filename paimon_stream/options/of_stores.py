@@ -19,36 +19,28 @@ def _count(text: str) -> int:
 
 
 STORE_TIMEOUT = Option(
-    "paimon-stream.store.timeout",
-    _millis,
-    "10 s",
+    "paimon-stream.store.timeout", _millis, "10 s",
     "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
-)
+)  # fmt: skip
 STORE_CONNECT_TIMEOUT = Option(
     "paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: how long connecting may take."
 )
 STORE_MAX_RETRIES = Option(
-    "paimon-stream.store.max-retries",
-    _count,
-    "8",
+    "paimon-stream.store.max-retries", _count, "8",
     "Object stores: how often a failed request that can be repeated is repeated. The put that publishes a "
     "snapshot is not among them; commit.max-retries applies to it.",
-)
+)  # fmt: skip
 STORE_MAX_OUTAGE = Option(
-    "paimon-stream.store.max-outage",
-    duration,
-    "10 min",
+    "paimon-stream.store.max-outage", duration, "10 min",
     "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
-)
+)  # fmt: skip
 STORE_ALLOW_HTTP = switch(
     "paimon-stream.store.allow-http",
     "Object stores: allow an endpoint without TLS on another machine. Anybody on the way can then read the "
     "rows and the session token.",
 )
 STORE_FROM_SPARK = Option(
-    "paimon-stream.store.from-spark",
-    boolean,
-    "true",
+    "paimon-stream.store.from-spark", boolean, "true",
     "Object stores: if storage options do not say it, take endpoint and credentials from Spark's own "
     "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.",
-)
+)  # fmt: skip

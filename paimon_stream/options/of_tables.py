@@ -31,21 +31,17 @@ FILE_COMPRESSION = Option("file.compression", text, "zstd", "Compression of data
 ZSTD_LEVEL = Option("file.compression.zstd-level", integer, "1", "Level of zstd for data files and manifests.")
 FILE_BLOCK_SIZE = Option("file.block-size", size, None, "Maximum size of a Parquet row group or an ORC stripe.")
 ORC_LTZ_LEGACY = Option(
-    "orc.timestamp-ltz.legacy.type",
-    boolean,
-    "true",
+    "orc.timestamp-ltz.legacy.type", boolean, "true",
     "true: Java shifts timestamps with local time zone in ORC files by its own time zone. Must be false for "
     "this package to write such columns.",
-)
+)  # fmt: skip
 FILE_SUFFIX_COMPRESSION = switch("file.suffix.include.compression", "Add the compression to data file names.")
 DATA_FILE_PREFIX = Option("data-file.prefix", file_prefix, "data-", "Prefix of data file names.")
 DATA_FILE_DIRECTORY = Option("data-file.path-directory", text, None, "Folder between the table and the partitions.")
 FILE_FORMAT_PER_LEVEL = Option(
-    "file.format.per.level",
-    levels,
-    "",
+    "file.format.per.level", levels, "",
     "File formats by level, for tables with primary keys, for example 0:avro,5:parquet.",
-)
+)  # fmt: skip
 FILE_COMPRESSION_PER_LEVEL = Option(
     "file.compression.per.level", levels, "", "File compressions by level, for tables with primary keys."
 )
@@ -54,21 +50,17 @@ STATS_MODE_PER_LEVEL = Option(
 )
 THIN_MODE = switch("data-file.thin-mode", "Files of tables with primary keys store each key only once.")
 CHANGELOG_PRODUCER = Option(
-    "changelog-producer",
-    one_of("none", "input", "lookup", "full-compaction"),
-    "none",
+    "changelog-producer", one_of("none", "input", "lookup", "full-compaction"), "none",
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
-)
+)  # fmt: skip
 CHANGELOG_ROW_DEDUPLICATE = switch(
     "changelog-producer.row-deduplicate", "Compactions write no changelog rows for an update that changes no value."
 )
 CHANGELOG_IGNORED_COLUMNS = Option(
-    "changelog-producer.row-deduplicate-ignore-fields",
-    names,
-    "",
+    "changelog-producer.row-deduplicate-ignore-fields", names, "",
     "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.",
-)
+)  # fmt: skip
 FORCE_LOOKUP = switch(
     "force-lookup",
     "Compactions of a table with a primary key look up older values, as for the changelog producer lookup.",
@@ -85,27 +77,21 @@ RECORD_EXPIRE_TIME = Option(
     "record-level.expire-time", duration, None, "Compactions drop rows that are older than this."
 )
 RECORD_TIME_FIELD = Option(
-    "record-level.time-field",
-    text,
-    None,
+    "record-level.time-field", text, None,
     "The column with the time of a row for record-level.expire-time: TIMESTAMP, or seconds since 1970 in INT "
     "or BIGINT, or milliseconds in BIGINT.",
-)
+)  # fmt: skip
 TARGET_FILE_SIZE = Option(
-    "target-file-size",
-    size,
-    None,
+    "target-file-size", size, None,
     "A data file is closed when it reaches this size. If not set: 256 mb for append tables, 128 mb for "
     "tables with primary keys.",
-)
+)  # fmt: skip
 STATS_MODE = Option("metadata.stats-mode", text, "truncate(16)", "Statistics kept for each column.")
 STATS_DENSE = Option("metadata.stats-dense-store", boolean, "true", "Store no entry for columns without statistics.")
 STATS_FIRST_N = Option(
-    "metadata.stats-keep-first-n-columns",
-    integer,
-    "-1",
+    "metadata.stats-keep-first-n-columns", integer, "-1",
     "Keep statistics only for this number of columns, counted from the first. -1: for all columns.",
-)
+)  # fmt: skip
 PARTITION_DEFAULT_NAME = Option(
     "partition.default-name", text, "__DEFAULT_PARTITION__", "Folder name for null and blank partition values."
 )
@@ -115,37 +101,29 @@ PARTITION_LEGACY_NAME = Option(
 MANIFEST_COMPRESSION = Option("manifest.compression", text, "zstd", "Avro codec of manifests.")
 MANIFEST_FORMAT = Option("manifest.format", one_of("avro"), "avro", "Format of manifests.")
 MANIFEST_TARGET_SIZE = Option(
-    "manifest.target-file-size",
-    size,
-    "8 mb",
+    "manifest.target-file-size", size, "8 mb",
     "A manifest is closed when it reaches this size. Smaller manifests are merged until they reach it.",
     aliases=("manifest-target-size",),
-)
+)  # fmt: skip
 MANIFEST_MERGE_MIN_COUNT = Option(
-    "manifest.merge-min-count",
-    positive,
-    "30",
+    "manifest.merge-min-count", positive, "30",
     "The number of small manifests at which they are merged.",
     aliases=("manifest-merge-min-count",),
-)
+)  # fmt: skip
 MANIFEST_FULL_COMPACTION_SIZE = Option(
-    "manifest.full-compaction-threshold-size",
-    size,
-    "16 mb",
+    "manifest.full-compaction-threshold-size", size, "16 mb",
     "All changed manifests are rewritten when their total size reaches this.",
     aliases=("manifest-full-compaction-size",),
-)
+)  # fmt: skip
 MANIFEST_DROP_DELETE_STATS = switch(
     "manifest.delete-file-drop-stats", "Java stores no statistics for deleted files. This release stores them."
 )
 COMMIT_USER_PREFIX = Option("commit.user-prefix", text, None, "Prefix of generated commit users.")
 COMMIT_TIMEOUT = Option(
-    "commit.timeout",
-    duration,
-    "10 min",
+    "commit.timeout", duration, "10 min",
     "A commit is retried for at most this time. (Java has no limit.)",
     aliases=("commit-timeout",),
-)
+)  # fmt: skip
 COMMIT_MAX_RETRIES = Option(
     "commit.max-retries", integer, "10", "Maximum retries of a commit.", aliases=("commit-max-retries",)
 )
@@ -156,32 +134,24 @@ IGNORE_EMPTY_COMMIT = Option(
 )
 FORCE_CREATE_SNAPSHOT = switch("commit.force-create-snapshot", "A batch without rows creates a snapshot, too.")
 DYNAMIC_OVERWRITE = Option(
-    "dynamic-partition-overwrite",
-    boolean,
-    "true",
+    "dynamic-partition-overwrite", boolean, "true",
     "An overwrite that names no partition replaces only the partitions that get rows. false: it replaces the "
     "whole table.",
-)
+)  # fmt: skip
 OVERWRITE_UPGRADE = Option(
-    "overwrite-upgrade",
-    boolean,
-    "true",
+    "overwrite-upgrade", boolean, "true",
     "When an overwrite replaces a bucket of a table with a primary key and the new files share no key, they "
     "are placed at the bucket's top level, so that readers need not merge them.",
-)
+)  # fmt: skip
 NUM_LEVELS = Option(
-    "num-levels",
-    positive,
-    None,
+    "num-levels", positive, None,
     "Number of levels in a bucket of a table with a primary key. If not set: num-sorted-run.compaction-trigger plus 1.",
-)
+)  # fmt: skip
 STRICT_MODE = Option(
-    "commit.strict-mode.last-safe-snapshot",
-    integer,
-    None,
+    "commit.strict-mode.last-safe-snapshot", integer, None,
     "A commit fails if another user compacted or overwrote the table after this snapshot. -1: after the "
     "snapshot that is the newest at the first commit.",
-)
+)  # fmt: skip
 DISCARD_DUPLICATES = switch(
     "commit.discard-duplicate-files",
     "An append skips files that are already in the table instead of failing. It then runs the same checks as a replay.",
@@ -191,44 +161,34 @@ SNAPSHOT_NUM_RETAINED_MIN = Option(
     "snapshot.num-retained.min", positive, "10", "At least this number of snapshots is kept."
 )
 SNAPSHOT_NUM_RETAINED_MAX = Option(
-    "snapshot.num-retained.max",
-    positive,
-    "2147483647",
+    "snapshot.num-retained.max", positive, "2147483647",
     "At most this number of snapshots is kept, however young they are.",
-)
+)  # fmt: skip
 SNAPSHOT_EXPIRE_LIMIT = Option(
     "snapshot.expire.limit", positive, "50", "At most this number of snapshots expires at once."
 )
 SNAPSHOT_EXPIRE_MODE = Option(
-    "snapshot.expire.execution-mode",
-    one_of("sync", "async"),
-    "sync",
+    "snapshot.expire.execution-mode", one_of("sync", "async"), "sync",
     "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
     "In an object store it waits only if this is set. A process that ends waits for it for that long.",
-)
+)  # fmt: skip
 CLEAN_EMPTY_DIRECTORIES = switch(
     "snapshot.clean-empty-directories",
     "Expiry also deletes the bucket and partition folders that it has emptied.",
     aliases=("snapshot.expire.clean-empty-directories",),
 )
 CHANGELOG_NUM_RETAINED_MIN = Option(
-    "changelog.num-retained.min",
-    positive,
-    None,
+    "changelog.num-retained.min", positive, None,
     "If larger than snapshot.num-retained.min, this package expires no snapshots and leaves that to Paimon.",
-)
+)  # fmt: skip
 CHANGELOG_NUM_RETAINED_MAX = Option(
-    "changelog.num-retained.max",
-    positive,
-    None,
+    "changelog.num-retained.max", positive, None,
     "If larger than snapshot.num-retained.max, this package expires no snapshots and leaves that to Paimon.",
-)
+)  # fmt: skip
 CHANGELOG_TIME_RETAINED = Option(
-    "changelog.time-retained",
-    duration,
-    None,
+    "changelog.time-retained", duration, None,
     "If longer than snapshot.time-retained, this package expires no snapshots and leaves that to Paimon.",
-)
+)  # fmt: skip
 CONSUMER_CHANGELOG_ONLY = switch(
     "consumer.changelog-only", "Consumers keep only changelog from expiring, not snapshots."
 )
@@ -236,36 +196,27 @@ TAG_TIME_RETAINED = Option(
     "tag.default-time-retained", duration, None, "How long a new tag is kept. If not set: for ever."
 )
 FILE_OPERATION_THREADS = Option(
-    "file-operation.thread-num",
-    positive,
-    "8",
+    "file-operation.thread-num", positive, "8",
     "Number of threads that delete files when many are to be deleted.",
     aliases=("delete-file.thread-num",),
-)
+)  # fmt: skip
 INDEX_IN_DATA_DIR = switch("index-file-in-data-file-dir", "Index files are stored beside the data files.")
 CONFLICT_DETECTION = Option(
-    "conflict-detection-mode",
-    one_of("none", "value", "row_incremental"),
-    "value",
-    "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files "
-    "anew. row_incremental: the same checks, but each commit reads only what was committed since the one "
-    "before. none: appends are checked only for their bucket count. Commits that remove files are always "
-    "checked.",
-)
+    "conflict-detection-mode", one_of("none", "value", "row_incremental"), "value",
+    "Which conflict checks a commit makes. value: all that apply, and each commit reads the table's files anew. "
+    "row_incremental: the same checks, but each commit reads only what was committed since the one before. none: "
+    "appends are checked only for their bucket count. Commits that remove files are always checked.",
+)  # fmt: skip
 SEQUENCE_INIT_MODE = Option(
-    "write.sequence-number-init-mode",
-    one_of("scan", "snapshot"),
-    "scan",
+    "write.sequence-number-init-mode", one_of("scan", "snapshot"), "scan",
     "snapshot: each snapshot of a table with a primary key stores the largest sequence number, so that new "
     "writers need not look for it. scan: it does not.",
-)
+)  # fmt: skip
 STOP_TRIGGER = Option(
-    "num-sorted-run.stop-trigger",
-    positive,
-    None,
+    "num-sorted-run.stop-trigger", positive, None,
     "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
     "num-sorted-run.compaction-trigger plus 3.",
-)
+)  # fmt: skip
 WRITE_ONLY = switch(
     "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)
 )

@@ -37,11 +37,9 @@ EXPLICIT_CAST = switch(
     "Columns are only widened, never cast to a narrower type, and a warning says so.",
 )
 TAG_AUTOMATIC_CREATION = Option(
-    "tag.automatic-creation",
-    one_of("none", "process-time", "watermark", "batch"),
-    "none",
+    "tag.automatic-creation", one_of("none", "process-time", "watermark", "batch"), "none",
     "No commit creates a tag, and a warning says so.",
-)
+)  # fmt: skip
 PARTITION_EXPIRATION_TIME = Option(
     "partition.expiration-time", duration, None, "No commit expires a partition, and a warning says so."
 )

@@ -46,10 +46,7 @@ def _option(key: str, doc: str, *names: str, env: str = "", inverse: str = "", k
 
 
 _COMMON: Final = (
-    _option(
-        "proxy_url", "An HTTP proxy, `http://[user:password@]host:port`.",
-        "proxy_url", "s3.proxy-uri", kind="*",
-    ),
+    _option("proxy_url", "An HTTP proxy, `http://[user:password@]host:port`.", "proxy_url", "s3.proxy-uri", kind="*"),
     _option("proxy_excludes", "Hosts that are reached without the proxy.", "proxy_excludes"),
     _option(
         "root_certificate", "A CA to trust beside those of the system: a file of the driver, or PEM text.",
@@ -65,8 +62,7 @@ _S3: Final = (
     ),
     _option(
         "region", "The bucket's region. If not set, AWS is asked for it.",
-        "s3.endpoint.region", "s3.region", "AWS_DEFAULT_REGION", "client.region",
-        env="AWS_REGION AWS_DEFAULT_REGION",
+        "s3.endpoint.region", "s3.region", "AWS_DEFAULT_REGION", "client.region", env="AWS_REGION AWS_DEFAULT_REGION",
     ),
     _option(
         "access_key_id", "The key's id.",
@@ -97,9 +93,7 @@ _S3: Final = (
         "role_session_name", "The name of the assumed role's session.",
         "s3.role-session-name", "fs.s3a.assumed.role.session.name", "client.role-session-name", kind="@",
     ),
-    _option(
-        "external_id", "The external id of the assumed role.", "fs.s3a.assumed.role.external.id", kind="@"
-    ),
+    _option("external_id", "The external id of the assumed role.", "fs.s3a.assumed.role.external.id", kind="@"),
     _option(
         "aws_endpoint_url_sts", "Where roles are assumed.",
         "fs.s3a.assumed.role.sts.endpoint", "AWS_ENDPOINT_URL_STS", "AWS_STS_ENDPOINT", kind="@",
@@ -131,10 +125,8 @@ _S3: Final = (
         env="AWS_SKIP_SIGNATURE",
     ),
     _option(
-        "path_style", "The bucket is in the path of a request, not in its host. Default: true if there is an "
-        "endpoint.",
-        "s3.path.style.access", kind="?",
-        inverse="AWS_VIRTUAL_HOSTED_STYLE_REQUEST s3.force-virtual-addressing",
+        "path_style", "The bucket is in the path of a request, not in its host. Default: true if there is an endpoint.",
+        "s3.path.style.access", kind="?", inverse="AWS_VIRTUAL_HOSTED_STYLE_REQUEST s3.force-virtual-addressing",
     ),
     _option("ssl", "Whether an endpoint without a scheme is https.", "s3.connection.ssl.enabled", kind="?"),
     _option(
@@ -147,12 +139,8 @@ _S3: Final = (
         "s3.encryption.key", "fs.s3a.server-side-encryption.key", "AWS_SSE_KMS_KEY_ID",
         "AWS_SSE_CUSTOMER_KEY_BASE64", env="AWS_SSE_KMS_KEY_ID AWS_SSE_CUSTOMER_KEY_BASE64", kind="*",
     ),
-    _option(
-        "sse_bucket_key_enabled", "Use the bucket's key with KMS.", "AWS_SSE_BUCKET_KEY_ENABLED", kind="?"
-    ),
-    _option(
-        "request_payer", "Whoever asks pays.", "s3.requester.pays.enabled", "AWS_REQUEST_PAYER", kind="?"
-    ),
+    _option("sse_bucket_key_enabled", "Use the bucket's key with KMS.", "AWS_SSE_BUCKET_KEY_ENABLED", kind="?"),
+    _option("request_payer", "Whoever asks pays.", "s3.requester.pays.enabled", "AWS_REQUEST_PAYER", kind="?"),
     _option("checksum_algorithm", "A checksum of each upload, `SHA256`.", "AWS_CHECKSUM_ALGORITHM"),
     _option("unsigned_payload", "Do not sign the content.", "AWS_UNSIGNED_PAYLOAD", kind="?"),
     _option("proxy_host", "The host of an HTTP proxy.", "fs.s3a.proxy.host"),
@@ -165,8 +153,7 @@ _S3: Final = (
 _GCS: Final = (
     _option(
         "service_account", "The service account's JSON file, on every executor.",
-        "gs.auth.service.account.json.keyfile", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH",
-        kind="@",
+        "gs.auth.service.account.json.keyfile", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", kind="@",
     ),
     _option(
         "service_account_key", "The content of such a file.",
@@ -246,9 +233,7 @@ _AZURE: Final = (
         "oauth_provider", "Hadoop's class for tokens. Those whose way is known here are accepted.",
         "fs.azure.account.oauth.provider.type", kind="@",
     ),
-    _option(
-        "skip_signature", "Send no credentials.", "azure.anonymous", "AZURE_SKIP_SIGNATURE", kind="?@"
-    ),
+    _option("skip_signature", "Send no credentials.", "azure.anonymous", "AZURE_SKIP_SIGNATURE", kind="?@"),
     _option(
         "endpoint", "Where the store is, if the location does not say it, with the account in it.",
         "azure.endpoint", "AZURE_STORAGE_ENDPOINT", env="AZURE_STORAGE_ENDPOINT AZURE_ENDPOINT",
@@ -279,34 +264,30 @@ _SIGNING: Final = "Requests are signed with AWS Signature Version 4 only"
 REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
         "allow.invalid.certificates": _TRUST,
-        "conditional.put": _CONDITION,
-        "copy.if.not.exists": _CONDITION,
-        "s3.allow.unsafe.rename": _CONDITION,
-        "s3.locking.provider": _CONDITION,
-        "custom.signers": _SIGNING,
-        "signing.algorithm": _SIGNING,
-        "s3.signing.algorithm": _SIGNING,
-        "signer": _SIGNING,
-        "signer.type": _SIGNING,
-        "signer.uri": _SIGNING,
-        "signer.endpoint": _SIGNING,
-        "remote.signing.enabled": _SIGNING,
-        "accesspoint.arn": "Give the alias of the access point as the bucket",
-        "access.points": "Give the alias of the access point as the bucket",
-        "delegation.token.binding": "Give keys, a profile or a role",
-        "security.credential.provider.path": "Give keys, a profile or a role",
+        **dict.fromkeys(
+            ("conditional.put", "copy.if.not.exists", "s3.allow.unsafe.rename", "s3.locking.provider"), _CONDITION
+        ),
+        **dict.fromkeys(("custom.signers", "signing.algorithm", "s3.signing.algorithm", "signer"), _SIGNING),
+        **dict.fromkeys(("signer.type", "signer.uri", "signer.endpoint", "remote.signing.enabled"), _SIGNING),
+        **dict.fromkeys(("accesspoint.arn", "access.points"), "Give the alias of the access point as the bucket"),
+        **dict.fromkeys(
+            ("delegation.token.binding", "security.credential.provider.path"), "Give keys, a profile or a role"
+        ),
         "s3.express": "Directory buckets list their files in no order",
     },
     "gcs": {
         "allow.invalid.certificates": _TRUST,
-        "auth.access.token.provider": "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
-        "auth.access.token.provider.impl": "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
-        "auth.service.account.email": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.private.key": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.private.key.id": "Give 'gs.service-account-key', the JSON text",
-        "auth.service.account.keyfile": "Give 'gs.service-account-key', the JSON text",
-        "encryption.algorithm": "Keys of your own are not supported on Google Cloud Storage",
-        "encryption.key": "Keys of your own are not supported on Google Cloud Storage",
+        **dict.fromkeys(
+            ("auth.access.token.provider", "auth.access.token.provider.impl"),
+            "Give 'gs.service-account-key' or 'gcs.oauth2.token'",
+        ),
+        **dict.fromkeys(
+            (f"auth.service.account.{part}" for part in ("email", "private.key", "private.key.id", "keyfile")),
+            "Give 'gs.service-account-key', the JSON text",
+        ),
+        **dict.fromkeys(
+            ("encryption.algorithm", "encryption.key"), "Keys of your own are not supported on Google Cloud Storage"
+        ),
     },
     "azure": {
         "allow.invalid.certificates": _TRUST,
@@ -315,8 +296,7 @@ REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
         "account.keyprovider": "Give the key itself as 'azure.account.key'",
         "use.emulator": "Give the emulator's 'azure.endpoint', 'azure.account-name' and 'azure.account.key'",
         "use.fabric.endpoint": "Give the location abfss://<workspace>@onelake.dfs.fabric.microsoft.com/…",
-        "encryption.context.provider.type": "Give the key itself, "
-        "'fs.azure.encryption.encoded.client-provided-key'",
+        "encryption.context.provider.type": "Give the key itself, 'fs.azure.encryption.encoded.client-provided-key'",
     },
-}  # fmt: skip
+}
 """Folded names that are known and refused, by the kind of store: what to do instead."""

@@ -1,9 +1,8 @@
 """Converts values of a column from the type it had to the type it has now.
 
-The types of a table's columns may have changed since a file was written. Values are then converted as Java
-converts them when it reads (tried on 1.4.2), with the same losses: integers wrap around, decimals that do not
-fit become NULL, strings are cut. Conversions that depend on a time zone, or on how Java prints a number, are
-refused.
+The types of a table's columns may have changed since a file was written. Values are then converted as Java converts
+them when it reads (tried on 1.4.2), with the same losses: integers wrap around, decimals that do not fit become NULL,
+strings are cut. Conversions that depend on a time zone, or on how Java prints a number, are refused.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if new in _STRINGS:
         return _string(array, source, target)
     if new in _BINARIES:
-        return _binary(array, target)
+        return array if target.precision == MAX_LENGTH else pc.binary_slice(array, 0, target.precision)
     if old in _TIMESTAMPS or new in _TIMESTAMPS:
         return _time(array, source, target, wanted)
     if TypeRoot.DECIMAL in (old, new):
@@ -76,15 +75,8 @@ def _string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     return array
 
 
-def _binary(array: pa.Array, target: DataType) -> pa.Array:
-    if target.precision == MAX_LENGTH:
-        return array
-    return pc.binary_slice(array, 0, target.precision)
-
-
 def _time(array: pa.Array, source: DataType, target: DataType, wanted: pa.DataType) -> pa.Array:
-    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by rounding towards
-    zero."""
+    """Like Java, drops digits beyond milliseconds by rounding down, and digits up to them by rounding towards zero."""
     if source.root is TypeRoot.DATE:
         return array.cast(pa.timestamp("s")).cast(wanted)
     if target.root is TypeRoot.DATE:

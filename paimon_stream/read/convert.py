@@ -1,5 +1,4 @@
-"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's
-types.
+"""Converts the columns of a file to columns of the table: by field id, through nested types, in today's types.
 
 A file has the names and types of the schema that it was written with. Each of today's columns, and each
 member of a ROW, is found in the file by its id, because its name, position or type may have changed. A column
@@ -41,8 +40,7 @@ def nothing_but_rows(rows: int, batch_rows: int) -> Iterator[Chunk]:
 
 
 def check_evolution(column: str, source: DataType, target: DataType) -> None:
-    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the
-    message."""
+    """Raises `UnsupportedFeature` if values of `source` cannot be read as `target`. `column` is for the message."""
     if source.is_nested != target.is_nested or (source.is_nested and source.root is not target.root):
         raise _no_way(column, source, target)
     if not target.is_nested:
@@ -99,9 +97,8 @@ def _check_text(values: pa.Array, column: str) -> None:
     broken = count_not_utf8(values)
     if broken:
         raise InvalidData(
-            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote "
-            "it; Java Paimon keeps such bytes as they are. Select other columns, or repair the rows with an "
-            "engine on the JVM",
+            f"column {column!r} holds text that is not UTF-8, in at least {PLACES}. Another engine wrote it; Java "
+            "Paimon keeps such bytes as they are. Select other columns, or repair the rows with an engine on the JVM",
             column=column,
             count=broken,
         )

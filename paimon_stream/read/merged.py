@@ -1,11 +1,8 @@
 """Merge on read: the sorted files of a section are merged a few rows of each at a time.
 
-One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all
-rows up to that key are merged and returned. Memory holds one piece of every run, however large the files are.
-
-Every run that is read has a file open, and every piece costs a look at all runs. So if a section has more
-than `MOST_RUNS`, the rows of its files of level 0 are first put together into longer runs, in a temporary
-file (compaction.md RC5.3).
+One piece of every run is held. No run can have more rows up to the smallest of the pieces' last keys, so all rows up to
+that key are merged and returned. Memory holds one piece of every run, however large the files are. If a section has
+more than `MOST_RUNS`, its files of level 0 are first put together into longer runs (compaction.md RC5.3).
 """
 
 from __future__ import annotations
@@ -154,8 +151,7 @@ class _Spill:
         return runs
 
     def _together(self, runs: list[_Run]) -> _Run:
-        """One run. Its pieces have the age of one of its files, so no other file's age may lie between
-        theirs."""
+        """One run. Its pieces have the age of one of its files, so no other file's age may lie between theirs."""
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):
             rows = pa.Table.from_batches([batch for _, batch in pieces])

@@ -229,8 +229,7 @@ class Numbers(ByteCursor):
 
 
 class Message(ByteCursor):
-    """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not
-    one."""
+    """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are not one."""
 
     cut_off = "its footer is cut off"
     damaged = "its footer is damaged"

@@ -138,7 +138,8 @@ class _Runs(ByteCursor):
         head = self._take(1)[0]
         match head >> 6:
             case 0:
-                return self._repeat(head)
+                value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
+                return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
             case 1:
                 values = self._packed(*self._width_and_length(head))
                 return _unzigzagged(values) if self._signed else values.astype(np.int64)
@@ -146,10 +147,6 @@ class _Runs(ByteCursor):
                 return self._patched(head)
             case _:
                 return self._delta(head)
-
-    def _repeat(self, head: int) -> Longs:
-        value = int.from_bytes(self._take((head >> 3 & 7) + 1), "big")
-        return np.full((head & 7) + 3, _wrapped(unzigzag(value) if self._signed else value), np.int64)
 
     def _width_and_length(self, head: int) -> tuple[int, int]:
         return _WIDTHS[head >> 1 & 31], self._length(head)

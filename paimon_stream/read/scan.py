@@ -40,9 +40,8 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A planned read: the schema in force, the wanted columns, the live files in reading order, and their
-    snapshot (None: the table is empty). `merge` defines how rows of one key are merged; None for append
-    tables."""
+    """A planned read: the schema in force, the wanted columns, the live files in reading order, and their snapshot
+    (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables."""
 
     table: Table
     schema: TableSchema
@@ -170,9 +169,9 @@ def _files(
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:
-    """The files of a table with a primary key that readers see. Files of the postpone bucket are left out.
-    With first-row and with deletion vectors, so are files that no compaction has processed (semantics.md
-    §6.6), but for `hidden`."""
+    """The files of a table with a primary key that readers see. Files of the postpone bucket are left out. With
+    first-row and with deletion vectors, so are files that no compaction has processed (semantics.md §6.6), but for
+    `hidden`."""
     options = table.options
     by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
     lowest = 1 if not hidden and (by_level or merge.engine == FIRST_ROW) else 0
@@ -198,9 +197,8 @@ def _check_readable(table: Table) -> None:
 def _check_no_deletions(
     table: Table, snapshot: Snapshot, manifests: ManifestStore, files: Sequence[ManifestEntry]
 ) -> None:
-    """Raises `UnsupportedFeature` if these files have deletion vectors. They mark deleted rows; without them
-    those rows would come back. A compaction may leave an index without vectors, or with vectors of files that
-    it has replaced."""
+    """Raises `UnsupportedFeature` if these files have deletion vectors. They mark deleted rows; without them those rows
+    would come back. A compaction may leave an index without vectors, or with vectors of files that it has replaced."""
     if snapshot.index_manifest is None:
         return
     indexes = [one.file for one in manifests.index_entries(snapshot.index_manifest)]

@@ -1,9 +1,8 @@
 """The bucket of a row as a Spark expression, for keys where the result is exactly Paimon's.
 
-Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the
-bytes of the row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and
-STRING columns, including NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all
-other keys.
+Spark's `hash` of bytes is Paimon's hash of a serialized row (format.md §6.3), so the expression builds the bytes of the
+row. It exists for keys of BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING columns, including
+NULLs, and for the function `mod`. `write/bucket.py` assigns the buckets of all other keys.
 """
 
 from __future__ import annotations
@@ -61,7 +60,8 @@ def _row(keys: Sequence[DataField]) -> Column:
             is_long = length > F.lit(_INLINE)
             padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
             place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
-            inline = F.concat(_padded(data, F.lit(_INLINE)), _one_byte(length + F.lit(0x80)))
+            last = F.unhex(F.hex((length + F.lit(0x80)).cast("long")))  # from 128 to 255, one byte
+            inline = F.concat(_padded(data, F.lit(_INLINE)), last)
             kept = F.when(is_long, _eight_bytes(place)).otherwise(inline)
             slots.append(F.when(named(field.name).isNull(), F.lit(bytes(_SLOT))).otherwise(kept))
             texts.append(F.when(is_long, _padded(data, padded)).otherwise(F.lit(b"")))
@@ -89,11 +89,6 @@ def _eight_bytes(value: Column) -> Column:
         lowest = F.shiftright(value, 8 * byte).bitwiseAND(F.lit(0xFF).cast("long"))
         turned = turned.bitwiseOR(F.shiftleft(lowest, 8 * (_SLOT - 1 - byte)))
     return F.unhex(F.lpad(F.hex(turned), 2 * _SLOT, "0"))
-
-
-def _one_byte(value: Column) -> Column:
-    """A number from 128 to 255 as one byte."""
-    return F.unhex(F.hex(value.cast("long")))
 
 
 def _padded(data: Column, size: Column) -> Column:

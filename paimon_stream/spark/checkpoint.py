@@ -59,7 +59,7 @@ class Checkpoint:
         if self.storage is None:
             return Kind.UNREADABLE, self.root
         try:
-            if self._is_file():
+            if self._is_local and LocalStorage(os.path.dirname(self.root)).exists(os.path.basename(self.root)):
                 return Kind.FILE, self.root
             files, folders = self.storage.list_files(""), self.storage.list_folders("")
             if not files and not folders:
@@ -78,10 +78,6 @@ class Checkpoint:
     @property
     def _is_local(self) -> bool:
         return isinstance(self.storage, LocalStorage)
-
-    def _is_file(self) -> bool:
-        name = os.path.basename(self.root)
-        return self._is_local and LocalStorage(os.path.dirname(self.root)).exists(name)
 
     def _is_folder(self) -> bool:
         """Whether there is a folder, which may be empty. Object stores have no empty folders."""

@@ -29,24 +29,21 @@ def hadoop_options(session: Any) -> Mapping[str, str]:
     The values hold secrets."""
     try:
         with unlogged():
-            return _of_connect(session) if not hasattr(session, "_jsparkSession") else _of_jvm(session)
+            if hasattr(session, "_jsparkSession"):
+                return _of_jvm(session)
+            every = getattr(session.conf, "getAll", {})
+            named = {name.removeprefix(_SPARK): value for name, value in every.items()}
+            return {name: value for name, value in named.items() if name.startswith(_STORES)}
     except (Py4JError, PySparkException, AttributeError, TypeError, ValueError) as unknown:
         _LOG.info("Spark's configuration of object stores cannot be read: %s.", type(unknown).__name__)
         return {}
-
-
-def _of_connect(session: Any) -> Mapping[str, str]:
-    every = getattr(session.conf, "getAll", {})
-    named = {name.removeprefix(_SPARK): value for name, value in every.items()}
-    return {name: value for name, value in named.items() if name.startswith(_STORES)}
 
 
 def _of_jvm(session: Any) -> Mapping[str, str]:
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     jvm = session._jvm
     writer = jvm.java.io.StringWriter()
-    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one
-    # by one.
+    # This lists all names and where they come from in one call. It hides secrets, so values are asked for one by one.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
     listed = json.loads(str(writer.toString()))["properties"]
     names = [

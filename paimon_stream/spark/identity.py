@@ -108,8 +108,7 @@ def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
 
 @functools.cache
 def _run_of_this_process() -> str:
-    """One run id for all sinks of this process: two sinks in one batch function must know that they share a
-    run."""
+    """One run id for all sinks of this process: two sinks in one batch function must know that they share a run."""
     return f"process-{system().ids.uuid()}"
 
 
@@ -158,10 +157,9 @@ def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: 
         return given
     if facts.query_id is None:
         raise IdentityUnknown(
-            "The streaming query of this batch is not known, so a replay could not be recognised. "
-            "Call the sink from foreachBatch itself; from a thread of your own, start that as "
-            "pyspark.InheritableThread; on Spark Connect and for plain DataFrames give PaimonSink "
-            "the query's checkpoint= or a commit_user=. Nothing was written."
+            "The streaming query of this batch is not known, so a replay could not be recognised. Call the sink from "
+            "foreachBatch itself; from a thread of your own, start that as pyspark.InheritableThread; on Spark Connect "
+            "and for plain DataFrames give PaimonSink the query's checkpoint= or a commit_user=. Nothing was written."
         )
     user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
     return f"{user}_{name}" if name else user

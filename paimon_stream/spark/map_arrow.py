@@ -27,9 +27,8 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
     """The rows that the task makes of the frame's rows, partition by partition.
 
-    PySpark parses each column name as an expression: a dot is the path into a struct, and a backtick is a
-    syntax error. So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets
-    their original names.
+    PySpark parses each column name as an expression: a dot is the path into a struct, and a backtick is a syntax error.
+    So columns with such names are renamed to `c0`, `c1`, … for the transfer, and the task gets their original names.
     """
     names = tuple(frame.columns)
     if any("." in name or "`" in name for name in names):
@@ -43,10 +42,9 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     """Has Spark make Arrow batches of that size for one action. Values that the user has set stay.
 
-    To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth to a
-    third of the time to move rows to Python, and only the largest possible value switches it off
-    (docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of rows in
-    a batch is limited instead.
+    To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth to a third of
+    the time to move rows to Python, and only the largest possible value switches it off (docs/performance.md). Without
+    the limit, and on Spark 3.5, which does not have it, the number of rows in a batch is limited instead.
 
     In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch write
     changes the user's own session and then restores it; on Spark 4 it does so only if rows are known to be

@@ -26,9 +26,8 @@ the method that returns the inner operator."""
 def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
     """Whether the query has state stores, which must then see every batch; None if that is not known.
 
-    It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This
-    is asked once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each
-    operator.
+    It has state stores if its plan has an operator with state, or its checkpoint has a folder of states. This is asked
+    once in a run, and when a batch is skipped, because walking a plan takes calls to Spark for each operator.
     """
     planned = _plans_state(frame, facts)
     kept = None if facts.checkpoint is None else facts.checkpoint.has_state()

@@ -38,8 +38,7 @@ def fit_rows(
     types. The column that `beside` names follows the table's columns, as text. `evolve` is
     `StreamWriter.evolve`, or `partial(schema_change.evolve, table, overrides=…)` for batch writes.
 
-    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve`
-    raises.
+    Raises `IncompatibleSchema`, `UnsupportedFeature` for types that Paimon does not have, and what `evolve` raises.
     """
     given, operation = _set_apart(frame, table, beside)
     merge = _merge_of(given.schema, table, runtime or system(), is_case_sensitive(given))
@@ -91,8 +90,7 @@ def _aligned(columns: st.StructType, table: Table, schema: TableSchema, case_sen
 
 
 def _set_apart(frame: DataFrame, table: Table, beside: Operations | None) -> tuple[DataFrame, str | None]:
-    """The DataFrame without the column that says what each row does, and the DataFrame's name of that
-    column."""
+    """The DataFrame without the column that says what each row does, and the DataFrame's name of that column."""
     if beside is None:
         return frame, None
     fold = fold_of(is_case_sensitive(frame))

@@ -70,10 +70,9 @@ class SinkSettings:
         replace another."""
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
-                f"mode='update' needs a primary key, by which a row replaces an earlier one, and "
-                f"{table.location} has none: each update would add a row. Use mode='complete', which "
-                "replaces the table each time, mode='append' with a watermark, or a table with a primary "
-                "key.",
+                f"mode='update' needs a primary key, by which a row replaces an earlier one, and {table.location} has "
+                "none: each update would add a row. Use mode='complete', which replaces the table each time, "
+                "mode='append' with a watermark, or a table with a primary key.",
                 table=table.location,
                 option="mode",
                 value=self.mode,

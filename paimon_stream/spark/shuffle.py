@@ -1,15 +1,12 @@
-"""Moves rows so that each bucket is in one task, if that is needed.
+"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py).
 
 Tables with primary keys need all rows of a bucket in one task, sorted by key. Within a key, the rows keep the
-order of the DataFrame, because that order decides which row is the newest. If the rows fit into the memory of
-tasks, they are packed into few records before Spark moves them, and the writing task sorts them
-(`gather_packets`). Spark's own shuffle, row by row, costs several times as much, especially in the first
-batches.
+order of the DataFrame, because that order decides which row is the newest. Spark's own shuffle, row by row,
+costs several times as much as packets (`gather_packets`), especially in the first batches.
 
-Append tables need no shuffle, because the rows of a bucket may be in any number of files (spark.md §3). With
-`paimon-stream.shuffle = bucket`, and if a batch would leave very many small files (write_plan.py), packets
-bring each (partition, bucket) of a batch to one task as well. Buckets without partitions are spread evenly
-over the tasks, because Spark's own hash of a bucket number would leave tasks idle.
+Append tables need no shuffle, because the rows of a bucket may be in any number of files (spark.md §3). If
+packets are used for them, buckets without partitions are spread evenly over the tasks, because Spark's own
+hash of a bucket number would leave tasks idle.
 """
 
 from __future__ import annotations

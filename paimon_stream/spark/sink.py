@@ -36,9 +36,8 @@ class PaimonSink:
     table with a primary key, each row replaces the earlier row with its key, or is merged into it, in both
     modes `append` and `update`. Within one batch, the order of the rows decides.
 
-    `before_commit` is called with the tuple of `CommitMessage` before each commit, and can veto the commit by
-    raising an error. `on_commit` is called with the `CommitReport` after each batch, and its failures are
-    logged.
+    `before_commit` is called with the tuple of `CommitMessage` before each commit, and can veto the commit by raising
+    an error. `on_commit` is called with the `CommitReport` after each batch, and its failures are logged.
 
     A sink is immutable and can be pickled. Raises `MissingExtra` without pyspark, `InvalidOption` and
     `UnsupportedFeature`. The table is not read before the query starts.

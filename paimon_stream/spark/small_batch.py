@@ -1,16 +1,13 @@
 """Writes small batches in the driver. An action without Python workers takes half the time of one with them.
 
 The rows come to the driver as Arrow and go through the same functions that a task runs, so files, messages
-and errors are the same as those of `write_job`. The plan (write_plan.py) chooses these batches by the earlier
-ones.
+and errors are the same as those of `write_job`. The plan (write_plan.py) chooses these batches.
 
-The size of the next batch is not known before it is read, and it must not overload the driver. So each
-partition returns only a share: at most one row more than the whole batch may have, each of a bounded size. If
-the batch has no more rows than allowed and no row was too wide, then nothing is missing, and this action was
-the only one. Otherwise the rows are dropped before any of them is written, and the tasks write the batch from
-their own evaluation of Spark's plan. So the rows of a batch never come from two evaluations. All shares
-together are what the driver may hold; Spark's plan gives the number of partitions. If the shares would be too
-small, the tasks write the batch.
+The size of the next batch is not known before it is read, and it must not overload the driver. So each partition
+returns only a share: at most one row more than the whole batch may have, each of a bounded size. If the batch has no
+more rows than allowed and no row was too wide, then nothing is missing, and this action was the only one. Otherwise the
+rows are dropped before any of them is written, and the tasks write the batch from their own evaluation of Spark's plan.
+So the rows of a batch never come from two evaluations. If the shares would be too small, the tasks write the batch.
 
 A filter on the place of a row in its partition leaves out the rows beyond the share. The filter
 
@@ -20,7 +17,6 @@ A filter on the place of a row in its partition leaves out the rows beyond the s
 - uses only public functions, and costs a third of caching the batch. Only caching could save the second
   evaluation of a batch that was too large.
 
-A row that is too wide comes as NULL: the rows are members of one struct column, which is NULL for such a row.
 `spark.driver.maxResultSize` does not bound the rows, because Spark collects them into the driver's memory
 before it counts them.
 
@@ -146,8 +142,7 @@ def write_small(
 def _collected(
     frame: DataFrame, table: Table, plan: WritePlan, cuts: Cuts, operations: Operations | None
 ) -> Sequence[pa.RecordBatch] | None:
-    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
-    collected."""
+    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be collected."""
     given = with_key_defaults(frame, table) if table.schema.primary_keys else frame
     beside = None if operations is None else operations.column
     expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
@@ -196,8 +191,7 @@ def partitions_of(frame: Any, cut: Any) -> int | None:
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
-    """The task's answer. It is tried as often as Spark would try it, and an error is the same as from an
-    executor."""
+    """The task's answer. It is tried as often as Spark would try it, and an error is the same as from an executor."""
     for attempt in range(task.attempts):
         try:
             answer = task.answer(rows, 0, attempt)

@@ -1,8 +1,7 @@
 """Makes a Python worker of Spark that runs many tasks cheaper.
 
 After each task, such a worker collects garbage among all its objects. That takes about 30 ms of CPU, nearly
-all of it for modules, which never become garbage. So when its second task begins, the worker once excludes
-all existing objects from garbage collection. Objects that later tasks make are collected as before.
+all of it for modules, which never become garbage. So they are excluded once, when its second task begins.
 
 Before each task, such a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python 3.12,
 Python then reads the lists of its archives again at once, for each package imported from there. That takes 60

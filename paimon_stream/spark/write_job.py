@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
@@ -31,8 +31,7 @@ from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.task import WriteSpec, with_total
 
 _PACKED_BYTES: Final = 128 * 2**20
-"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as
-much."""
+"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly twice as much."""
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
 _NOT_SHIPPED: Final = "No module named 'paimon_stream'"
@@ -42,9 +41,8 @@ _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 def run_write_job(
     frame: DataFrame, table: Table, *, plan: WritePlan, first_sequence: int = 0, operations: Operations | None = None
 ) -> Written:
-    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan
-    chooses. The plan learns from the result. The messages are in the order of Spark's partitions. Nothing is
-    published.
+    """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses. The
+    plan learns from the result. The messages are in the order of Spark's partitions. Nothing is published.
 
     For a table with a primary key, `first_sequence` is above all sequence numbers in it. `operations` names a
     column, in addition to the table's, that says what each row does.
@@ -101,9 +99,10 @@ def write_task_of(
     """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
     as packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
+    context = None if is_connect(frame) else frame.sparkSession.sparkContext
     return WriteTask(
         spec=spec,
-        attempts=1 if is_connect(frame) else _attempts(frame.sparkSession),
+        attempts=1 if context is None else attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None)),
         packed=packed,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
@@ -129,11 +128,6 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Wri
         raise trouble
     sizes = [result.row_bytes for result in results if result.messages]
     return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
-
-
-def _attempts(session: SparkSession) -> int:
-    context = session.sparkContext
-    return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:

@@ -49,8 +49,7 @@ class FileStat:
 
 @runtime_checkable
 class Storage(Protocol):
-    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to
-    executors."""
+    """One folder of a storage. Implementations are immutable and can be pickled, because they travel to executors."""
 
     @property
     def location(self) -> str:
@@ -91,9 +90,8 @@ class Storage(Protocol):
         """The sorted names of the files that `list_files` finds, without requesting their sizes and times."""
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root), sorted, without those that
-        begin with a dot; [] for a missing folder. A storage without real folders returns those with at least
-        one file."""
+        """The names of the folders directly in the folder (`""` is the root), sorted, without those that begin with a
+        dot; [] for a missing folder. A storage without real folders returns those with at least one file."""
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder at any depth, in any order, a page at a time, also those whose names
@@ -106,10 +104,9 @@ class Storage(Protocol):
         """Whether there is a file; False for a folder."""
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that
-        is not empty. Of a symbolic link to a file it deletes the link itself; a link to a folder stays. A
-        path through a link below the root is refused (`StorageError`), because what is there may belong to
-        others."""
+        """Deletes the file, or an empty folder. It is no error if it is missing. Never deletes a folder that is not
+        empty. Of a symbolic link to a file it deletes the link itself; a link to a folder stays. A path through a link
+        below the root is refused (`StorageError`), because what is there may belong to others."""
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Does what `delete` does for each path, in any order. Returns the `StorageError` or `InvalidOption`

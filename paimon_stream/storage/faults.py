@@ -9,7 +9,7 @@ test fails operation 1, 2, 3, … in turn, until a run ends with `storage.fired`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream.errors import StorageError, Unavailable
-from paimon_stream.storage.base import MOST_BYTES, FileStat, OneByOne, PutResult, Storage
+from paimon_stream.storage.base import OneByOne, Storage
 from paimon_stream.storage.together import Request
 
 T = TypeVar("T")
@@ -34,8 +34,7 @@ class Moment(Enum):
 
 
 class Killed(BaseException):
-    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle
-    it."""
+    """Raised by the storage of a dead process. It is not an `Exception`, so that tested code cannot handle it."""
 
 
 class Operation(NamedTuple):
@@ -49,11 +48,10 @@ class Operation(NamedTuple):
 class Fault:
     """Fails one operation.
 
-    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all.
-    `error` is the class that is raised. `stop` makes every later operation of this storage fail as well,
-    without effect, as if the process had died there. The default error is then `Killed`, and an open stream
-    leaves what it has written. `cut` is the number of bytes of the failing `output.write` that are still
-    written.
+    `at` counts, from 1, the operations that match `verb` and `path` (a part of the path); "" matches all. `error` is
+    the class that is raised. `stop` makes every later operation of this storage fail as well, without effect, as if the
+    process had died there. The default error is then `Killed`, and an open stream leaves what it has written. `cut` is
+    the number of bytes of the failing `output.write` that are still written.
     """
 
     at: int
@@ -85,6 +83,15 @@ class _Record:
     stopped: Fault | None = None
     abandoned: list[object] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _counted(method: str, verb: str = "") -> Any:
+    """The inner storage's method, counted as an operation `verb`, or else under its own name."""
+
+    def call(self: FaultyStorage, path: str, *args: Any, **named: Any) -> Any:
+        return self._run(verb or method, path, lambda: getattr(self.inner, method)(path, *args, **named))
+
+    return call
 
 
 class FaultyStorage(OneByOne):
@@ -142,57 +149,22 @@ class FaultyStorage(OneByOne):
         """That of the inner storage."""
         return self.inner.has_folders
 
-    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """Like the inner storage."""
-        return self._run("read", path, lambda: self.inner.read(path, limit))
-
-    def write(self, path: str, data: bytes) -> None:
-        """Like the inner storage."""
-        self._run("write", path, lambda: self.inner.write(path, data))
-
-    def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Like the inner storage."""
-        return self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
-
-    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """Like the inner storage."""
-        return self._run("list_files", folder, lambda: self.inner.list_files(folder, prefix))
-
-    def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """Like the inner storage. Counted as a `list_files`."""
-        return self._run("list_files", folder, lambda: self.inner.list_names(folder, prefix))
-
-    def list_folders(self, folder: str) -> list[str]:
-        """Like the inner storage."""
-        return self._run("list_folders", folder, lambda: self.inner.list_folders(folder))
-
-    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """Like the inner storage. Counted as a `list_files`."""
-        return self._run("list_files", folder, lambda: self.inner.list_below(folder))
-
-    def stat(self, path: str) -> FileStat:
-        """Like the inner storage."""
-        return self._run("stat", path, lambda: self.inner.stat(path))
-
-    def exists(self, path: str) -> bool:
-        """Like the inner storage. Counted as a `stat`."""
-        return self._run("stat", path, lambda: self.inner.exists(path))
-
-    def delete(self, path: str) -> None:
-        """Like the inner storage."""
-        self._run("delete", path, lambda: self.inner.delete(path))
-
-    def is_link(self, path: str) -> bool:
-        """Like the inner storage. Counted as a `stat`."""
-        return self._run("stat", path, lambda: self.inner.is_link(path))
+    read = _counted("read")
+    write = _counted("write")
+    put_if_absent = _counted("put_if_absent")
+    list_files = _counted("list_files")
+    list_names = _counted("list_names", verb="list_files")
+    list_folders = _counted("list_folders")
+    list_below = _counted("list_below", verb="list_files")
+    stat = _counted("stat")
+    exists = _counted("exists", verb="stat")
+    delete = _counted("delete")
+    is_link = _counted("is_link", verb="stat")
+    open_input = _counted("open_input")
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """Like the inner storage. A planned fault occurs when the context is entered."""
         return _FaultyOutput(self, path)
-
-    def open_input(self, path: str) -> AbstractContextManager[Any]:
-        """Like the inner storage."""
-        return self._run("open_input", path, lambda: self.inner.open_input(path))
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """Like the inner storage. What the requests do is counted, not this call."""
@@ -225,8 +197,7 @@ class FaultyStorage(OneByOne):
             return due
 
     def _abandon(self, stream: object) -> None:
-        """Keeps an inner stream from being closed or collected, because nobody does that for a dead
-        process."""
+        """Keeps an inner stream from being closed or collected, because nobody does that for a dead process."""
         with self._record.lock:
             self._record.abandoned.append(stream)
 

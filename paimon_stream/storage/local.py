@@ -1,9 +1,8 @@
 """Tables in a folder of this machine, or of anything mounted like a local folder.
 
-The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then
-linked to its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are
-named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process
-does no harm.
+The atomic create is a hard link: the content goes to a synced temporary file beside the target, which is then linked to
+its name. Unlike a rename, a link never replaces a file (semantics.md R2.3). Temporary files are named
+`.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a file left by a killed process does no harm.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ _PATH: Final = operator.attrgetter("path")
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage(OneByOne):
-    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates
-    it.
+    """A folder of the local file system. It need not exist: reads find nothing, and the first write creates it.
 
     `unsafe_single_writer` applies where hard links are unsupported: files are created exclusively under their
     final names instead of raising `NotAtomic`. A reader may then see half a file, and a killed process may

@@ -16,8 +16,7 @@ KIND_OF: Final = {
 
 SUPPORTED: Final = (
     "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
-    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or "
-    "oss://bucket/path"
+    "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path or oss://bucket/path"
 )
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -105,13 +104,15 @@ def store_location(location: str) -> StoreLocation:
         scheme=scheme,
         shown=shown.rstrip("/"),
         bucket=bucket,
-        prefix=_checked_key(parts, shown),
+        prefix=_checked_key(KIND_OF[scheme], parts, shown),
         host=host,
     )
 
 
-def _checked_key(parts: list[str], shown: str) -> str:
+def _checked_key(kind: str, parts: list[str], shown: str) -> str:
     key = "/".join(parts)
+    if kind == "azure" and "\\" in key:
+        raise _invalid(shown, "Azure takes a backslash for a slash. Give it with slashes, or rename the folder")
     if any(part in (".", "..") for part in parts):
         raise _invalid(shown, "A key has no '.' or '..' between slashes. Give the path in full")
     if not key.isprintable():

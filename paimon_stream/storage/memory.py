@@ -59,9 +59,8 @@ class MemoryStorage(OneByOne):
     """Files in memory. Every `MemoryStorage` of the same name in this process sees them, and so do pickled
     copies in this process. Safe to use from many threads.
 
-    Without a name the storage is private: only its copies share it, and it ends with the last of them. `root`
-    is a folder inside the store. `clock` gives modification times; only the clock of the store's first
-    storage is used.
+    Without a name the storage is private: only its copies share it, and it ends with the last of them. `root` is a
+    folder inside the store. `clock` gives modification times; only the clock of the store's first storage is used.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")

@@ -1,10 +1,8 @@
 """Tables in object stores: S3 and what speaks its language, Google Cloud Storage, and Azure's blobs.
 
-Such a store has keys and no folders. A folder is what the keys below it have in common: creating or deleting
-one is nothing, and an empty one is not listed. An object whose key ends with a slash is the mark of a folder,
-as other engines write it, and is not a file. Every write is atomic, and durable when it is answered. The
-atomic create is a PUT on the condition that there is no object (`If-None-Match: *`, Google's generation 0).
-stores.md §3 has the requests of each verb.
+stores.md §2 says what a folder is there, and §3 has the requests of each verb. Every write is atomic, and
+durable when it is answered. The atomic create is a PUT on the condition that there is no object
+(`If-None-Match: *`, Google's generation 0).
 """
 
 from __future__ import annotations
@@ -75,8 +73,7 @@ class ObjectStorage(OneByOne):
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is
-        unknown."""
+        """Creates the file, or leaves an existing one unchanged. Nothing is repeated whose effect is unknown."""
         return self._requests.create(path, data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
@@ -121,9 +118,8 @@ class ObjectStorage(OneByOne):
             return
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a
-        request for many is refused, each of its files is deleted by itself, so that the error of each is
-        known."""
+        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7). If a request for
+        many is refused, each of its files is deleted by itself, so that the error of each is known."""
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
         failed: dict[str, PaimonStreamError] = {}

@@ -34,9 +34,8 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`.
-    So is a path at which there can be no file: one with too long a name, or through links that lead to each
-    other."""
+    """Raises the `OSError` of a read as this package's error. A folder in place of the file is `NotFound`. So is a path
+    at which there can be no file: one with too long a name, or through links that lead to each other."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError):

@@ -31,17 +31,19 @@ def in_groups(things: Iterable[T], size: int) -> Iterator[list[T]]:
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
     """What several listings yield, each with the number of its listing. The next pages of several listings
-    are asked for at once, unless the storage has folders: then one listing follows the other."""
+    are asked for at once, unless the storage has folders: then one listing follows the other. The open ones
+    take turns, so that they end together and the last requests are many, too."""
     waiting = enumerate(sources)
-    most = 1 if storage.has_folders else AT_ONCE
-    active = list(islice(waiting, most))
+    most, opened = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
+    active = list(islice(waiting, opened))
     while active:
-        pages = storage.together([partial(next, source, None) for _, source in active])
-        for (number, _), page in zip(active, pages, strict=True):
+        turn, active = active[:most], active[most:]
+        pages = storage.together([partial(next, source, None) for _, source in turn])
+        for one, page in zip(turn, pages, strict=True):
             if page is not None:
-                yield number, page
-        active = [one for one, page in zip(active, pages, strict=True) if page is not None]
-        active += islice(waiting, most - len(active))
+                yield one[0], page
+                active.append(one)
+        active += islice(waiting, opened - len(active))
 
 
 class Ahead(Generic[T]):

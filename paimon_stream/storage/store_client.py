@@ -1,16 +1,14 @@
 """The connections of this process to object stores (stores.md §1, §5).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the same
-bucket and settings. obstore is imported then. A process that forks after that leaves children in which every
-request would wait forever, so any use there is an error.
+bucket and settings. obstore is imported then.
 
 Four connections serve one store. The *calm* one repeats what failed. The *large* one does, too, and gives
 large bodies more time. The *parts* one, for the parts of a file, goes on until an outage counts as one. The
 *once* one repeats nothing: whether a conditional create took effect is unknown after a repetition.
 
-A store that has done what it was asked is right, so its outage is waited for, up to `max_outage_millis`. A
-store that has not is reported within seconds: perhaps its endpoint is misspelt. Executors take the driver's
-word for it.
+The outage of a store that has answered once is waited for, up to `max_outage_millis`. Executors take the
+driver's word for it.
 """
 
 from __future__ import annotations
@@ -88,9 +86,8 @@ class _Outage:
 
 @dataclass(slots=True)
 class Client:
-    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the
-    store has done what it was asked, so its settings are right. `atomic`: a probe has shown that it
-    creates files atomically."""
+    """One store, as this process uses it. `answered`: something has answered at its endpoint. `right`: the store has
+    done what it was asked, so its settings are right. `atomic`: a probe has shown that it creates files atomically."""
 
     settings: StoreSettings
     obstore: Any
@@ -148,8 +145,7 @@ class Client:
                 raise failure.error(request)
 
     def _say_that_it_lasts(self, why: PaimonStreamError, began: float, runtime: Runtime) -> None:
-        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that
-        wait."""
+        """Logs a warning when an outage is noticed, and one each minute, whatever the number of requests that wait."""
         now = runtime.clock.monotonic()
         with self._lock:
             outage = self._outage

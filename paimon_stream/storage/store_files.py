@@ -79,8 +79,7 @@ class _Parts:
         self._ask(lambda obstore, store: self._writer.write(data))
 
     def complete(self, rest: bytes, size: int) -> None:
-        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows that it is
-        there."""
+        """Sends the rest and makes the parts a file. If the answer was lost, the file's size shows that it is there."""
         try:
             self.write(rest)
             self._ask(lambda obstore, store: self._writer.__exit__(None, None, None))

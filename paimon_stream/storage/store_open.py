@@ -53,10 +53,9 @@ def open_store(settings: StoreSettings, *, max_retries: int, seconds: float = 60
     """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless the bucket's region
     must be asked for or a role must be assumed.
 
-    Requests are repeated for at most `seconds`. `bulk` is for requests with more than 1 MiB, which
-    get more time. Raises `MissingExtra`, `InvalidOption`
-    for settings that obstore refuses, `UnsupportedFeature` for those that need a later obstore, and
-    `PermissionDenied` if there are no credentials of the profile or role.
+    Requests are repeated for at most `seconds`. `bulk` is for requests with more than 1 MiB, which get more time.
+    Raises `MissingExtra`, `InvalidOption` for settings that obstore refuses, `UnsupportedFeature` for those that need a
+    later obstore, and `PermissionDenied` if there are no credentials of the profile or role.
     """
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
@@ -103,9 +102,8 @@ def _in_our_words(settings: StoreSettings, config: Mapping[str, str], refused: E
             options=tuple(names),
         )
     return InvalidOption(
-        f"{settings.location}: obstore refuses the values of the storage options "
-        f"{', '.join(sorted(config))} ({type(refused).__name__}). Check keys, tokens and files for missing "
-        "characters.",
+        f"{settings.location}: obstore refuses the values of the storage options {', '.join(sorted(config))} "
+        f"({type(refused).__name__}). Check keys, tokens and files for missing characters.",
         location=settings.location,
         options=tuple(sorted(config)),
     )

@@ -32,7 +32,7 @@ from paimon_stream.options import (
 from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
 from paimon_stream.storage.location import StoreLocation
-from paimon_stream.storage.store_rules import Rules, apply_rules
+from paimon_stream.storage.store_rules import apply_rules
 from paimon_stream.storage.store_settings import StoreSettings
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
 
@@ -53,20 +53,20 @@ def settings_of(
 ) -> StoreSettings:
     """The settings of the store that holds `place`.
 
-    `options` are storage options, each of which must be known. `spark` reads Spark's Hadoop
-    configuration, of which the known names count; it is not called if an option excludes it. `environment` is
-    the process's own by default.
+    `options` are storage options, each of which must be known. `spark` reads Spark's Hadoop configuration, of which the
+    known names count; it is not called if an option excludes it. `environment` is the process's own by default.
 
-    Raises `InvalidOption` for options that are unknown, malformed or contradict each other,
-    `UnsupportedFeature` for those that ask for what is not supported, and `MissingExtra` if they need boto3
-    and it is not installed.
+    Raises `InvalidOption` for options that are unknown, malformed or contradict each other, `UnsupportedFeature` for
+    those that ask for what is not supported, and `MissingExtra` if they need boto3 and it is not installed.
     """
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
     sources = [Source(CALL, theirs)]
     if spark is not None and ours.value(STORE_FROM_SPARK):
         sources.append(Source("Spark's configuration", spark()))
-    sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
+    # Other variables, such as the files of a pod, obstore reads itself in each process.
+    names = [name for option in STORE_OPTIONS[place.kind] for name in option.environment if name in environment]
+    sources.append(Source(ENVIRONMENT, {name: environment[name] for name in names}))
     place = _with_account(place, sources)
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
@@ -77,7 +77,10 @@ def settings_of(
     if "root_certificate" in made.client and values.from_environment("root_certificate") and _is_old():
         del made.client["root_certificate"]
         _LOG.warning("%s: obstore before 0.11 does not read AWS_CA_BUNDLE. Set SSL_CERT_FILE.", place.shown)
-    _require_boto3(place, made)
+    if made.profile is not None:
+        require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
+    elif made.role:
+        require("boto3", "aws", f"The assumed role for {place.shown}")
     timeouts = {"timeout": STORE_TIMEOUT, "connect_timeout": STORE_CONNECT_TIMEOUT}
     return StoreSettings(
         kind=place.kind,
@@ -126,13 +129,6 @@ def _divided(place: StoreLocation, options: Mapping[str, str]) -> tuple[Options,
     return Options(ours, location=place.shown), theirs
 
 
-def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are read on the driver. Others, such as the files of a pod, obstore reads itself in
-    each process."""
-    names = [name for option in STORE_OPTIONS[kind] for name in option.environment]
-    return {name: environment[name] for name in names if name in environment}
-
-
 def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
     """The location with the account that the options name, by which Hadoop's names of options end."""
     if place.kind != "azure" or place.account:
@@ -169,10 +165,3 @@ def _is_old() -> bool:
         return [int(one) for one in numbers] < [0, 11]
     except (metadata.PackageNotFoundError, ValueError):
         return False
-
-
-def _require_boto3(place: StoreLocation, made: Rules) -> None:
-    if made.profile is not None:
-        require("boto3", "aws", f"AWS profile {made.profile!r} for {place.shown}")
-    elif made.role:
-        require("boto3", "aws", f"The assumed role for {place.shown}")

@@ -47,8 +47,7 @@ class BatchSummary:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> BatchSummary:
-        """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our
-        streams."""
+        """The summary in a snapshot's properties. All values are None if the snapshot is not of one of our streams."""
         read = {one.name: properties.get(_key(one.name), "") for one in fields(cls)}
         return cls(**{name: int(text) for name, text in read.items() if text.isascii() and text.isdigit()})
 

@@ -8,9 +8,10 @@ first batch was judged, so an identity that was refused is not registered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from paimon_stream.errors import DuplicateWriter, NotFound
 from paimon_stream.format.checksummed import decode_checksummed, encode_checksummed
@@ -18,9 +19,8 @@ from paimon_stream.format.json_text import MOST_JSON, integer, optional_text
 from paimon_stream.format.unreadable import understanding
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.table.layout import escape_user
+from paimon_stream.table.layout import OWN_FOLDER, escape_user, user_folder
 
-_ROOT: Final = "_paimon_stream"
 _CLAIM: Final = "claim-"
 _CURE: Final = "Move the file away. The stream is then judged only by the table's snapshots."
 
@@ -44,13 +44,25 @@ class RegisteredWriter:
     run: str | None = None
 
 
+# Attribute, JSON key, and what reads the value.
+_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
+    ("user", "user", str),
+    ("query_id", "queryId", optional_text),
+    ("checkpoint", "checkpoint", optional_text),
+    ("query_name", "queryName", optional_text),
+    ("schema_digest", "schemaDigest", str),
+    ("journal_since", "journalSince", lambda value: None if value is None else integer(value)),
+    ("run", "run", optional_text),
+)
+
+
 class Claims:
     """The claims and registers in one table, for one run of one writer."""
 
     def __init__(self, storage: Storage, identity: WriterIdentity) -> None:
         self._storage = storage
         self._identity = identity
-        self._folder = f"{_ROOT}/{escape_user(identity.user)}"
+        self._folder = user_folder(identity.user)
         self.run = escape_user(identity.run_id or identity.token)
         self._claim = f"{self._folder}/{_CLAIM}{self.run}"
 
@@ -94,11 +106,10 @@ class Claims:
         run_id = self._identity.run_id
         if run_id is None:
             return True
-        return self._storage.exists(f"{_ROOT}/{escape_user(user)}/{_CLAIM}{escape_user(run_id)}")
+        return self._storage.exists(f"{user_folder(user)}/{_CLAIM}{escape_user(run_id)}")
 
     def register(self, schema_digest: str, journal_since: int | None, present: RegisteredWriter | None = None) -> None:
-        """Records that this identity was judged and admitted, unless the register that is `present` says the
-        same."""
+        """Records that this identity was judged and admitted, unless the register that is `present` says the same."""
         identity = self._identity
         new = RegisteredWriter(
             user=identity.user,
@@ -113,15 +124,7 @@ class Claims:
             self._write(new)
 
     def _write(self, new: RegisteredWriter) -> None:
-        body = {
-            "user": new.user,
-            "queryId": new.query_id,
-            "checkpoint": new.checkpoint,
-            "queryName": new.query_name,
-            "schemaDigest": new.schema_digest,
-            "journalSince": new.journal_since,
-            "run": new.run,
-        }
+        body = {key: getattr(new, attribute) for attribute, key, _ in _FIELDS}
         self._storage.write(f"{self._folder}/writer", encode_checksummed("writer", body))
 
     def own(self) -> RegisteredWriter | None:
@@ -134,9 +137,8 @@ class Claims:
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
-    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for
-    each."""
-    folders = [f"{_ROOT}/{name}" for name in storage.list_folders(_ROOT)]
+    """All streams that are registered in a table, except the folder `leave_out`. Reads one small file for each."""
+    folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
     wanted = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
     found = storage.together(wanted)
     return tuple(one for one in found if one is not None)
@@ -148,28 +150,18 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
         data = storage.read(path, MOST_JSON)
     except NotFound:
         return None
-    body = decode_checksummed("writer", data, path)
+    body = {"run": None, **decode_checksummed("writer", data, path)}  # older releases did not note the run
     with understanding(path, len(data), "a register of a stream", _CURE):
-        since = body["journalSince"]
-        return RegisteredWriter(
-            user=str(body["user"]),
-            query_id=optional_text(body["queryId"]),
-            checkpoint=optional_text(body["checkpoint"]),
-            query_name=optional_text(body["queryName"]),
-            schema_digest=str(body["schemaDigest"]),
-            journal_since=None if since is None else integer(since),
-            run=optional_text(body.get("run")),
-        )
+        return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
 
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
     return DuplicateWriter(
-        f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be "
-        "taken for a replay of the other. Nothing was written by the second. Make each sink once, outside "
-        "the batch function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, "
-        "name='second'). In a query that has run before, leave the first sink as it is, because it may have "
-        "written this batch, and name the others.",
+        f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be taken for a "
+        "replay of the other. Nothing was written by the second. Make each sink once, outside the batch function, and "
+        "give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a query that has run "
+        "before, leave the first sink as it is, because it may have written this batch, and name the others.",
         table=location,
         user=user,
     )

@@ -133,9 +133,8 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
-    """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty
-    if snapshots since the attempt was judged have expired: another attempt may have been published in one of
-    them.
+    """The snapshots of the batch whose newest snapshot is `newest`, and whether there can be no other. Empty if
+    snapshots since the attempt was judged have expired: another attempt may have been published in one of them.
 
     A COMPACT is the second of two snapshots, unless the batch had only a compaction. The first one was
     published after the attempt was judged.

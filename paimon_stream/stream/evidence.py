@@ -67,9 +67,8 @@ def gather(
     claimed: Callable[[str], bool] | None = None,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that the first judgement of a run uses, apart from older snapshots. `claimed` replaces the
-    claims of this run. `runs` are those whose claims stood when this one began; if they are not given, those
-    that stand now.
+    """Everything that the first judgement of a run uses, apart from older snapshots. `claimed` replaces the claims of
+    this run. `runs` are those whose claims stood when this one began; if they are not given, those that stand now.
 
     Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
     """

@@ -42,9 +42,8 @@ def judge_next(
     latest: Snapshot | None,
     follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must
-    still be in the lineage, and nobody else may have published the batch since the run last looked. Also
-    raises `CommitLost`.
+    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last snapshot must still be in
+    the lineage, and nobody else may have published the batch since the run last looked. Also raises `CommitLost`.
 
     None if the memory no longer fits the table or says nothing of later batches, so that storage must decide.
     If snapshots since the run last looked have expired, storage must decide, too, while an earlier run may be

@@ -1,10 +1,8 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide?
 
-`judge_first` runs before the first batch of a run. It uses everything that storage holds: our newest
-snapshot, the journal and the register. For a new identity it also checks whether it continues a stream that
-another identity wrote. It returns a verdict, or raises the `ReplayError` that says what cannot be proven and
-which option lets an operator decide (exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py`
-judges the later batches of a run.
+`judge_first` runs before the first batch of a run. It uses everything that storage holds and returns a
+verdict, or raises the `ReplayError` that says what cannot be proven and which option lets an operator decide
+(exactly-once.md §2, §4; semantics.md R1.3-R1.5). `later_batches.py` judges the later batches of a run.
 
 Nothing here writes.
 """
@@ -70,14 +68,12 @@ Verdict: TypeAlias = Fresh | Reuse | AlreadyCommitted
 class Evidence:
     """What `judge_first` uses, apart from older snapshots.
 
-    `latest` is the latest snapshot.
-    `entry` is the journal's entry of this batch, `last_entry` the newest one of an earlier batch, and
-    `later_entry` the newest one of a later batch.
-    `registered` is the register of this commit user, and `others` are the registers of all other users.
-    `previous_done_millis` is the time at which Spark recorded the previous batch as done, None if it cannot
-    be read. `files_live` returns how many data files of an entry's attempts are live in a snapshot.
-    `claimed` says whether another sink of this run writes under a commit user. `runs` are this run and those
-    whose claims stood when it began.
+    `latest` is the latest snapshot. `entry` is the journal's entry of this batch, `last_entry` the newest one of an
+    earlier batch, and `later_entry` the newest one of a later batch. `registered` is the register of this commit user,
+    and `others` are the registers of all other users. `previous_done_millis` is the time at which Spark recorded the
+    previous batch as done, None if it cannot be read. `files_live` returns how many data files of an entry's attempts
+    are live in a snapshot. `claimed` says whether another sink of this run writes under a commit user. `runs` are this
+    run and those whose claims stood when it began.
     """
 
     identity: WriterIdentity
@@ -98,9 +94,8 @@ class Evidence:
 
     @property
     def journal_since(self) -> int | None:
-        """The first batch from which on the journal has each one that reached its commit; None if that is not
-        known. A register that a run wrote late says nothing of the runs after it, which may have had no
-        journal."""
+        """The first batch from which on the journal has each one that reached its commit; None if that is not known. A
+        register that a run wrote late says nothing of the runs after it, which may have had no journal."""
         registered = self.registered
         if registered is None or (registered.run is not None and registered.run not in self.runs):
             return None

@@ -1,17 +1,8 @@
 """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`).
 
 A rollback looks almost alike: a snapshot of ours is gone, and another one has its id. So a batch is committed
-again only if all of this holds (exactly-once.md §7):
-
-- Everything since the snapshot on which it was judged is there, and the batch is not, nor a later one of its
-  user, nor any of its files.
-- No rollback of this package has removed its snapshot.
-- Where its snapshot stood, there is one of another engine. This package never replaces a snapshot.
-- That one was made before ours could be seen: its engine had found the id free. It may only be copied later.
-- Every file exists, and with a primary key nobody has used its sequence numbers since.
-
-What is committed has the user and the identifier of the batch, so a second call finds it, and so does the
-stream.
+again only if everything holds that exactly-once.md §7 asks for. What is committed has the user and the
+identifier of the batch, so a second call finds it, and so does the stream.
 """
 
 from __future__ import annotations
@@ -93,9 +84,8 @@ def recommit(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
-    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises
-    the same errors. A batch is not lost unless another engine's snapshot has replaced its own
-    (`TableRolledBack`)."""
+    """Commits the files of a lost batch again, unless `dry_run`, as `PaimonTable.recommit` says, and raises the same
+    errors. A batch is not lost unless another engine's snapshot has replaced its own (`TableRolledBack`)."""
     check_committable(table)
     used, running = storage or table.storage, runtime or system()
     return _Recommit(table, used, running).run(user, batch, snapshot, delta_list, dry_run)
@@ -161,9 +151,8 @@ class _Recommit:
             whose = "any stream" if user is None else f"commit user {user!r}"
             which = "a batch" if batch is None else f"batch {batch}"
             raise NotFound(
-                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the "
-                "batch, the snapshot and the delta list that the message of CommitLost names, or write the "
-                "rows again.",
+                f"{self._storage.location}: the journal does not know {which} of {whose}. Give the user, the batch, "
+                "the snapshot and the delta list that the message of CommitLost names, or write the rows again.",
                 table=self._storage.location,
                 user=user,
                 batch=batch,

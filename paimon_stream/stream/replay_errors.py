@@ -1,6 +1,4 @@
-"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to
-continue.
-"""
+"""The refusals of the ledger. Each raises its error, or only logs a warning if an operator has decided to continue."""
 
 from __future__ import annotations
 
@@ -53,11 +51,10 @@ class ReplayErrors(Refusals):
     def published_by_earlier_run(self) -> SharedCheckpoint:
         """The error for a batch of which an earlier attempt has live files, and whose snapshot expired."""
         return SharedCheckpoint(
-            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier "
-            "run of this stream, or another query on its checkpoint, published it: files that it had "
-            "prepared are part of the table, and the snapshot has expired since. That batch stays, and this "
-            "run published nothing. If the other run is still alive, stop it. Then start the query again: it "
-            "continues after this batch.",
+            f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier run of this "
+            "stream, or another query on its checkpoint, published it: files that it had prepared are part of the "
+            "table, and the snapshot has expired since. That batch stays, and this run published nothing. If the other "
+            "run is still alive, stop it. Then start the query again: it continues after this batch.",
             table=self.location,
             user=self.user,
             batch=self.batch_id,
@@ -127,9 +124,8 @@ class ReplayErrors(Refusals):
             CommitLost,
             f"{cause}: a writer that does not publish atomically replaced it, or the table was rolled back "
             f"and written again. The rows of batch {batch_id} are not in the table: {lost.sentence[:-1]}",
-            f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise "
-            "write the rows again from the source. Let other engines only read this table. Or let it "
-            "continue with this batch",
+            f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise write the rows "
+            "again from the source. Let other engines only read this table. Or let it continue with this batch",
             lost_batch=batch_id,
             **facts,
             **lost.context,

@@ -2,8 +2,7 @@
 that somebody stored in the table. The warning comes once, when a stream or a batch write begins, so that
 nobody waits for tags or metadata that never come.
 
-`write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is
-on.
+`write-only` leaves tags and the expiry of partitions to other jobs, so there is no warning of these if it is on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The journal: what a run had prepared when it began to commit (exactly-once.md §4).
 
 Each batch has one small file, `_paimon_stream/<commit user>/<batch id>`, beside the table. It is written
-atomically before the commit; the last two are kept. After a restart, it shows which files a dead run had
-prepared, on which snapshot that run had based its judgement, and under which names it staged its metadata. So
-the prepared files can be committed instead of being written again, or removed once it is certain that nobody
-can publish them any more.
+atomically before the commit; the last two are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from functools import partial
 from paimon_stream.errors import FormatError, NotFound
 from paimon_stream.format.journal_entry import JournalEntry, decode_journal_entry, encode_journal_entry
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.layout import escape_user, id_in_name
+from paimon_stream.table.layout import id_in_name, user_folder
 
 
 class Journal:
@@ -22,7 +19,7 @@ class Journal:
 
     def __init__(self, storage: Storage, user: str) -> None:
         self._storage = storage
-        self._folder = f"_paimon_stream/{escape_user(user)}"
+        self._folder = user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown
 
     @classmethod

@@ -172,8 +172,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options | Mapping[str, str]) -> Layout:
-        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the
-        table."""
+        """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of the table."""
         read = options if isinstance(options, Options) else Options(options)
         # Java resolves a leading slash from the root of the file system, so it is refused.
         directory = read.value(DATA_FILE_DIRECTORY).rstrip("/") if read.is_set(DATA_FILE_DIRECTORY) else ""

@@ -50,9 +50,8 @@ def live_files(
     """The ADD entries of all live files, as every reader sees them: the files that no DELETE names, in
     whatever order the entries come (semantics.md §3.5).
 
-    `types` are the types of the partition columns. `partitions` (a choice, or serialized rows) limits the
-    result to their files; then only manifests whose partition statistics allow one of them are read. Raises
-    `CorruptMetadata`.
+    `types` are the types of the partition columns. `partitions` (a choice, or serialized rows) limits the result to
+    their files; then only manifests whose partition statistics allow one of them are read. Raises `CorruptMetadata`.
     """
     chosen = partitions
     if not isinstance(chosen, PartitionFilter):

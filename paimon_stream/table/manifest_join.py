@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from paimon_stream.errors import NotFound
 from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, decompress, packed_blocks_of, read_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta, SimpleStats
 from paimon_stream.format.manifest_avro import ENTRIES_PER_BLOCK, FULL_BLOCK, chunks, encode_entries, manifest_of_blocks
-from paimon_stream.format.stats import partition_stats
+from paimon_stream.format.stats import may_contain, partition_stats
 from paimon_stream.format.types import DataType
 from paimon_stream.options import MANIFEST_COMPRESSION, MANIFEST_TARGET_SIZE, ZSTD_LEVEL, Options
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.bundle import FileSink
 from paimon_stream.table.layout import NameSource, manifest_path
-from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.manifest_merge import ManifestAccess
+from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 
 _PLAIN: Final = compressor("null", 0)
 _SCHEMA: Final = read_file(manifest_of_blocks((), _PLAIN), "a manifest without entries").schema
@@ -69,9 +71,17 @@ class ManifestJoiner:
             written.append(self._write(parts, blocks.take(), names.manifest()))
         return tuple(written)
 
+    def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
+        """How a merge reads and writes manifests. The writer's files, too, have names from `names`."""
+        return ManifestAccess(
+            read=self._manifests.read,
+            write=lambda entries: writer.write(entries, names),
+            join=lambda joined: self.join(joined, names),
+            may_contain=partial(may_contain, self._partition_types),
+        )
+
     def _read(self, meta: ManifestFileMeta) -> tuple[ManifestFileMeta, str, Sequence[AvroBlock]]:
-        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that
-        codec."""
+        """The description of a manifest, the codec of its blocks, and the blocks, compressed by that codec."""
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
             try:
@@ -89,8 +99,7 @@ class ManifestJoiner:
         return self._describe(meta, entries), _PLAIN.codec, blocks
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
-        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from
-        it."""
+        """Whether the list's entry for this manifest is complete enough to describe a manifest joined from it."""
         stats, width = meta.partition_stats, len(self._partition_types)
         known = (meta.min_bucket, meta.max_bucket, meta.min_level, meta.max_level, *stats.null_counts)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}

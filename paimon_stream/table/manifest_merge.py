@@ -1,13 +1,8 @@
-"""Merges small manifests in every commit, as Java does (semantics.md §4).
+"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor* one
+(semantics.md §4).
 
-The input is the manifests of the latest snapshot, base list before delta list. First a *full* merge is tried:
-once the manifests that are small or have deletes reach `manifest.full-compaction-threshold-size` together,
-they are rewritten without deletes. If it is not due, a *minor* merge joins neighbours up to
-`manifest.target-file-size`, and the small rest if it has at least `manifest.merge-min-count` manifests.
-
-Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes
-depend on it. No existing file is changed; only new manifests are written. A manifest that need not change is
-passed on unchanged.
+Invariants: the live files are the same before and after. A minor merge keeps the order, because later deletes depend on
+it. No existing file is changed; only new manifests are written. A manifest that need not change is passed on unchanged.
 
 Manifests without deletes are joined as bytes, so that a merge does not delay a commit: a hundred thousand
 entries take a fraction of a second, while decoding them would take many seconds.
@@ -85,10 +80,9 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAccess:
-    """How manifests are read and written. `write` and `join` start a new manifest at the target size and make
-    none without entries. `join` copies whole manifests without deletes and does not decode them.
-    `may_contain` decides from a manifest's partition statistics whether it can have entries of a
-    partition."""
+    """How manifests are read and written. `write` and `join` start a new manifest at the target size and make none
+    without entries. `join` copies whole manifests without deletes and does not decode them. `may_contain` decides from
+    a manifest's partition statistics whether it can have entries of a partition."""
 
     read: ReadManifest
     write: Callable[[Iterable[ManifestEntry]], Metas]

@@ -209,8 +209,7 @@ class ManifestWriter:
 
 
 class _Tally:
-    """What a manifest list records about a manifest, collected while its entries are written (format.md
-    §4.2)."""
+    """What a manifest list records about a manifest, collected while its entries are written (format.md §4.2)."""
 
     def __init__(self) -> None:
         self.added = 0

@@ -1,5 +1,4 @@
-"""The paths of the files in commit messages, and removing these files, for their owners (the ownership
-law)."""
+"""The paths of the files in commit messages, and removing these files, for their owners (the ownership law)."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ def _paths(
 
 
 def remove_files(storage: Storage, paths: tuple[str, ...]) -> int:
-    """Deletes the files and continues after a failure. Returns the number of delete requests that
-    succeeded."""
+    """Deletes the files and continues after a failure. Returns the number of delete requests that succeeded."""
     removed = 0
     for path in paths:
         try:

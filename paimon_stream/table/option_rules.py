@@ -1,5 +1,4 @@
-"""Options that no table can have, and options that a single writer cannot change. This module touches no
-storage.
+"""Options that no table can have, and options that a single writer cannot change. This module touches no storage.
 
 Paimon checks most of these when a table is created and the rest when it is first written. Here all are
 checked at creation, so that no table comes to exist that nobody can write (format.md §9).
@@ -29,19 +28,16 @@ from paimon_stream.options import (
 )
 from paimon_stream.options.option import boolean, duration, integer, levels, one_of, positive, size
 
-IMMUTABLE: Final = frozenset(
-    {
-        # Java refuses to change these.
-        "aggregation.remove-record-on-delete", "blob-descriptor-field", "blob-external-storage-field",
-        "blob-external-storage-path", "bucket-function.type", "bucket-key", "data-evolution.enabled",
-        "data-file.path-directory", "force-lookup", "index-file-in-data-file-dir", "merge-engine",
-        "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group",
-        "partition", "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
-        # These define where rows are looked for, or what the table is.
-        "bucket", "branch", "deletion-vectors.enabled", "partition.default-name", "partition.legacy-name",
-        "type",
-    }
-)  # fmt: skip
+IMMUTABLE: Final = frozenset({
+    # Java refuses to change these.
+    "aggregation.remove-record-on-delete", "blob-descriptor-field", "blob-external-storage-field",
+    "blob-external-storage-path", "bucket-function.type", "bucket-key", "data-evolution.enabled",
+    "data-file.path-directory", "force-lookup", "index-file-in-data-file-dir", "merge-engine",
+    "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group", "partition",
+    "pk-clustering-override", "primary-key", "row-tracking.enabled", "rowkind.field",
+    # These define where rows are looked for, or what the table is.
+    "bucket", "branch", "deletion-vectors.enabled", "partition.default-name", "partition.legacy-name", "type",
+})  # fmt: skip
 """Options that apply to all writers of a table, so no single writer may override them."""
 
 _DEFAULTS: Final = {option.key: option.default for option in table_options() if option.default is not None}
@@ -65,33 +61,17 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     "file.format.per.level": _each_level(one_of("parquet", "orc", "avro")),
     "metadata.stats-mode.per.level": _each_level(_stats_mode),
     "scan.mode": one_of(
-        "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp",
-        "from-creation-timestamp", "from-file-creation-time", "from-snapshot", "from-snapshot-full",
-        "incremental",
+        "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp", "from-creation-timestamp",
+        "from-file-creation-time", "from-snapshot", "from-snapshot-full", "incremental",
     ),
-    **dict.fromkeys(
-        (
-            "deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact",
-            "metastore.partitioned-table", "lookup-wait", "async-file-write",
-        ),
-        boolean,
-    ),
-    **dict.fromkeys(
-        (
-            "full-compaction.delta-commits", "compaction.min.file-num", "write.batch-size",
-            "postpone.default-bucket-num", "dynamic-bucket.initial-buckets",
-        ),
-        positive,
-    ),
+    **dict.fromkeys(("deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact"), boolean),
+    **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
+    **dict.fromkeys(("full-compaction.delta-commits", "write.batch-size", "postpone.default-bucket-num"), positive),
+    "dynamic-bucket.initial-buckets": positive,
     **dict.fromkeys(("dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"), integer),
-    **dict.fromkeys(
-        ("write-buffer-size", "file-index.in-manifest-threshold", "deletion-vector.index-file.target-size"),
-        size,
-    ),
-    **dict.fromkeys(
-        ("consumer.expiration-time", "partition.expiration-check-interval", "record-level.expire-time"),
-        duration,
-    ),
+    **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
+    "deletion-vector.index-file.target-size": size,
+    **dict.fromkeys(("consumer.expiration-time", "partition.expiration-check-interval"), duration),
 }  # fmt: skip
 
 

@@ -1,5 +1,4 @@
-"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a partition
-row."""
+"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a partition row."""
 
 from __future__ import annotations
 
@@ -75,12 +74,11 @@ def parse_partition(
 ) -> PartitionSpec:
     """The partitions that `{"dt": value, …}` or a path such as `dt=19782/region=x` names.
 
-    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a
-    path also `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone
-    if the type has one (format.md §1.4). None is NULL. In a path, `default_name` (`partition.default-name`)
-    means its folder, which NULL shares with empty and blank strings. As a value, `default_name` is NULL,
-    except in string columns, where it means itself. Columns that are left out may have any value. `table` is
-    the location, for messages.
+    A value is Python's for the column's type, or text: a DATE is `date(2024, 2, 29)` or `"2024-02-29"`, in a path also
+    `19782`; a TIME is milliseconds or ISO text; a TIMESTAMP is ISO text, which may have a time zone if the type has one
+    (format.md §1.4). None is NULL. In a path, `default_name` (`partition.default-name`) means its folder, which NULL
+    shares with empty and blank strings. As a value, `default_name` is NULL, except in string columns, where it means
+    itself. Columns that are left out may have any value. `table` is the location, for messages.
 
     Raises `IncompatibleSchema` for a name that is not a partition column or comes twice, `InvalidData` for a
     value that does not fit its column.

@@ -1,5 +1,4 @@
-"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks
-here.
+"""Decides whether anything refers to a file of a table. Everything that deletes files, or must not, asks here.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by the
 *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
@@ -8,8 +7,7 @@ Invariants:
 
 - Journals are read before roots. A journal entry disappears only after its batch was published, so a file
   that is no longer in a journal is in a root that is read later.
-- Roots are listed again until every listed root was read completely and none vanished while it was read. So
-  nothing is missed that is expired, rolled back, tagged or committed in the meantime.
+- Roots are listed again until every listed root was read completely and none vanished while it was read.
 - Anything that cannot be read raises, because then no file is known to be unused. The only exception is a
   file that is missing because its root itself has vanished in the meantime.
 - The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8). So its
@@ -24,6 +22,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -192,6 +191,7 @@ class References:
     roots: int = field(default=0, init=False)
     _names: array[int] = field(default_factory=lambda: array("q"), init=False)
     _read: set[str] = field(default_factory=set, init=False)
+    _blocks: set[bytes] = field(default_factory=set, init=False)  # digests
     _ahead: ReadAhead = field(init=False)
     _tagged: set[str] = field(default_factory=set, init=False)  # nonces
 
@@ -347,8 +347,11 @@ class References:
         held, noted = sum(block.records for block in blocks), meta.num_added_files + meta.num_deleted_files
         if held != noted:
             raise CorruptMetadata(f"{path} holds {held} entries; its manifest list says {noted}. {_CURE}", path=path)
-        for block in blocks:
-            self._names.extend(self.mentions.hashes(block.data))
+        for block in blocks:  # merging manifests copies most of their blocks
+            digest = blake2b(block.data, digest_size=16).digest()
+            if digest not in self._blocks:
+                self._blocks.add(digest)
+                self._names.extend(self.mentions.hashes(block.data))
         self._add(meta.file_name)
         self._read.add(meta.file_name)
 

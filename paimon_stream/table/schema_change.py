@@ -16,8 +16,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, check_table_kind, table_of
 
 Merge = Callable[[TableSchema], TableSchema]
-"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is
-new."""
+"""Maps the newest schema to the wanted one, which has the next id; returns the same object if nothing is new."""
 
 _ATTEMPTS: Final = 20
 
@@ -38,9 +37,8 @@ def evolve(table: Table, merge: Merge, overrides: Mapping[str, str] | None = Non
         check_grown(table, merged)
         if digest is not None and schemas.first_digest() != digest:
             raise TableReplaced(
-                f"{table.location}: the table was dropped and created again while columns of the rows were "
-                "being merged into its schema. Nothing was published. Start the query again: it judges the "
-                "new table.",
+                f"{table.location}: the table was dropped and created again while columns of the rows were being "
+                "merged into its schema. Nothing was published. Start the query again: it judges the new table.",
                 table=table.location,
             )
         wanted = table_of(table.storage, merged, overrides)

@@ -125,10 +125,9 @@ class SnapshotStore:
         """Whether the snapshots with these ids prove that a missing snapshot above them was rolled back.
         `left` is listed after that snapshot was found missing.
 
-        Expiry removes the oldest snapshot first, so a snapshot of the table's lineage that still exists would
-        have expired before the missing one. It is identified by its nonce, known from an earlier read or from
-        a tag. An id alone proves nothing: a paused writer may have created it again. Raises `FormatError`,
-        `StorageError`.
+        Expiry removes the oldest snapshot first, so a snapshot of the table's lineage that still exists would have
+        expired before the missing one. It is identified by its nonce, known from an earlier read or from a tag. An id
+        alone proves nothing: a paused writer may have created it again. Raises `FormatError`, `StorageError`.
         """
         present = set(left)
         return any(self._stands(one, nonce) for one, nonce in self._known.items() if one in present) or any(
@@ -238,9 +237,8 @@ class SnapshotStore:
         if found is None:
             path = self._full(snapshot_path(snapshot_id))
             raise CorruptMetadata(
-                f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never "
-                "existed. Take one that exists, and keep snapshots longer (snapshot.time-retained) if it was "
-                "needed.",
+                f"Snapshot {snapshot_id} does not exist ({path}): it expired, was rolled back, or never existed. Take "
+                "one that exists, and keep snapshots longer (snapshot.time-retained) if it was needed.",
                 path=path,
                 snapshot=snapshot_id,
             )
@@ -249,8 +247,7 @@ class SnapshotStore:
     def find(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, None if there is no such file.
 
-        Raises `CorruptMetadata` if it does not parse for 2 seconds (`when_whole`), `UnknownVersion`,
-        `StorageError`.
+        Raises `CorruptMetadata` if it does not parse for 2 seconds (`when_whole`), `UnknownVersion`, `StorageError`.
         """
         path = self._full(snapshot_path(snapshot_id))
 

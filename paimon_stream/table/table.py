@@ -1,5 +1,4 @@
-"""A table as one value: its location, its schema, the options in force. Also decides which tables can be
-written."""
+"""A table as one value: its location, its schema, the options in force. Also decides which tables can be written."""
 
 from __future__ import annotations
 
@@ -147,8 +146,7 @@ def check_committable(table: Table) -> None:
 
 def check_definition(table: Table) -> None:
     """Raises `IncompatibleSchema` if no engine, Java included, could open a table with these columns, and
-    `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each
-    other."""
+    `InvalidOption` if none could write or merge its rows, because its options contradict its columns or each other."""
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
     with suppress(UnsupportedFeature):  # other engines may have what this release does not have

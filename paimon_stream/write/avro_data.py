@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from paimon_stream.format.avro_file import AvroBlock, Compressor, compressor, encode_block, encode_header
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_block, encode_header
 from paimon_stream.format.file_format import FileFormat, compression
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
@@ -52,10 +52,6 @@ class AvroSettings(FileSettings):
         """Opens a file; see `FileSettings`."""
         return AvroDataFile(self, storage, path)
 
-    def compressor(self) -> Compressor:
-        """The compressor of the file's blocks."""
-        return compressor(self.codec, self.level)
-
 
 class AvroDataFile(FileWriter):
     """An Avro file that is open for writing; see `FileWriter`."""
@@ -65,7 +61,7 @@ class AvroDataFile(FileWriter):
         super().__init__(storage, path)
         self._fields = settings.fields
         self._stats = RowStats([one.type for one in settings.fields], settings.wanted)
-        self._codec = settings.compressor()
+        self._codec = compressor(settings.codec, settings.level)
         self._sync = hashlib.blake2b(path.encode(), digest_size=_SYNC_SIZE).digest()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0

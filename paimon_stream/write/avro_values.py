@@ -26,16 +26,12 @@ _COUNT: Final = DataType(root=TypeRoot.INT)
 _MILLI_DIGITS: Final = 3
 _PLAIN: Final = {
     TypeRoot.BOOLEAN: "boolean",
-    TypeRoot.TINYINT: "int",
-    TypeRoot.SMALLINT: "int",
-    TypeRoot.INT: "int",
+    **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT), "int"),
     TypeRoot.BIGINT: "long",
     TypeRoot.FLOAT: "float",
     TypeRoot.DOUBLE: "double",
-    TypeRoot.CHAR: "string",
-    TypeRoot.VARCHAR: "string",
-    TypeRoot.BINARY: "bytes",
-    TypeRoot.VARBINARY: "bytes",
+    **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), "string"),
+    **dict.fromkeys((TypeRoot.BINARY, TypeRoot.VARBINARY), "bytes"),
 }
 # The names are swapped on purpose: Java writes them this way.
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}

@@ -38,8 +38,7 @@ _TELLING_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileSettings:
-    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size of rows in
-    memory."""
+    """What all data files of a table have in common. Sizes are bytes; `row_group_bytes` is a size of rows in memory."""
 
     format: FileSettings
     arrow: pa.Schema
@@ -51,8 +50,7 @@ class DataFileSettings:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "") -> DataFileSettings:
-        """The settings for an append table (format.md §7.1, §9.2); `table` is for messages. Raises
-        `ConfigError`s."""
+        """The settings for an append table (format.md §7.1, §9.2); `table` is for messages. Raises `ConfigError`s."""
         block = options.value(FILE_BLOCK_SIZE) if options.is_set(FILE_BLOCK_SIZE) else _ROW_GROUP_BYTES
         stats = StatsPlan.of(schema, options)
         return cls(
@@ -79,8 +77,7 @@ def small_below(target: int, options: Options) -> int:
 
 
 def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = "") -> FileSettings:
-    """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for
-    messages.
+    """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for messages.
 
     Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do.
     """

@@ -1,8 +1,7 @@
 """Writes ORC files to the storage (format.md §7.5).
 
-TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the
-length that they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is
-an estimate.
+TIME is stored as an int. Every other type has a type of its own in ORC; CHAR and VARCHAR are strings of the length that
+they have. Arrow's writer holds rows back until a stripe is full, so the size of an open file is an estimate.
 """
 
 from __future__ import annotations
@@ -125,9 +124,8 @@ def _check_fractions(name: str, column: pa.Array) -> None:
         broken = pc.sum(pc.and_not(pc.less(values, 0), whole)).as_py() or 0
         if broken:
             raise InvalidData(
-                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which "
-                "cannot be written to ORC files so that Java reads them. Cut the fractions off, or set "
-                "file.format to parquet.",
+                f"Column {path!r} has {broken:,} timestamps before 1970 with fractions of seconds, which cannot be "
+                "written to ORC files so that Java reads them. Cut the fractions off, or set file.format to parquet.",
                 column=path,
                 count=broken,
             )

@@ -68,8 +68,7 @@ class CountingStream:
 class FileWriter(ABC):
     """A data file that is open for writing. The last call is `close` or `abort`. Errors are the storage's.
 
-    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into
-    `stream`.
+    `rows` is the number of rows. A format's class sets up its statistics and its writer, which writes into `stream`.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:

@@ -1,10 +1,9 @@
 """Writes Parquet files to the storage (format.md §7.4).
 
-A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds or
-microseconds by their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept both), NOT
-NULL columns are required, and the schema has field ids.
-Dictionary encoding is switched on for the columns where it pays, as shown by the first rows of this file or
-of one written shortly before.
+A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds or microseconds by
+their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept both), NOT NULL columns are required,
+and the schema has field ids. Dictionary encoding is switched on for the columns where it pays, as shown by the first
+rows of this file or of one written shortly before.
 """
 
 from __future__ import annotations

@@ -127,10 +127,9 @@ class Router:
         sizes = {code: size for code, value in enumerate(values) if (size := self._name_bytes(one, value))}
         if sizes:
             raise ValueTooLong(
-                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that "
-                f"is too long: a partition's folder is named after its value. The name may take "
-                f"{LONGEST_NAME} bytes, and one would take {max(sizes.values()):,}. Shorten the value, or "
-                "partition by another column.",
+                f"Partition column {one.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
+                f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
+                f"would take {max(sizes.values()):,}. Shorten the value, or partition by another column.",
                 table=self._table,
                 column=one.name,
                 count=int(np.isin(codes, list(sizes)).sum()),

@@ -97,8 +97,7 @@ class Operations:
 
 
 def kinds_of_tokens(tokens: pa.Array, known: dict[str, int], column: str, table: str, cure: str = _OWN_WORDS) -> Kinds:
-    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown
-    tokens."""
+    """The kinds of a column's tokens. Raises `BadRowKind`, with the text of `cure`, for NULL and for unknown tokens."""
     at = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if at.null_count:
         wrong = pc.unique(tokens.filter(at.is_null()).cast(pa.string())).to_pylist()
@@ -164,9 +163,8 @@ def _any_there(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
 class KindRules:
     """How a table treats row kinds.
 
-    `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that
-    readers could not merge (R6.5), and `refusal` says why. `columns` are those that refuse only some rows of
-    these kinds.
+    `field` is the column of `rowkind.field`, None if the option is not set. `refused` are the kinds that readers could
+    not merge (R6.5), and `refusal` says why. `columns` are those that refuse only some rows of these kinds.
     """
 
     table: str
@@ -194,13 +192,11 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns by which a -D that is accepted, and then turns out to be older than its row, cannot be
-        merged."""
+        """The columns by which a -D that is accepted, and then turns out to be older than its row, cannot be merged."""
         return tuple(one.column for one in self.columns if one.removers and not one.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, given: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises
-        `BadRowKind`."""
+        """The kind of each row: from `rowkind.field`, else as given; None if all are +I. Raises `BadRowKind`."""
         if self.field is not None:
             tokens = rows.column(self.field)
             return kinds_of_tokens(tokens, _TOKENS, self.field, self.table, _STORED_WORDS)
@@ -224,9 +220,8 @@ class KindRules:
             return
         names = ", ".join(name for name, kind in _TOKENS.items() if kind in kinds)
         raise BadRowKind(
-            f"{self.table} cannot merge rows that delete or take back ({names}), and {ROWS} of the "
-            f"batch did: {why}. Set ignore-delete, or another option of the merge engine that says what a "
-            "delete means.",
+            f"{self.table} cannot merge rows that delete or take back ({names}), and {ROWS} of the batch did: {why}. "
+            "Set ignore-delete, or another option of the merge engine that says what a delete means.",
             table=self.table,
             count=int(rows.sum()),
         )

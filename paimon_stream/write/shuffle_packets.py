@@ -23,7 +23,7 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.write.conform import ColumnPlan
-from paimon_stream.write.routing import Group, Router
+from paimon_stream.write.routing import Router
 from paimon_stream.write.task import WriteSpec
 
 Places = npt.NDArray[np.int32]
@@ -117,7 +117,8 @@ class _Packer:
         except PaimonStreamError:
             return np.zeros(batch.num_rows, np.int32)
         for group in self._router.groups[len(self._place_of) :]:
-            self._place_of.append(_place(group, len(self._keys)))
+            # Consecutive buckets get consecutive positions, from a start that the partition's hash decides.
+            self._place_of.append((hash_bytes(group.partition) + group.bucket) % len(self._keys))
         if isinstance(numbers, int):
             return np.full(batch.num_rows, self._place_of[numbers], np.int32)
         found: Places = np.array(self._place_of, np.int32)[numbers]
@@ -168,9 +169,3 @@ def _plan_of(schema: TableSchema, names: Sequence[str], table: str) -> ColumnPla
         arrow=pa.schema([whole.arrow.field(at) for at in kept]),
         defaults=tuple(whole.defaults[at] for at in kept),
     )
-
-
-def _place(group: Group, count: int) -> int:
-    """The position of a group: consecutive buckets get consecutive positions, from a start that the
-    partition's hash decides."""
-    return (hash_bytes(group.partition) + group.bucket) % count

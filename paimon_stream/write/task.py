@@ -74,9 +74,8 @@ def _restored(
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
     """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
-    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers
-    those of fixed buckets. Files are durable when this returns. Without rows there are no files and no
-    messages.
+    The rows of a group keep their order. Sequence numbers count from 0 in each group; the driver renumbers those of
+    fixed buckets. Files are durable when this returns. Without rows there are no files and no messages.
 
     Raises `UnsupportedFeature`, `IncompatibleSchema`, `InvalidData` and `StorageError`s, and any error that
     `batches` raises. Before any error is raised, the task's files are removed (best effort).
@@ -236,13 +235,10 @@ class _AppendTask(Task):
         self.waiting_bytes += writer.waiting_bytes - before
         self._note_open(number)
         while self.waiting_bytes > self.spec.buffer_bytes:
-            self._write_largest()
-
-    def _write_largest(self) -> None:
-        number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
-        self.waiting_bytes -= writer.waiting_bytes
-        writer.write_all()
-        self._note_open(number)
+            number, writer = max(enumerate(self.writers), key=lambda one: one[1].waiting_bytes)
+            self.waiting_bytes -= writer.waiting_bytes
+            writer.write_all()
+            self._note_open(number)
 
     def _note_open(self, number: int) -> None:
         """While too many files are open, ends the one that was written to longest ago."""

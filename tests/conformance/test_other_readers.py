@@ -98,18 +98,23 @@ TABLES: dict[str, Callable[[Path], PaimonTable]] = {
 }
 
 
-@pytest.mark.skipif(not READERS.exists(), reason="other readers have a venv of their own: make .venv-readers/.ready")
+def rows_found_by(reader: str, path: Path, out: Path) -> pa.Table:
+    """What a reader finds in a table on the local disk, in a process of its own."""
+    if not READERS.exists():
+        pytest.skip("other readers have a venv of their own: make .venv-readers/.ready")
+    command = [READERS, "-c", CHILD % READ[reader], path, out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with pa.OSFile(str(out)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
 @pytest.mark.parametrize("reader", READ)
 @pytest.mark.parametrize("name", TABLES)
 def test_other_readers_find_the_rows_we_find(tmp_path: Path, name: str, reader: str) -> None:
     path, out = tmp_path / "db.db" / "t", tmp_path / "rows.arrow"
     table = TABLES[name](path)
-    command = [READERS, "-c", CHILD % READ[reader], path, out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    with pa.OSFile(str(out)) as source:
-        theirs = pa.ipc.open_file(source).read_all()
-    ours = table.to_arrow()
+    theirs, ours = rows_found_by(reader, path, out), table.to_arrow()
     assert ours.num_rows == (22 if "keys" in name else 20)
     assert comparable(theirs.select(ours.schema.names).cast(ours.schema)) == comparable(ours)
 

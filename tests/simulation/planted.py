@@ -51,6 +51,18 @@ def the_manifests_are_still_on_their_way(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "publish", publish)
 
 
+@bug("A write of several files of which one fails counts as done.", seed=80)
+def some_files_are_enough(patch: Patch) -> None:
+    def flush(self: Bundle) -> None:
+        try:
+            real(self)
+        except Unavailable:
+            self._files, self._held = {}, 0
+
+    real = Bundle.flush
+    patch.setattr(Bundle, "flush", flush)
+
+
 # -- judging -------------------------------------------------------------------------------------------
 
 

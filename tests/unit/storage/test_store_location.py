@@ -50,6 +50,7 @@ def test_a_location_names_a_bucket_and_a_folder(location: str, kind: str, bucket
         ("s3://bucket/a\nb", "cannot be printed"),
         ("s3://bucket/a\0b", "cannot be printed"),
         ("s3://bucket/a\udce4", "cannot be printed"),
+        ("abfss://c1@acc.dfs.core.windows.net/a\\b", "backslash"),
         ("s3://bucket/" + "k" * 1025, "1,025 bytes"),
         ("gs://bucket/" + "ü" * 513, "1,026 bytes"),
     ],
