@@ -38,10 +38,9 @@ class CompactionSource:
         if base.snapshot != self._planned:
             live = self._live(base)
             made = [one for one in made if _fits(one, live)]
-        gone = [entry for one in made for entry in one.replaced()]
-        new = [entry for one in made for entry in one.added(one.files)]
-        log = [entry for one in made for entry in one.added(one.changelog)]
-        return Changes(entries=(*gone, *new), changelog=tuple(log))
+        gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
+        entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
+        return Changes(entries=entries, changelog=tuple(entry for one in made for entry in one.changelog_entries()))
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
         """The live files by bucket, each with its first sequence number."""

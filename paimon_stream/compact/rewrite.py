@@ -46,12 +46,17 @@ class Rewritten:
         old = {one.file.file_name for one in self.unit.files}
         return [one for one in self.files if one.file_name not in old]
 
-    def replaced(self) -> list[ManifestEntry]:
-        """The unit's files as DELETEs."""
-        return [replace(one, kind=FileKind.DELETE) for one in self.unit.files]
+    def entries(self, kind: FileKind) -> list[ManifestEntry]:
+        """The unit's files as DELETEs, or the new ones as ADDs."""
+        if kind is FileKind.DELETE:
+            return [replace(one, kind=kind) for one in self.unit.files]
+        return self._added(self.files)
 
-    def added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        """Files of the unit's bucket as ADDs."""
+    def changelog_entries(self) -> list[ManifestEntry]:
+        """The changelog's files as ADDs."""
+        return self._added(self.changelog)
+
+    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
         first = self.unit.files[0]
         return [replace(first, kind=FileKind.ADD, file=file) for file in files]
 
