@@ -157,7 +157,8 @@ def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedTh
     decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
     schemas, now = SchemaStore(scan.table.storage), runtime.clock.now_millis()
     expiry = RecordExpiry.of(scan.schema, options, schemas, now)
-    limits = KeyedThresholds.of(options, hour, as_whole=decimals, expiry=expiry)
+    names = scan.schema.field_names
+    limits = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
     return limits if early else replace(limits, always_full=False)
 
 
@@ -200,7 +201,7 @@ class _Run:
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
-        scan = plan_scan(table, specs=specs)
+        scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
         limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
@@ -284,6 +285,7 @@ class _Run:
             rows_after=sum(file.row_count for file in after),
             bytes_before=size_of(before),
             bytes_after=sum(file.file_size for file in after),
+            changelog_rows=sum(file.row_count for one in self.done for file in one.changelog),
             conflicts=self.conflicts,
             buckets=(*self.counted, *left),
         )
