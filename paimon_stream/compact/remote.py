@@ -61,7 +61,8 @@ class UnitTask:
         made = (
             self._keyed(scan) if schema.primary_keys else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
         )
-        return replace(asked, compact_before=tuple(one.file for one in made.unit.files), compact_after=made.files)
+        replaced = tuple(one.file for one in made.unit.files)
+        return replace(asked, compact_before=replaced, compact_after=made.files, compact_changelog_files=made.changelog)
 
     def _keyed(self, scan: Scan) -> Rewritten:
         limits, table, schema = self.limits, scan.table, scan.schema
@@ -113,7 +114,8 @@ class RemoteRewriter(Rewriter):
         before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
         replaced = tuple(one for one in _known(unit) if one.file.file_name in before)
         upgrades = tuple(one for one in replaced if one.file.file_name in after)
-        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), answer.compact_after)
+        unit = replace(unit, files=replaced, upgrades=upgrades)
+        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files)
 
     def stop(self) -> None:
         """Ends the rewriting everywhere."""
