@@ -60,6 +60,7 @@ from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.table.layout import TAG_FOLDER, manifest_path, snapshot_path, statistics_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet, branches, journalled_names, read_tag
+from paimon_stream.table.rolled_back import rolled_back
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -115,7 +116,7 @@ class Cleaner:
     _branch_files: NameSet | None = None
     _journalled: NameSet | None = None
     _folders: set[str] = field(default_factory=set)
-    _at: tuple[Sequence[Snapshot], Snapshot] | None = None  # what expires, and what follows
+    _changed: Callable[[], bool] = bool  # whether files found unused may be needed again
     _ahead: ReadAhead = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +144,7 @@ class Cleaner:
         if last is group[gone - 1] and not (self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)):
             gone -= 1
             mine.pop()
-            if not self.snapshots.ids():  # a rollback to it ended in the meantime
+            if self._was_newest(last):
                 self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
         self.notes.drop(*(one.id for one in group[gone if mine else 0 : -1]))
         return Begun(gone, mine, gone < len(group) - 1 and not late() and not self._overtaken(newest))
@@ -155,7 +156,7 @@ class Cleaner:
 
         Raises `StorageError`; the next run then deletes what was not deleted.
         """
-        self._at = (gone, following)
+        self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
             for paths in in_groups(self._replaced_files(_linked([*gone, following]), resumed), _CHUNK):
@@ -169,7 +170,6 @@ class Cleaner:
         except _HistoryChanged:
             return False
         finally:
-            self._at = None
             self._ahead.forget()
         for one in gone:
             for name in (one.base_manifest_list, one.delta_manifest_list):
@@ -219,6 +219,19 @@ class Cleaner:
         left = self.snapshots.ids()
         return bool(left) and left[0] > newest.id and not read_pins(self.storage)
 
+    def _was_newest(self, last: Snapshot) -> bool:
+        """Whether a rollback to `last` ended before its file was deleted. All below it had expired. What is there
+        was created again by a paused writer, unless a rollback went below `last`, as tags or its record show, or
+        the table was dropped and created. Then younger snapshots are there."""
+        ids = self.snapshots.ids()
+        if not ids or ids[-1] >= last.id:
+            return not ids
+        self.refresh_tags()
+        kept = {one.nonce for one in self._tags.values()}
+        below = [one for one in map(self.snapshots.find, ids) if one is not None]
+        older = all(one.nonce not in kept and one.time_millis <= last.time_millis for one in below)
+        return older and last.nonce not in rolled_back(self.storage)
+
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
         """Whether no rollback is under way or has changed the history since it was read. Rollbacks remove the
         newest snapshot first. `oldest` may be gone: another expirer took it."""
@@ -236,14 +249,18 @@ class Cleaner:
     def _remove(self, kind: str, paths: Iterable[str]) -> None:
         """Deletes files, if the history is still the one in which they were found unused."""
         wanted = list(paths)
-        if wanted and self._at is not None and not self.remover.dry_run:
-            gone, following = self._at
-            there, stands = self.storage.together(
-                [partial(self._any_of, gone), partial(self.snapshots.stands, following)]
-            )
-            if there or not stands:
-                raise _HistoryChanged
+        if wanted and not self.remover.dry_run and self._changed():
+            raise _HistoryChanged
         self.remover.remove(kind, wanted)
+
+    def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
+        """Whether one of these ids exists again, or what followed does not exist any more."""
+        there, stands = self.storage.together([partial(self._any_of, gone), partial(self.snapshots.stands, following)])
+        return there or not stands
+
+    def _is_wanted(self, tag: Snapshot) -> bool:
+        """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
+        return any(self.storage.together([partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]))
 
     def _any_of(self, gone: Sequence[Snapshot]) -> bool:
         """Whether the file of one of these snapshots exists, or one with its id."""
@@ -255,8 +272,10 @@ class Cleaner:
         """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
         tag or snapshot before it and the one after it: a file that neither has, no other has.
 
-        Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`.
+        Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`. Stops where a
+        rollback has begun that may still have a pin of the tag's snapshot.
         """
+        self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self._branch_names
         for one in neighbours:
@@ -269,10 +288,13 @@ class Cleaner:
             if not any(entry.file.file_name in names for names in sets)
             for path in self._paths(entry)
         )
-        for paths in in_groups(gone, _CHUNK):
-            self._remove("data", paths)
-        self._clean_folders()
-        self._delete_metadata([dataclasses.replace(tag, changelog_manifest_list=None)], kept)
+        try:
+            for paths in in_groups(gone, _CHUNK):
+                self._remove("data", paths)
+            self._clean_folders()
+            self._delete_metadata([dataclasses.replace(tag, changelog_manifest_list=None)], kept)
+        except _HistoryChanged:
+            _LOG.warning("%s: a rollback began, so files of a deleted tag stay as orphans.", self.storage.location)
 
     # -- what others refer to ---------------------------------------------------------------------
 

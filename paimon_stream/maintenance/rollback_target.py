@@ -195,8 +195,8 @@ def refuse_broken(
     try:
         refuse_missing(table, storage, ManifestStore(storage), wanted, data=not stands)
     except (CorruptMetadata, NotFound) as why:
-        cure = f"Roll back to another target{' with take_over (--take-over)' if target.by_pin else ''}."
-        if target.by_pin and not snapshots.ids():
+        cure = f"Roll back to another target{' with take_over (--take-over)' if pins else ''}."
+        if pins and not snapshots.ids():
             cure = "The table is empty. When it has a snapshot, roll back to it with take_over (--take-over)."
         raise NotFound(
             f"{storage.location}: snapshot {wanted.id} {why_not}, so the table cannot be rolled back to it: "

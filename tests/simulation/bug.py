@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.cast import COMPACTORS, NEWCOMERS, world_of
 from tests.simulation.choices import Script
+from tests.simulation.report import Outcome, run
 from tests.simulation.world import World
 
 Patch = pytest.MonkeyPatch
@@ -18,7 +19,8 @@ Patch = pytest.MonkeyPatch
 @dataclass(frozen=True)
 class Bug:
     """A change to the code. `what` says in a sentence what goes wrong. It is caught within `within` schedules
-    from seed `seed` on, in which a stream and the actors `only` take part. `newcomers` draws these, too."""
+    from seed `seed` on, in which a stream and the actors `only` take part. `newcomers` draws these, too. With a
+    `script`, it is caught in this schedule."""
 
     name: str
     what: str
@@ -27,12 +29,18 @@ class Bug:
     seed: int = 0
     within: int = 60
     newcomers: bool = False
+    script: Script | None = None
 
     def make(self, seed: int, script: Script | None = None) -> World:
         """A world with those who meet the bug."""
-        compactors = bool({one.kind for one in COMPACTORS} & set(self.only))
+        compactors = bool({"compacting stream", *(one.kind for one in COMPACTORS)} & set(self.only))
         newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
         return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors)
+
+    def runs(self) -> Iterator[Outcome]:
+        """Its schedules, one after another."""
+        for seed in range(self.seed, self.seed + self.within):
+            yield run(seed, self.script, self.make)
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -46,11 +54,11 @@ BUGS: list[Bug] = []
 
 
 def bug(
-    what: str, *only: str, seed: int = 0, within: int = 60, newcomers: bool = False
+    what: str, *only: str, seed: int = 0, within: int = 60, newcomers: bool = False, script: Script | None = None
 ) -> Callable[[Callable[[Patch], None]], None]:
     """Adds a change to the list. Its name is that of the function."""
 
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, only, seed, within, newcomers))
+        BUGS.append(Bug(plant.__name__.replace("_", " "), what, plant, only, seed, within, newcomers, script))
 
     return add

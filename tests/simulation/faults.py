@@ -3,9 +3,11 @@ let it fail, or end it."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream.errors import NoSpace, PaimonStreamError, Unavailable
@@ -90,11 +92,27 @@ class ProcessStorage:
         self._run("write", path, lambda: self._disk.write(path, data))
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """The files are sent at once, so those that land before a fault may be any of them."""
-        world = self._process.world
+        """The files are sent to a store at once. So those that land before a fault may be any of them, and
+        others may land although one fails. On a disk, a death leaves the first ones, and a half of the next."""
+        process, world = self._process, self._process.world
         first = world.choices.below(len(files)) if world.on_store and files else 0
-        for path, data in (*files[first:], *files[:first]):
-            self.write(path, data)
+        waiting = [*files[first:], *files[:first]]
+        try:
+            while waiting:
+                self.write(*waiting[0])
+                waiting.pop(0)
+        except (Killed, PaimonStreamError):
+            if world.on_store:
+                dice = random.Random(f"of several {world.seed} {world.operations}")
+                left = [one for one in waiting[1:] if dice.randrange(2)]
+            else:
+                left = [(path, data[: len(data) // 2]) for path, data in waiting[:1] if process.dead]
+            for path, data in left:
+                if path not in world.truth.paths:
+                    self._take_effect("write", path, partial(self._disk.write, path, data))
+            there = sum(path in world.truth.paths for path, _ in files)
+            world.faults_met["write of several", "SOME_ARE_THERE"] += 0 < there < len(files)
+            raise
 
     def write_hint(self, path: str, data: bytes) -> None:
         self.write(path, data)

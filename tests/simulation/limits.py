@@ -21,6 +21,7 @@ UNSURE_TAG = "somebody who made a tag died, or got no answer, before he could ta
 TAG_OF_ROLLBACK = "a rollback died before it removed the tag of a snapshot that it had removed"
 LATE_PUT = "a put from before a rollback arrived after its writer had ended"
 TAGGED_SLEEPER = "somebody tagged what a writer that had slept was about to remove"
+TAG_DELETER_SLEPT = "somebody slept while he deleted a tag, and a killed rollback to the tag was completed"
 CLOCK_HID_DROP = "a run whose clock was wrong took the table that was created again for its own"
 
 DOCUMENTED = {
@@ -43,6 +44,7 @@ DOCUMENTED = {
     UNSURE_TAG: "Somebody dies, or gets no answer, between making a tag and looking",
     TAG_OF_ROLLBACK: "A rollback dies before it has removed the tag of a snapshot that it has removed.",
     LATE_PUT: "A put was sent before a rollback, and arrives after its writer has ended.",
+    TAG_DELETER_SLEPT: "Or somebody who deletes a tag sleeps there",
     TAGGED_SLEEPER: "Somebody tags the snapshot of a writer that has slept",
 }
 

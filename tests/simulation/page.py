@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tests.simulation.bug import Bug
     from tests.simulation.torture import Tally
 
 BEGIN = "<!-- figures: begin -->"
@@ -21,7 +22,7 @@ def written_into(page: str, text: str) -> str:
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
-def figures(tally: Tally, bugs: Sequence[tuple[str, str, int | None]], seed: int, minutes: float) -> str:
+def figures(tally: Tally, bugs: Sequence[tuple[Bug, int | None]], seed: int, minutes: float) -> str:
     """The figures in Markdown."""
     rate = 60 * tally.schedules / max(1e-9, tally.seconds)
     steps, operations = (round(number / max(1, tally.schedules)) for number in (tally.steps, tally.operations))
@@ -42,16 +43,18 @@ def figures(tally: Tally, bugs: Sequence[tuple[str, str, int | None]], seed: int
         f"({len(verbs)} operations, {len(faults)} faults) |",
         f"| pairs of a phase in which one waits and an actor who goes on meanwhile | {len(tally.meetings)} "
         f"({len(phases)} phases, {len(actors)} actors) |",
-        f"| planted bugs caught | {sum(1 for bug in bugs if bug[2] is not None)} of {len(bugs)} |",
+        f"| planted bugs caught | {sum(1 for _, after in bugs if after is not None)} of {len(bugs)} |",
         "",
         *_table("Limits", "limit", "schedules", sorted(tally.limits.items())),
         *_pairs("Faults by operation", tally.faults),
         *_pairs("Actors by phase", tally.meetings),
         "### Planted bugs",
         "",
-        "| bug | what it does | schedules until it is caught |",
-        "|---|---|---|",
-        *(f"| {name} | {what} | {'not caught' if after is None else after} |" for name, what, after in bugs),
+        "`make test` fails if one is not caught within the last column's number of schedules.",
+        "",
+        "| bug | what it does | schedules until it is caught | at most |",
+        "|---|---|---|---|",
+        *(f"| {bug.name} | {bug.what} | {after or 'not caught'} | {bug.within} |" for bug, after in bugs),
     ]
     return "\n".join(lines)
 

@@ -53,6 +53,23 @@ def expiry_keeps_nothing(patch: Patch) -> None:
     patch.setattr(Cleaner, "_names_kept", lambda *given: frozenset())
 
 
+@bug(
+    "An expiry that met a rollback leaves the newest deleted where an expired id was created again.",
+    "expirer",
+    "rollback",
+    "batch writer",
+    within=1,
+    newcomers=True,
+    script=[
+        [*[0] * 27, 1],
+        *([0], [0], [3, 0, 0, 8], [3, 0, 4, 6], [0], [0], [0], [0], [0]),
+        *([2, 0, 0, 0, 0, 0, 8], [2, 0, 0, 0, 8], [2, 0, 0, 0, 8], [4, 12, 0, 0, 0, 1]),
+    ],
+)
+def an_id_created_again_passes_for_the_newest(patch: Patch) -> None:
+    patch.setattr(Cleaner, "_was_newest", lambda self, last: not self.snapshots.ids())
+
+
 # -- rollback and tags ---------------------------------------------------------------------------------
 
 
@@ -74,6 +91,22 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
     patch.setattr(tags, "_nearest", lambda *given: [])
     patch.setattr(tags, "_roots_beside", lambda *given: [])
     patch.setattr(SnapshotStore, "stands", lambda *given: False)
+
+
+@bug(
+    "Nobody looks again before the files of a deleted tag go.",
+    "tagger",
+    "rollback",
+    "expirer",
+    within=1,
+    newcomers=True,
+    script=[
+        *([], [0], [], [], [], [4, 0, 0, 1], [2], [3, 0, 1, 0, 12], [4, 0, 2, 0, 12], [4, 0, 0, 21]),
+        *([3, 0, 4, 2], [3]),
+    ],
+)
+def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
+    patch.setattr(Cleaner, "_is_wanted", lambda *given: False)
 
 
 @bug("A rollback believes a tag that an expiry may have overlooked.", seed=1174)

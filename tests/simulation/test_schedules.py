@@ -48,6 +48,10 @@ AMONG: dict[str, tuple[int, tuple[str, ...]]] = {
     "a rollback puts the newest snapshot back before the expiry that took it": (20261124500385, ()),
     "a tag that its maker could not take back is left to him": (20261123032879, ()),
     "a checkpoint is put back behind batches that were not journalled and have expired": (20261123028268, ()),
+    "a writer builds on the newest snapshot after an expiry that slept through a rollback took it": (
+        6000135,
+        ("expirer", "rollback", "hasty keeper", "batch writer", "twin"),
+    ),
 }
 """Seeds that found something among these actors, or among all, and what it was."""
 

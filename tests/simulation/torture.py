@@ -17,13 +17,14 @@ from pathlib import Path
 
 from tests.simulation.limits import DOCUMENTED
 from tests.simulation.page import figures, written_into
-from tests.simulation.planted import BUGS
+from tests.simulation.planted import BUGS, Bug
 from tests.simulation.report import Outcome, run, shortest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 CHUNK = 25
 MOST_SHOWN = 10
-MOST_TRIES = 600
+QUIET_SECONDS = 120
+"""How long a run whose output is a file prints nothing."""
 
 
 @dataclass
@@ -75,20 +76,17 @@ def chunk(first: int) -> Tally:
     return tally
 
 
-def caught(number: int) -> tuple[str, str, int | None]:
-    """The planted bug with that number, and after how many schedules, from seed 0 on, it is caught."""
+def caught(number: int) -> tuple[Bug, int | None]:
+    """The planted bug with that number, and the number of schedules until it is caught."""
     bug = BUGS[number]
     with bug.planted():
-        for tries in range(MOST_TRIES):
-            if run(tries, make=bug.make).rule is not None:
-                return bug.name, bug.what, tries + 1
-    return bug.name, bug.what, None
+        return bug, next((tries for tries, outcome in enumerate(bug.runs(), 1) if outcome.rule is not None), None)
 
 
 def torture(minutes: float, seed: int, processes: int) -> Tally:
     """Runs schedules until the time is over."""
-    total, begun = Tally(), time.monotonic()
-    until = begun + 60 * minutes
+    total, said = Tally(), time.monotonic()
+    until = said + 60 * minutes
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         starts = iter(range(seed, sys.maxsize, CHUNK))
         pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
@@ -104,6 +102,9 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
             line = f"{total.schedules} schedules, {rate:.0f} a minute and core, {len(total.failed)} failed"
             if sys.stdout.isatty():
                 print(f"\r{line}, {left / 60:.1f} min left  ", end="", flush=True)
+            elif time.monotonic() - said > QUIET_SECONDS:
+                said = time.monotonic()
+                print(f"{line}, {left / 60:.1f} min left", flush=True)
     print(f"\r{line}")
     for limit, count in total.limits.most_common():
         share, sentence = 100 * count / total.schedules, DOCUMENTED[limit]
@@ -122,12 +123,14 @@ def main() -> int:
     today = time.strftime("%Y%m%d")
     seed = int(today) * 1_000_000 if given.seed is None else given.seed
     print(f"Seeds from {seed} on (SEED={seed} repeats this run).", flush=True)
-    tally = torture(given.minutes, seed, given.processes)
+    tally, blind = torture(given.minutes, seed, given.processes), []
     if given.page:
         with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
             bugs = pool.map(caught, range(len(BUGS)), chunksize=1)
         PAGE.write_text(written_into(PAGE.read_text(), figures(tally, bugs, seed, given.minutes)))
-    return 1 if tally.failed else 0
+        blind = [bug.name for bug, after in bugs if after is None]
+        print(f"Planted bugs that were not caught: {', '.join(blind) or 'none'}.")
+    return 1 if tally.failed or blind else 0
 
 
 if __name__ == "__main__":

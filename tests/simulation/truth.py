@@ -30,6 +30,7 @@ from tests.simulation.limits import (
     SLEEPER_ENDED,
     SLEEPER_REMOVED_ANOTHER,
     SLEEPER_REMOVED_BASE,
+    TAG_DELETER_SLEPT,
     Limit,
 )
 from tests.simulation.state import State, Token, Violation, token_of, tokens
@@ -103,7 +104,7 @@ class Truth:
         elif folder == "branch":
             self._branch(verb, path)
         if verb == "delete":
-            self._suspect_users_of(path)
+            self._suspect_users_of(process, path)
         return result
 
     def state_at(self, path: str) -> State:
@@ -151,6 +152,8 @@ class Truth:
         if known is not None and process.may_expire and known is self.head:
             self.there[state.id], self.there_again = known, None
             return
+        if known is not None and process.may_expire and not process.may_roll_back:
+            raise Violation("nothing comes back", f"{process.name} puts snapshot {state.id} back, not the newest")
         if known is not None and process.may_roll_back:  # a rollback brings back what had expired
             self.there[state.id] = known
             self.beside.pop(state.id, None)
@@ -197,7 +200,7 @@ class Truth:
         if process.error is not None and put is not None and stands and put.files - self.paths:
             raise Limit(SLEEPER_ENDED)
         lost, expirer = self.there_again or (None, None)
-        if lost is not None and process is expirer and lost.id not in self.there:
+        if lost is not None and lost is self.head and process is expirer and lost.id not in self.there:
             if process.dead or process.error is not None:
                 raise Limit(NEVER_PUT_BACK)
             raise Violation("nothing vanishes", f"{process.name} deletes snapshot {lost.id}, the newest")
@@ -339,7 +342,10 @@ class Truth:
     def _suspect(self, key: tuple[str, object], state: State) -> None:
         self.suspects[key] = state
 
-    def _suspect_users_of(self, path: str) -> None:
+    def _suspect_users_of(self, process: Process, path: str) -> None:
+        slept = process.done == 1 and process.actor.kind == "tagger" and self.upsets > process.upsets
         for key, state in self.roots():
             if path in state.files:
+                if slept and key[0] == "snapshot":  # it slept between its look and this
+                    raise Limit(TAG_DELETER_SLEPT)
                 self._suspect(key, state)

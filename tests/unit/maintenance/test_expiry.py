@@ -13,7 +13,15 @@ import pytest
 
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.errors import AlreadyExists, InvalidOption, NoSpace, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import (
+    AlreadyExists,
+    CommitContended,
+    InvalidOption,
+    NoSpace,
+    NotFound,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
@@ -27,10 +35,13 @@ from paimon_stream.runtime import SimulatedClock
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
+from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench
+from tests.kits.maintained import paths, tried
 from tests.kits.places import new_storage
 from tests.kits.races import Meanwhile
+from tests.kits.seeds import MANY
 
 HOUR = 3_600_000
 
@@ -44,6 +55,12 @@ def grown(commits: int, storage: MemoryStorage | None = None, **options: str) ->
         bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
         bench.clock.advance(1000)
     return bench
+
+
+def aged(commits: int) -> tuple[Bench, SimulatedClock]:
+    """A table on a storage whose clock the test sets."""
+    clock = SimulatedClock()
+    return grown(commits, MemoryStorage(clock=clock)), clock
 
 
 def expire(bench: Bench, *given: int, **more: object) -> ExpireReport:
@@ -620,6 +637,86 @@ def test_an_expiry_that_stood_still_leaves_the_target_of_a_rollback() -> None:
         assert len(left) == 1, at
         bench.audit([f"f{number}" for number in range(left[0])])
         met = storage.happened
+
+
+@pytest.mark.parametrize("again", [1, 2, 3] if MANY else [2])
+def test_an_expiry_that_stood_still_puts_back_what_a_rollback_kept_beside_an_id_created_again(again: int) -> None:
+    """A paused writer has created an expired id again. It is below the target, and no part of the table."""
+    at, met, meetings = 0, True, 0
+    while met:
+        at += 1 if MANY else 2
+        bench, clock = aged(6)
+        late = bench.storage.read(snapshot_path(again))
+
+        def roll_back(bench: Bench = bench, clock: SimulatedClock = clock, late: bytes = late) -> None:
+            ids = bench.snapshots.ids()
+            if ids[0] > again:
+                bench.storage.put_if_absent(snapshot_path(again), late)
+                clock.advance(600_000)
+                bench.clock.advance(600_000)
+                rollback_to(bench.table, ids[0], runtime=bench.runtime)
+
+        storage = Meanwhile(bench.storage, at, roll_back)
+        expire(bench, 1, storage=storage)
+        met = storage.happened
+        ids = bench.snapshots.ids()
+        if ids[-1] < 6:
+            meetings += 1
+            assert ids[0] == again, at
+            assert len(ids) == 2, at
+        assert bench.live_names() == [f"f{number}" for number in range(ids[-1])]
+    assert meetings > 10
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "of an engine that notes nothing"])
+def test_an_expiry_that_stood_still_brings_nothing_back_that_a_rollback_to_a_tag_took(
+    commits: int, noted: bool
+) -> None:
+    at, met, meetings = 0, True, 0
+    while met:
+        at += 1 if MANY else 4
+        bench, clock = aged(7)
+        create_tag(bench.table, "old", 2, runtime=bench.runtime)
+        expire(bench, 3)
+
+        def roll_back(bench: Bench = bench, clock: SimulatedClock = clock) -> None:
+            clock.advance(600_000)
+            bench.clock.advance(600_000)
+            if isinstance(tried(lambda: rollback_to(bench.table, "old", runtime=bench.runtime)), CommitContended):
+                return  # it sees that the expiry has begun to delete
+            if not noted:
+                bench.storage.delete("_paimon_stream/rolled-back.json")
+            for number in range(commits):
+                bench.committer().commit(bench.request(20 + number, [bench.message(f"n{number}")]))
+
+        storage = Meanwhile(bench.storage, at, roll_back)
+        expire(bench, 1, storage=storage)
+        met = storage.happened
+        left = bench.snapshots.latest_id() or 0
+        meetings += left < 7
+        assert left == (7 if left == 7 else 2 + commits), at
+        bench.audit([f"f{n}" for n in range(7)] if left == 7 else ["f0", "f1", *(f"n{n}" for n in range(commits))])
+    assert meetings > 1
+
+
+def test_an_expiry_that_stood_still_puts_nothing_into_a_table_that_was_created_again() -> None:
+    at, met = 40, True
+    while met:
+        at += 1 if MANY else 5
+        bench = aged(6)[0]
+
+        def create_again(bench: Bench = bench) -> None:
+            for path in paths(bench.storage):
+                if not path.startswith("schema/"):
+                    bench.storage.delete(path)
+            bench.clock.advance(600_000)
+            bench.committer().commit(bench.request(20, [bench.message("new")]))
+
+        storage = Meanwhile(bench.storage, at, create_again)
+        tried(lambda: expire(bench, 1, storage=storage))  # noqa: B023
+        met = storage.happened
+        assert bench.snapshots.ids() == ([1] if met else [6]), at
 
 
 def test_an_expiry_goes_on_without_a_note_where_none_can_be_written(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.checksummed import encode_checksummed
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expiring import ExpiringNotes
@@ -27,7 +28,9 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import load_table
+from tests.kits.commits import Bench
 from tests.kits.maintained import Case, tried
 from tests.kits.races import Meanwhile
 
@@ -123,6 +126,26 @@ def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_sn
     assert read_pins(bench.storage) == []
 
 
+def test_deleting_a_tag_that_stood_still_leaves_the_files_of_a_rollback_that_was_killed_and_completed() -> None:
+    """The rollback was killed before it looked whether its tag still existed. Only its pin keeps the target."""
+    at, met, broken = 0, True, 0
+    while met:
+        at += 1
+        case = Case.make()
+        bench, tag = case.bench, read_tags(case.bench.storage)["kept"]
+        case.expire_to(6)
+
+        def complete(bench: Bench = bench, tag: Snapshot = tag) -> None:
+            put_pin(bench.storage, pin_path(tag, bench.runtime), tag)
+            tried(lambda: rollback_to(bench.table, tag.id, runtime=bench.runtime))
+
+        storage = Meanwhile(bench.storage, at, complete)
+        delete_tag(bench.table, "kept", storage=storage, runtime=bench.runtime)  # type: ignore[arg-type]
+        met = storage.happened
+        broken += any(case.broken(bench.snapshots.get(one)) for one in bench.snapshots.ids())
+    assert broken <= 1  # between the last look and the first deletion
+
+
 def test_a_rollback_stops_when_another_has_taken_over() -> None:
     case = Case.make()
     bench = case.bench
@@ -149,6 +172,25 @@ def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refu
             with pytest.raises(NotFound, match="lost files"):
                 rollback_to(bench.table, 5, runtime=bench.runtime)
             assert bench.snapshots.ids() == [6]
+
+
+@pytest.mark.parametrize("stands", [True, False], ids=["that stands", "that only tags keep"])
+@pytest.mark.parametrize("tagged", [True, False], ids=["with a tag", "without a tag"])
+def test_the_refusal_of_a_killed_rollback_s_target_that_has_lost_files_says_how_to_take_another(
+    stands: bool, tagged: bool
+) -> None:
+    case = killed()
+    bench, lost = case.bench, case.bench.snapshots.get(5)
+    if tagged:
+        create_tag(bench.table, "old", 5, runtime=bench.runtime)
+    for number in range(1, 6) if not stands else ():
+        bench.storage.delete(f"snapshot/snapshot-{number}")
+    bench.storage.delete(manifest_path(lost.delta_manifest_list))
+    for target in (5, "old") if tagged else (5,):
+        with pytest.raises(NotFound, match=r"Roll back to another target with take_over \(--take-over\)"):
+            rollback_to(bench.table, target, runtime=bench.runtime)
+    assert rollback_to(bench.table, 6, take_over=True, runtime=bench.runtime).snapshot == 6
+    assert read_pins(bench.storage) == []
 
 
 def test_a_pin_of_a_table_that_was_created_again_goes_with_a_rollback_to_its_first_snapshot() -> None:
