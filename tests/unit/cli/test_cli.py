@@ -826,7 +826,7 @@ def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
             reporter("[red]manifests", done, 2000)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "[red]manifests" in shown, "names are no markup"
-    assert "1000/2000" in shown
+    assert "1,000 of 2,000" in shown
     assert re.search(r"[\d,.]+( \w+)?/s", shown)
     assert re.search(r"\d:\d\d:\d\d", shown)
     assert "━" in shown
