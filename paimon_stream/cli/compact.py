@@ -90,4 +90,6 @@ def _summary(report: CompactReport, *, done: bool) -> str:
     if report.files_upgraded:
         verb = "moved" if done else "would move"
         found.append(f"{count(report.files_upgraded, 'file')} {verb} to a higher level as they are")
+    if report.changelog_rows:
+        found.append(f"the changelog got {count(report.changelog_rows, 'row')}")
     return "; ".join(found) + (f", in snapshot {report.snapshot_id}." if done else ".")

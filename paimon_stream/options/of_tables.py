@@ -13,6 +13,7 @@ from paimon_stream.options.option import (
     file_prefix,
     integer,
     levels,
+    names,
     one_of,
     positive,
     size,
@@ -52,6 +53,13 @@ CHANGELOG_PRODUCER = Option(
     "changelog-producer", one_of("none", "input", "lookup", "full-compaction"), "none",
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
+)  # fmt: skip
+CHANGELOG_ROW_DEDUPLICATE = switch(
+    "changelog-producer.row-deduplicate", "Compactions write no changelog rows for an update that changes no value."
+)
+CHANGELOG_IGNORED_COLUMNS = Option(
+    "changelog-producer.row-deduplicate-ignore-fields", names, "",
+    "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.",
 )  # fmt: skip
 FORCE_LOOKUP = switch(
     "force-lookup",
@@ -206,8 +214,12 @@ SEQUENCE_INIT_MODE = Option(
 )  # fmt: skip
 STOP_TRIGGER = Option(
     "num-sorted-run.stop-trigger", positive, None,
-    "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
-    "num-sorted-run.compaction-trigger plus 3.",
+    "A stream warns when a bucket has more sorted runs than this, because its compaction cannot keep up or nobody "
+    "compacts. If not set: num-sorted-run.compaction-trigger plus 3.",
+)  # fmt: skip
+FULL_COMPACTION_COMMITS = Option(
+    "full-compaction.delta-commits", positive, None,
+    "A stream that compacts merges all runs of the buckets of each batch whose number + 1 is divisible by this.",
 )  # fmt: skip
 WRITE_ONLY = switch(
     "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)
