@@ -58,10 +58,10 @@ class UnitTask:
             for one in asked.compact_before
         )
         scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files)
-        made = (
-            self._keyed(scan) if schema.primary_keys else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
-        )
-        return replace(asked, compact_before=tuple(one.file for one in made.unit.files), compact_after=made.files)
+        keyed = bool(schema.primary_keys)
+        made = self._keyed(scan) if keyed else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
+        return replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
 
     def _keyed(self, scan: Scan) -> Rewritten:
         limits, table, schema = self.limits, scan.table, scan.schema
@@ -80,15 +80,12 @@ class Elsewhere(Protocol):
 
     def at_once(self, units: Sequence[Unit]) -> int:
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
-        ...
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """The answer of the task. Raises what the task raises, and `Stopped` once `cancel` was called."""
-        ...
+        """The answer of the task. Raises what the task raises, and any error if it was cancelled."""
 
     def cancel(self) -> None:
-        """Gives up all that runs."""
-        ...
+        """Gives up all that runs now."""
 
 
 class RemoteRewriter(Rewriter):
@@ -113,7 +110,8 @@ class RemoteRewriter(Rewriter):
         before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
         replaced = tuple(one for one in _known(unit) if one.file.file_name in before)
         upgrades = tuple(one for one in replaced if one.file.file_name in after)
-        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), answer.compact_after)
+        unit = replace(unit, files=replaced, upgrades=upgrades)
+        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files)
 
     def stop(self) -> None:
         """Ends the rewriting everywhere."""
