@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["COLD", "COLUMNS", "DDL", "LOADS", "Goal", "Load", "load_from"]
+__all__ = ["COLD", "COLUMNS", "COMPACTED", "DDL", "LOADS", "Goal", "Load", "load_from"]
 
 COLUMNS = (
     ("id", "bigint"),
@@ -38,7 +38,7 @@ class Goal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """One stream: `warm_up` micro-batches that are not measured, then `batches` micro-batches that are. Each
-    has `files_per_batch` files."""
+    has `files_per_batch` files. With `compacted`, the systems that can compact beside the stream do so."""
 
     name: str
     title: str
@@ -49,6 +49,7 @@ class Load:
     partitioned: bool = False
     buckets: int = 0
     keyed: bool = False
+    compacted: bool = False
     without: tuple[str, ...] = ()
     goals: tuple[Goal, ...] = ()
 
@@ -142,4 +143,14 @@ LOADS: dict[str, Load] = {
     )
 }  # fmt: skip
 
+COMPACTED = Load(
+    name="compacted",
+    title="upserts by primary key, half of them updates, 4 buckets, compacted by the stream",
+    batches=195,
+    warm_up=5,
+    rows_per_batch=100_000,
+    buckets=4,
+    keyed=True,
+    compacted=True,
+)
 COLD = Load(name="cold", title="the first batch of a new process, append, unpartitioned", batches=1, warm_up=0)

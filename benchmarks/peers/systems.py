@@ -101,7 +101,7 @@ def _create_paimon(spark: Any, location: Path, load: Load) -> None:
     if load.buckets:
         options["bucket"] = str(load.buckets)
     if load.keyed:
-        options["write-only"] = "true"
+        options["write-only"] = str(not load.compacted).lower()
     elif load.buckets:
         options["bucket-key"] = "id"
     PaimonTable.create(
@@ -114,7 +114,7 @@ def _create_paimon(spark: Any, location: Path, load: Load) -> None:
 
 
 class PaimonJar(System):
-    """Paimon's own sink for Spark. Like ours, it only writes and does not compact beside the stream."""
+    """Paimon's own sink for Spark. Like ours, it compacts beside the stream only if the load asks for that."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -129,7 +129,7 @@ class PaimonJar(System):
             "file.format": "parquet",
             "file.compression": "zstd",
             "file.compression.zstd-level": "1",
-            "write-only": "true",
+            "write-only": str(not load.compacted).lower(),
             "bucket": str(load.buckets or -1),
         }
         if load.keyed:

@@ -60,7 +60,10 @@ class Checker:
         manifests: ManifestStore,
         cache: TableCache,
         clock: Clock,
+        *,
+        compacts: bool = False,
     ) -> None:
+        """With `compacts`, who commits also looks after the depth of buckets."""
         self._table = table
         self._clock = clock
         self._storage = storage
@@ -73,7 +76,7 @@ class Checker:
         plain = not table.schema.primary_keys and options.value(BUCKET) <= 0
         self._has_vectors = plain and options.value(DELETION_VECTORS)
         self._key_order = _key_order(table)
-        self._depth = DepthWarning.of(table)
+        self._depth = None if compacts else DepthWarning.of(table)
         self._strict = StrictMode(options, snapshots, manifests)
         self._schemas = SchemaStore(storage)
         self._known_schemas = {table.schema.id}
@@ -160,6 +163,10 @@ class Checker:
         changes has just read the files at this base, so they are not read again."""
         if request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None):
             return KnownFiles.replaced_by(changes.entries)
+        if request.kind is CommitKind.COMPACT and not changes.index:
+            watched = self._cache.watched_at(base, changes.entries)
+            if watched is not None:
+                return watched
         touched = {change.entry.partition for change in changes.index}
         return self._cache.files_at(base, changes.partitions | touched, request)
 

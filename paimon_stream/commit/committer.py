@@ -20,7 +20,7 @@ So every failure while the outcome of a put is open is a `CommitUnknown`, and de
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Final, cast
@@ -47,6 +47,7 @@ from paimon_stream.commit.retry import RetryPolicy
 from paimon_stream.commit.sequence import Numbering, Sequences
 from paimon_stream.commit.stage import Names, Staged, Stager, discard
 from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import CommitUnknown, CorruptMetadata, NotFound, PaimonStreamError, StorageError
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import (
@@ -95,9 +96,11 @@ class Committer:
         observer: BatchObserver = NO_OBSERVER,
         snapshots: SnapshotStore | None = None,
         digest: str | None = None,
+        *,
+        compacts: bool = False,
     ) -> None:
         """With `snapshots`, the committer shares the caller's cache of snapshots. `digest` is that of the
-        table's first schema, if the caller knows it."""
+        table's first schema, if the caller knows it. With `compacts`, the caller compacts the table, too."""
         self._storage = storage or table.storage
         self._location = self._storage.location
         self._layout = table.layout
@@ -108,7 +111,9 @@ class Committer:
         self._manifests = ManifestStore(self._storage)
         self._cache = TableCache(table, self._snapshots, self._manifests)
         clock = self._runtime.clock
-        self._checker = Checker(table, self._storage, self._snapshots, self._manifests, self._cache, clock)
+        self._checker = Checker(
+            table, self._storage, self._snapshots, self._manifests, self._cache, clock, compacts=compacts
+        )
         self._stager = Stager(table, self._storage, self._manifests, clock)
         traces = Traces(self._manifests, self._checker.live)
         self._publisher = Publisher(self._location, self._snapshots, traces, self._same_table)
@@ -148,6 +153,11 @@ class Committer:
         """
         known = None if judged is None else judged.latest
         return None if self._sequences is None else self._sequences.next(known)
+
+    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+        """The live files of these partitions at the base, or at our own last snapshot. See `TableCache.watch`."""
+        base = base or self._cache.base(self._cache.last or self._snapshots.latest())
+        return base, self._cache.watch(base, partitions, below)
 
     def _publish_one(self, request: CommitRequest, source: ChangeSource, names: Names) -> Outcome:
         """Publishes one snapshot. Raises the errors of `commit`."""

@@ -76,11 +76,11 @@ def require_lineage(
     last: Snapshot | None = None,
 ) -> None:
     """Checks that `latest` continues from `seen`. `last` is the last snapshot of this committer. Raises
-    `TableRolledBack`, and `CommitLost` if `seen` is `last` and its id exists with another nonce; or
-    `HistoryUnknown` if the lists are gone that would show it."""
+    `TableRolledBack`, and `CommitLost` if `seen` is `last`, with rows, and its id exists with another nonce;
+    or `HistoryUnknown` if the lists are gone that would show it."""
     if seen is None or _is_surely_held(location, snapshots, request.user, seen, latest):
         return
-    if last is not None and seen == SnapshotRef.of(last):
+    if last is not None and seen == SnapshotRef.of(last) and last.commit_kind is not CommitKind.COMPACT:
         require_last(location, snapshots, request.user, last, latest)
     raise TableRolledBack(
         f"{location}: snapshot {seen.id}, on which commit {request.identifier} of user {request.user!r} was "

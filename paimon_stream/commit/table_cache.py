@@ -17,6 +17,7 @@ from typing import Final
 
 from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.plan import Base
+from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -52,6 +53,7 @@ class TableCache:
         self.buckets = BucketIndex()
         self._files: dict[bytes, KnownFiles] = {}
         self._files_of: object = None
+        self._watched = WatchedFiles()
         self._highest: int | None = None
         self._added: dict[str, Mapping[_Bucket, int]] = {}
 
@@ -72,6 +74,7 @@ class TableCache:
             self.buckets.forget()
         else:
             self.buckets.take(entries)
+        self._watched.take(entries)
         for entry in entries:
             if entry.partition in self._files:
                 self._files[entry.partition].replay(entry)
@@ -87,13 +90,14 @@ class TableCache:
 
     def _drop(self) -> None:
         self.buckets.forget()
+        self._watched.forget()
         self._files, self._files_of, self._highest = {}, None, None
 
     def _move(self, latest: Snapshot | None) -> None:
         """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
         if latest == self._at:
             return
-        if self.buckets.partitions or self._files or self._highest is not None:
+        if self.buckets.partitions or self._files or self._watched.partitions or self._highest is not None:
             try:
                 known = self._follow(latest)
             except (NotFound, CorruptMetadata):
@@ -111,13 +115,15 @@ class TableCache:
         replaced = any(one.commit_kind is CommitKind.OVERWRITE for one in since)
         if replaced:
             self.buckets.forget()
+            self._watched.forget()
             self._files = {}
         highest = self._highest
         if highest is not None:
             adds = () if recorded is not None else since
             highest = max([highest, *(number for one in adds for number in self.added(one).values())])
         files = {partition: known.copy() for partition, known in self._files.items()}
-        entries = self._entries(since, {*files, *self.buckets.partitions})
+        entries = self._entries(since, {*files, *self.buckets.partitions, *self._watched.partitions})
+        self._watched.take(entries)
         for entry in entries:
             if entry.partition in files:
                 files[entry.partition].replay(entry)
@@ -205,6 +211,24 @@ class TableCache:
                             fresh[entry.partition].replay(entry)
         self._files |= fresh
         return KnownFiles.of([self._files[partition] for partition in partitions])
+
+    def watch(self, base: Base, partitions: Collection[bytes], below: int | None) -> WatchedFiles:
+        """The live files of these partitions at the base, each with its whole entry; only those of less than
+        `below` bytes if that is given. From then on they follow every commit, and no manifest of the table is
+        read again for them. Raises `CorruptMetadata`, `StorageError`."""
+        self._move(base.snapshot)
+        missing = self._watched.missing(partitions, below)
+        if missing:
+            self._watched.add(missing, live_files(self._manifests, base.metas, self._types, missing))
+        return self._watched
+
+    def watched_at(self, base: Base, entries: Collection[ManifestEntry]) -> KnownFiles | None:
+        """The files of the buckets of these entries at the base. None if they are not watched. Raises
+        `CorruptMetadata`, `StorageError`."""
+        if not self._watched.partitions:
+            return None
+        self._move(base.snapshot)
+        return self._watched.known({(entry.partition, entry.bucket) for entry in entries})
 
     # -- sequence numbers ---------------------------------------------------------------------------
 

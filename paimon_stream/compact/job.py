@@ -110,10 +110,61 @@ class _Plan:
 
     def rewriter(self, runtime: Runtime, progress: Progress) -> Rewriter:
         """What carries out the units. Raises `ConfigError`s."""
-        if isinstance(self.limits, Thresholds):
-            return Rewriter(self.scan, runtime, progress, self.units)
-        units = [one for one in self.units if isinstance(one, KeyedUnit)]
-        return KeyedRewriter(self.scan, runtime, progress, units, self.limits)
+        return rewriter_of(self.scan, self.limits, self.units, runtime, progress)
+
+
+def plan_units(
+    scan: Scan,
+    runtime: Runtime,
+    wrong: Callable[[FormatError, ManifestEntry], object],
+    *,
+    full: bool,
+    early: bool = True,
+    only: Collection[Bucket] | None = None,
+) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
+    """The units of the scan's files; with `only`, just those of these buckets. Without `early`,
+    `compaction.optimization-interval` has not passed. Where keys or levels are wrong,
+    there is none, and `wrong` is called with the error and a file of the bucket."""
+    options, spec = scan.table.options, scan.merge
+    if spec is None:
+        limits = Thresholds.of(options)
+        units = plan_append(scan.files, limits, full=full)
+        return limits, [one for one in units if only is None or one.bucket in only]
+    thresholds, types = keyed_limits(scan, runtime, early=early), [scan.schema.field(name).type for name in spec.keys]
+    found: list[Unit] = []
+    for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):
+        try:
+            unit = next_unit(files, spec, types, thresholds, full=full)
+        except FormatError as why:
+            wrong(why, files[0])
+            continue
+        found += [] if unit is None else [unit]
+    return thresholds, found
+
+
+def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedThresholds:
+    """The thresholds of a table with a primary key, now. See `plan_units`. Raises `InvalidOption`."""
+    options, spec = scan.table.options, scan.merge
+    assert spec is not None
+    hour = runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24
+    sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
+    # The sum of a part may be too large for the type although that of all is not.
+    decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
+    schemas, now = SchemaStore(scan.table.storage), runtime.clock.now_millis()
+    expiry = RecordExpiry.of(scan.schema, options, schemas, now)
+    names = scan.schema.field_names
+    limits = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
+    return limits if early else replace(limits, always_full=False)
+
+
+def rewriter_of(
+    scan: Scan, limits: Thresholds | KeyedThresholds, units: Sequence[Unit], runtime: Runtime, progress: Progress
+) -> Rewriter:
+    """What carries out these units. Raises `ConfigError`s."""
+    if isinstance(limits, Thresholds):
+        return Rewriter(scan, runtime, progress, units)
+    keyed = [one for one in units if isinstance(one, KeyedUnit)]
+    return KeyedRewriter(scan, runtime, progress, keyed, limits)
 
 
 @dataclass(slots=True)
@@ -146,37 +197,14 @@ class _Run:
         scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
-        limits, found = self._units(scan, only)
+        limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
         return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
 
-    def _units(self, scan: Scan, only: Collection[Bucket] | None) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
-        """The units of these buckets. Where keys or levels are wrong, there is none, and the run fails at its
-        end."""
-        options, spec = scan.table.options, scan.merge
-        if spec is None:
-            limits = Thresholds.of(options)
-            units = plan_append(scan.files, limits, full=self.full)
-            return limits, [one for one in units if only is None or one.bucket in only]
-        hour = self.runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24
-        sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
-        # The sum of a part may be too large for the type although that of all is not.
-        decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
-        schemas, now = SchemaStore(scan.table.storage), self.runtime.clock.now_millis()
-        expiry = RecordExpiry.of(scan.schema, options, schemas, now)
-        names = scan.schema.field_names
-        thresholds = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
-        types = [scan.schema.field(name).type for name in spec.keys]
-        found: list[Unit] = []
-        for files in buckets(one for one in scan.files if only is None or bucket_of(one) in only):
-            try:
-                unit = next_unit(files, spec, types, thresholds, full=self.full)
-            except FormatError as why:
-                self.failed.append(self.named(why, files[0]))
-                continue
-            found += [] if unit is None else [unit]
-        return thresholds, found
+    def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
+        """Makes the run fail at its end."""
+        self.failed.append(self.named(why, file))
 
     def named(self, why: PaimonStreamError, file: ManifestEntry) -> PaimonStreamError:
         """The error, with the file's bucket if it names no file."""

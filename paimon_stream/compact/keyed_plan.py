@@ -211,6 +211,23 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
     return -file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name
 
 
+def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
+    """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is cheap."""
+    found = sorted(files, key=_age)
+    runs = [Run(0, one.file.file_size) for one in found if not one.file.level]
+    levels: defaultdict[int, int] = defaultdict(int)
+    for one in found:
+        levels[one.file.level] += one.file.file_size
+    runs += [Run(level, size) for level, size in sorted(levels.items()) if level]
+    return pick(runs, limits) is not None
+
+
+def depth(files: Iterable[ManifestEntry]) -> int:
+    """The number of sorted runs of a bucket."""
+    levels = [one.file.level for one in files]
+    return levels.count(0) + len(set(levels) - {0})
+
+
 # -- picks ------------------------------------------------------------------------------------------
 
 

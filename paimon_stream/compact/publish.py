@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import CommitRequest, Published
+from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, bucket_of
-from paimon_stream.format.entries import FileIdentity, FileKind
+from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.runtime import Runtime
@@ -20,16 +21,23 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_filter import PartitionFilter
 from paimon_stream.table.table import Table
 
+Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
+
 
 class CompactionSource:
     """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its files is
     not live any more, because then its rows are elsewhere or gone."""
 
-    def __init__(self, table: Table, planned: Snapshot, made: Sequence[Rewritten]) -> None:
+    def __init__(
+        self, table: Table, planned: Snapshot | None, made: Sequence[Rewritten], watch: Watch | None = None
+    ) -> None:
+        """The units were planned on the snapshot `planned`, or on several. `watch` gives the live files of some
+        partitions at a base; without it they are read."""
         self._table = table
         self._manifests = ManifestStore(table.storage)
         self._planned = planned
         self._made = made
+        self._watch = watch
 
     def at(self, base: Base) -> Changes:
         """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
@@ -44,10 +52,14 @@ class CompactionSource:
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
         """The live files by bucket, each with its first sequence number."""
-        types = self._table.partition_types
-        chosen = PartitionFilter(types, rows={one.unit.bucket[0] for one in self._made})
+        types, partitions = self._table.partition_types, {one.unit.bucket[0] for one in self._made}
         found: dict[Bucket, dict[FileIdentity, int]] = {}
-        for one in live_files(self._manifests, base.metas, types, chosen):
+        if self._watch is not None:
+            watched, where = self._watch(base, partitions), {one.unit.bucket[:2] for one in self._made}
+            live: Iterable[ManifestEntry] = (one for bucket in where for one in watched.of(*bucket))
+        else:
+            live = live_files(self._manifests, base.metas, types, PartitionFilter(types, rows=partitions))
+        for one in live:
             found.setdefault(bucket_of(one), {})[one.identity] = one.file.min_sequence_number
         return found
 
@@ -104,6 +116,10 @@ class Publication:
         )
         if not isinstance(outcome, Published):
             return None, set()
-        gone = {one.identity for one in outcome.compact_changes.entries if one.kind is FileKind.DELETE}
-        landed = {number for number, one in enumerate(made) if one.unit.files[0].identity in gone}
-        return outcome.snapshot, landed
+        return outcome.snapshot, landed(outcome, made)
+
+
+def landed(outcome: Published, made: Sequence[Rewritten]) -> set[int]:
+    """The positions of the units that are in the published snapshot."""
+    gone = {one.identity for one in outcome.compact_changes.entries if one.kind is FileKind.DELETE}
+    return {number for number, one in enumerate(made) if one.unit.files[0].identity in gone}

@@ -162,7 +162,7 @@ def check_identifiers(roots: Sequence[Root], found: Findings) -> None:
             continue
         streams.add(user)
         key = (user, number, one.commit_kind.value)
-        if key in published and one.commit_kind.value != "OVERWRITE":
+        if key in published and one.commit_kind.value == "APPEND":
             text = (
                 f"Commit {number} of user {user!r} was published twice, as snapshots {published[key]} and "
                 f"{one.id}: its rows may be there twice."

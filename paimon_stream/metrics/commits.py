@@ -32,6 +32,7 @@ _LAST: Final = {
 _COUNTERS: Final = (
     "skippedBatches", "uncertainCommits", "lostRaces", "conflicts", "compactionConflicts", "sequenceConflicts",
     "orphanFilesDeleted", "manifestsMerged", "expiredSnapshots", "expiredFiles", "failedExpiries",
+    "compactions", "failedCompactions",
 )  # fmt: skip
 METRICS: Final = (
     "lastCommitDuration",
@@ -97,6 +98,11 @@ class CommitMetrics:
             if report is not None:
                 self._counters["expiredSnapshots"] += len(report.snapshots)
                 self._counters["expiredFiles"] += sum(report.files.values())
+
+    def compacted(self, counter: str, count: int) -> None:
+        """Adds to a counter of the compactions behind batches."""
+        with self._lock:
+            self._counters[counter] += count
 
     def values(self) -> Mapping[str, float]:
         """All metrics by name (`METRICS`). A value that does not exist yet is 0, or -1 for a snapshot id."""

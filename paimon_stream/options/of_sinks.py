@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from paimon_stream.options.option import Option, boolean, one_of, switch, text
+from paimon_stream.options.option import Option, boolean, one_of, share, switch, text
 
 _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
@@ -87,6 +87,18 @@ ON_SEQUENCE_CONFLICT = Option(
     "the stream. ignore: commit anyway; it is then undefined which of two rows with the same key wins. Has "
     "no effect if sequence.field is set.",
 )
+STREAM_COMPACT = Option(
+    "paimon-stream.compact", one_of("auto", "minor", "off"), "auto",
+    "Whether a stream compacts the buckets that its batches touch, in a snapshot of its own after the batch's. auto: "
+    "in tables with a primary key, as Paimon's writers do. minor: in append tables, too. off: never. Tables with "
+    "write-only = true are left to other jobs in any case.",
+)  # fmt: skip
+STREAM_COMPACT_SHARE = Option(
+    "paimon-stream.compact.max-share", share, "0.5",
+    "After a batch, a stream waits for its compaction at most this share of the time since the batch before. What is "
+    "not done by then goes on beside the next batches. The limit also holds if a bucket has more sorted runs than "
+    "num-sorted-run.stop-trigger.",
+)  # fmt: skip
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column",
     text,

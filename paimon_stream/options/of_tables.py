@@ -214,8 +214,12 @@ SEQUENCE_INIT_MODE = Option(
 )  # fmt: skip
 STOP_TRIGGER = Option(
     "num-sorted-run.stop-trigger", positive, None,
-    "A stream warns that nobody compacts when a bucket has more level-0 files than this. If not set: "
-    "num-sorted-run.compaction-trigger plus 3.",
+    "A stream warns when a bucket has more sorted runs than this, because its compaction cannot keep up or nobody "
+    "compacts. If not set: num-sorted-run.compaction-trigger plus 3.",
+)  # fmt: skip
+FULL_COMPACTION_COMMITS = Option(
+    "full-compaction.delta-commits", positive, None,
+    "A stream that compacts merges all runs of the buckets of each batch whose number + 1 is divisible by this.",
 )  # fmt: skip
 WRITE_ONLY = switch(
     "write-only", "Writers leave compaction and expiry to other jobs.", aliases=("write.compaction-skip",)

@@ -83,6 +83,15 @@ def plan_scan(
     return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge)
 
 
+def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
+    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
+    _check_readable(table)
+    merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
+    _check_no_deletions(table, snapshot, ManifestStore(table.storage), files)
+    schema, columns = table.schema, table.schema.fields
+    return Scan(table=table, schema=schema, columns=columns, snapshot=snapshot, files=tuple(files), merge=merge)
+
+
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
     """The snapshot with this id or tag; the newest if neither is given. Raises `NotFound`, `InvalidOption`
     for an id that is not a whole number, `IncompatibleSchema` if both are given."""

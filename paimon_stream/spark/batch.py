@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import MOST_REWRITES, rewrites
+from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import (
     InvalidOption,
     PaimonStreamError,
@@ -59,6 +60,7 @@ class _Run:
     run_id: str | None
     writer: StreamWriter
     after_commit: AfterCommit
+    compaction: StreamCompaction | None
     plan: WritePlan = field(default_factory=WritePlan)
     cuts: Cuts = field(default_factory=Cuts)
     stateless: bool | None = None
@@ -73,8 +75,15 @@ class _Run:
             self.stateless = keeps_state(frame, facts) is False
         return self.stateless
 
+    def close(self) -> None:
+        """Ends what goes on beside the batches."""
+        if self.compaction is not None:
+            self.compaction.close()
+
     def maintain(self, report: CommitReport) -> None:
-        """Runs expiry after a batch, even one without rows. It never fails the batch."""
+        """Compacts and expires after a batch, even one without rows. Neither fails the batch."""
+        if self.compaction is not None:
+            self.compaction.after_batch(report.identifier, self.writer.changes)
         if report.outcome == "empty":
             self.after_commit.after_nothing(self.writer.table)
         elif report.outcome == "committed" and self.writer.newest is not None:
@@ -103,12 +112,19 @@ class Runs:
             self._facts[settings.checkpoint] = facts
             user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
             run = self._by_user.pop(user, None)  # after a failed batch nothing is remembered
-            if run is None or run.run_id != facts.run_id:
+            if run is not None and run.run_id != facts.run_id:
+                run.close()
+                run = None
+            if run is None:
                 table = load_table(settings.open_storage(), settings.options)
                 settings.check_mode(table)
                 _check_output_mode(facts, settings, table)
                 run = self._bind(facts, settings, user)
-            report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
+            try:
+                report = self._write(frame, _batch(facts, batch_id), facts, run, settings)
+            except BaseException:
+                run.close()
+                raise
             self._by_user[user] = run
             self.last_report = report
             callback = () if settings.on_commit is None else (settings.on_commit,)
@@ -138,7 +154,10 @@ class Runs:
             observer=settings.observer,
         )
         after_commit = AfterCommit(runtime=self._runtime, on_expiry=self.metrics.expired)
-        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit)
+        compaction = (
+            None if settings.overwrites else StreamCompaction(writer, self._runtime, count=self.metrics.compacted)
+        )
+        return _Run(run_id=facts.run_id, writer=writer, after_commit=after_commit, compaction=compaction)
 
     def _write(
         self, frame: DataFrame, batch: Batch, facts: QueryFacts, run: _Run, settings: SinkSettings

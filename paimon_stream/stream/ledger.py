@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from paimon_stream.commit.lost import others_above
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks
 from paimon_stream.stream.claims import RegisteredWriter, duplicate_writer
 from paimon_stream.stream.identity import WriterIdentity, is_own
@@ -142,6 +142,22 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if same_table:
         _judge_unknown(evidence, history, refuse)
     return Fresh(seen=seen)
+
+
+def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
+    """The snapshot with the rows of the batch whose newest snapshot is `newest`. The compactions behind a batch
+    change no row: if another engine replaces such a snapshot, no batch is lost. It is `newest` itself if the
+    other has expired."""
+    batch = newest.commit_user, newest.commit_identifier
+    below = snapshots.walk_down(newest.id - 1) if newest.commit_kind is CommitKind.COMPACT else ()
+    for one in below:
+        if one.commit_user != batch[0]:
+            continue
+        if one.commit_identifier != batch[1]:
+            break
+        if one.commit_kind is not CommitKind.COMPACT:
+            return one
+    return newest
 
 
 def _own_entry(entry: JournalEntry | None, identity: WriterIdentity) -> JournalEntry | None:
@@ -295,7 +311,7 @@ def _judge_known(
             )
             return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
-    published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(own))
+    published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(with_rows(snapshots, own)))
     previous = None if entry is None else entry.previous
     known = max(-1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id)
     if own.commit_identifier < known:

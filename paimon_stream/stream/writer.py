@@ -11,7 +11,7 @@ or removes. Files are deleted here only if no attempt can publish them any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -19,13 +19,16 @@ from typing import cast
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_stream
 from paimon_stream.commit.observer import NO_OBSERVER, BatchObserver, Phase
+from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import Judged, Nothing, Published, Superseded
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Judged, Nothing, Published, Superseded
 from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import CommitConflict, CommitLost, CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.journal_entry import JournalEntry, PreviousBatch
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import COMMIT_GUARD, JOURNAL, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -39,7 +42,7 @@ from paimon_stream.stream.evidence import Batch, FirstJudgement, gather, journal
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.later_batches import Memory, judge_next, require_unpublished, superseded
-from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict
+from paimon_stream.stream.ledger import AlreadyCommitted, Evidence, Fresh, Reuse, Verdict, with_rows
 from paimon_stream.stream.prepared import Note, commit_request, journal_entry, replacing_all, veto_error
 from paimon_stream.stream.replay_errors import ReplayErrors
 from paimon_stream.stream.unsupported_options import warn_of_work_left
@@ -101,6 +104,8 @@ class StreamWriter:
         self._meter = Meter(storage)
         self._held: HeldOutputs | None = None  # files of the batch that are not sent yet
         self.newest: Snapshot | None = None
+        self.changes: Changes | None = None  # of the last batch; None if it made no snapshot
+        self._marks: Mapping[str, str] = {}  # of the last batch that made one
         self._undisturbed = True  # whether nobody else has committed between the last two batches
 
     @property
@@ -236,7 +241,9 @@ class StreamWriter:
     def _adopt(self, table: Table, digest: str) -> None:
         if self._table is None or self._table.schema != table.schema:
             self._table = table
-            self._committer = Committer(table, self._storage, self._runtime, self._observer, self._snapshots, digest)
+            own = compacts(table) and not self._overwrites
+            given = self._storage, self._runtime, self._observer, self._snapshots, digest
+            self._committer = Committer(table, *given, compacts=own)
 
     def _refusals(self, batch: Batch) -> ReplayErrors:
         return ReplayErrors(
@@ -327,6 +334,9 @@ class StreamWriter:
             live=lambda: live_files_of(self.table, self._snapshots.latest(), verdict.dead),
         )
         outcome = self._publish(batch, verdict, entry, note, summary, fence)
+        self.changes = None
+        if isinstance(outcome, Published):
+            self.changes, self._marks = outcome.changes, self._identity.properties(batch_id, batch.offsets_hash)
         removed_files = self._settle(verdict, entry, outcome, whole=not fence.gap_seen)
         report = CommitReport.of(
             location=self._storage.location,
@@ -343,9 +353,10 @@ class StreamWriter:
 
     def already(self, batch: Batch, verdict: AlreadyCommitted) -> CommitReport:
         """Records that an earlier run has committed the batch, and removes what dead attempts at it left."""
-        own, removed_files = None, 0
+        own, removed_files, self.changes = None, 0, None
         if verdict.snapshot is not None:
-            own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(verdict.snapshot))
+            rows = with_rows(self._snapshots, verdict.snapshot)
+            own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(rows))
             removed_files = remove_beside(self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime)
         self._memory = Memory(
             batch_id=batch.batch_id,
@@ -358,13 +369,49 @@ class StreamWriter:
             location=self._storage.location,
             user=self._identity.user,
             identifier=batch.batch_id,
-            snapshot_id=None if own is None else own.snapshot.id,
+            snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
             removed_files=removed_files,
         ).measured(self._meter)
 
     def discard(self, messages: tuple[CommitMessage, ...]) -> None:
         """Removes the files of a write that failed before its commit."""
         remove_files(self._storage, data_files(self.table.layout, messages))
+
+    # -- compaction -------------------------------------------------------------------------------
+
+    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+        """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`, `StorageError`."""
+        assert self._committer is not None
+        return self._committer.watch(base, partitions, below)
+
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
+        """Publishes a compaction behind the last batch that this run has published, under the id and with the
+        marks of that batch. None if nothing was published: the changes do not fit, or another run has begun.
+
+        A batch that is run again finds this snapshot, too. The run remembers that the rows are in the batch's
+        first snapshot. Raises what `Committer.commit` raises.
+        """
+        memory = self._memory
+        assert self._committer is not None
+        if memory is None or memory.own is None or not self._marks or not self._claims.holds():
+            return None
+        outcome = self._committer.commit(
+            CommitRequest(
+                user=self._identity.user,
+                identifier=memory.own.batch_id,
+                source=source,
+                kind=CommitKind.COMPACT,
+                properties=self._marks,
+                seen=memory.seen,
+                stage_uuid=self._runtime.ids.uuid(),
+                is_newest=self._claims.holds,
+            )
+        )
+        if not isinstance(outcome, Published):
+            return None
+        self.newest = outcome.snapshot
+        self._memory = replace(memory, seen=SnapshotRef.of(outcome.snapshot))
+        return outcome
 
     def _ask(
         self,

@@ -66,7 +66,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(("deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact"), boolean),
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
-    **dict.fromkeys(("full-compaction.delta-commits", "write.batch-size", "postpone.default-bucket-num"), positive),
+    **dict.fromkeys(("write.batch-size", "postpone.default-bucket-num"), positive),
     "dynamic-bucket.initial-buckets": positive,
     **dict.fromkeys(("dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"), integer),
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),

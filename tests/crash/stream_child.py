@@ -8,7 +8,9 @@
   manifest      when the driver opens its first manifest for writing
   link          between the synced temporary file of the snapshot and its link
   answer        after that link, before the call that made it has answered
+  rewriting     when a compaction behind the batch opens its new file for writing
   never         runs to the end
+With the prefix "compact:" a phase is that of the compaction behind the batch.
 It kills the whole process group with SIGKILL, or, with the prefix "pause:", stops itself with SIGSTOP
 at that phase until somebody continues it. The batch's files are JSON lines with `id` and `day`, or with the
 columns of the schema, in Spark's DDL. In the modes update and complete the job counts the rows of each
@@ -20,7 +22,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -40,12 +43,15 @@ class StopAt:
 
     where: str
     batch: int
+    finished: list[int] = field(default_factory=list)
 
     def reached(self, phase: Phase, identifier: int) -> None:
         if identifier != self.batch:
             return
-        if phase.value == self.where:
+        if phase.value == self.where or (self.finished and f"compact:{phase.value}" == self.where):
             die()
+        if phase is Phase.FINISHED:
+            self.finished.append(identifier)
         if f"pause:{phase.value}" == self.where:
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -61,6 +67,9 @@ def install_audit_hook(where: str, armed: list[bool]) -> None:
         if where == "answer" and event == "os.remove" and "/snapshot/.snapshot-" in str(args[0]):
             die()
         if where == "data" and event == "open" and "/data-" in str(args[0]):
+            die()
+        compacts = threading.current_thread().name == "paimon-stream-compact"
+        if where == "rewriting" and event == "open" and compacts and args[2] & os.O_CREAT:
             die()
         if where == "manifest" and event == "open" and "/manifest/" in str(args[0]):
             die()

@@ -33,7 +33,7 @@ class Bug:
 
     def make(self, seed: int, script: Script | None = None) -> World:
         """A world with those who meet the bug."""
-        compactors = bool({one.kind for one in COMPACTORS} & set(self.only))
+        compactors = bool({"compacting stream", *(one.kind for one in COMPACTORS)} & set(self.only))
         newcomers = self.newcomers or compactors or bool(NEWCOMERS & set(self.only))
         return world_of(seed, script, only=self.only, newcomers=newcomers, compactors=compactors)
 

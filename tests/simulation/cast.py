@@ -119,6 +119,11 @@ def world_of(
             if kind.kind in only if only else drawn:
                 actors.append(kind(world, f"the {kind.kind}"))
                 world.compacted = True
+    if newcomers and compactors:
+        for one in (one for one in actors if isinstance(one, Stream)):
+            drawn = random.Random(f"compacting {seed} {one.checkpoint.name}").randrange(3) == 0
+            if "compacting stream" in only if only else drawn:
+                one.compacts = world.compacted = True
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world

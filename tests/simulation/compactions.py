@@ -14,7 +14,7 @@ from tests.simulation.state import State, Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-OURS = ("compactor", "second compactor")
+OURS = ("compactor", "second compactor", "stream")
 UNCHANGED = "a compaction changes no row"
 
 

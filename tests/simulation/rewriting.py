@@ -8,7 +8,7 @@ removed are operations of the storage, and everything else is the code of the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from paimon_stream.compact import job, keyed_rewrite, rewrite
+from paimon_stream.compact import in_stream, job, keyed_rewrite, rewrite
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
@@ -205,6 +205,33 @@ class Pool:
             one.cancel()
 
 
+class TaskBeside(Task):
+    """A unit in a pool that works beside a stream. It may end whenever somebody looks at it."""
+
+    def __init__(self, work: Callable[[], Rewritten], world: World) -> None:
+        super().__init__(work)
+        self._world = world
+
+    def done(self) -> bool:
+        if not super().done() and self._world.choices.once_in(2):
+            self.carry_out()
+        return super().done()
+
+    def carry_out(self) -> None:
+        if self.set_running_or_notify_cancel():
+            super().carry_out()
+
+
+class PoolBeside(Executor):
+    """In place of the threads beside a stream."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        return TaskBeside(partial(fn, *given, **named), self._world)
+
+
 class Waited(NamedTuple):
     """What `wait` returns."""
 
@@ -223,6 +250,7 @@ def wait(running: Iterable[Task], timeout: float, when: str) -> Waited:
 DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (job, "ThreadPoolExecutor", Pool),
     (job, "wait", wait),
+    (in_stream, "wait", wait),
     (rewrite, "BucketWriter", Writer),
     (rewrite, "read_batches", read_batches),
     (keyed_rewrite, "KeyValueWriter", Writer),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from paimon_stream.api.doctor import Diagnosis
 from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.compact.in_stream import StreamCompaction
 from paimon_stream.errors import (
     CheckpointReset,
     CheckpointRewound,
@@ -36,6 +37,7 @@ from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.checkpoints import Checkpoint
 from tests.simulation.actors.doctor import check_admitted, check_refused, diagnose
 from tests.simulation.limits import CLOCK_HID_DROP, Limit
+from tests.simulation.rewriting import PoolBeside
 from tests.simulation.scheduler import MINUTE
 from tests.simulation.state import State, Token, Violation, stream_of
 
@@ -43,6 +45,14 @@ REWRITES = 4
 UNTIL_JOURNALLED = (None, Phase.BATCH_STARTED, Phase.JUDGED, Phase.WRITTEN)
 BESIDE_MANIFESTS = (Phase.BASE_READ, Phase.CHECKED)
 """Where a batch's first attempt has not written its journal entry yet: it goes with the manifests."""
+COMPACTING = {
+    "paimon-stream.compact": "minor",
+    "write-only": "false",
+    "compaction.min.file-num": "2",
+    "num-sorted-run.compaction-trigger": "2",
+    "full-compaction.delta-commits": "4",
+}
+"""With these options a stream compacts soon, whatever its table is."""
 LOSSES = (TableRolledBack, CommitLost, TableReplaced)
 REFUSED = (
     CheckpointRewound,
@@ -71,11 +81,14 @@ class Stream(Actor):
     options: dict[str, str] = field(default_factory=dict)
     overwrites: bool = False
     names: tuple[str, ...] = ("",)
+    compacts: bool = False
     kind = "stream"
     writes = True
 
     def __post_init__(self) -> None:
         self.writers: dict[str, StreamWriter] = {}
+        self.compactions: dict[str, StreamCompaction] = {}
+        self.compacting = False
         self.answers: dict[str, set[str]] = {}
         self.answered: set[str] = set()
         self.next_batch = 0
@@ -118,7 +131,7 @@ class Stream(Actor):
     @property
     def exposed(self) -> bool:
         process = self.process
-        if self.unjournalled or process is None or process.phase in UNTIL_JOURNALLED:
+        if self.unjournalled or self.compacting or process is None or process.phase in UNTIL_JOURNALLED:
             return True
         return process.phase in BESIDE_MANIFESTS and not self._is_noted()
 
@@ -161,6 +174,8 @@ class Stream(Actor):
         if not self.world.choices.once_in(8):
             options.pop("paimon-stream.journal", None)
         self.unjournalled = options.get("paimon-stream.journal") == "false"
+        options |= COMPACTING if self.compacts else {}
+        self.compactions, self.compacting = {}, False
         if not self.world.choices.once_in(8):
             options["paimon-stream.commit.guard"] = "trust"
         if self.world.choices.once_in(6):
@@ -189,6 +204,9 @@ class Stream(Actor):
                 runtime=process.runtime,
                 observer=self,
             )
+            if self.compacts and not self.overwrites:
+                pool = PoolBeside(self.world)
+                self.compactions[user] = StreamCompaction(self.writers[user], process.runtime, pool)
 
     def examined_batch(self) -> Reports:
         """The first batch of a run, at once after the doctor was asked what it would do."""
@@ -206,9 +224,19 @@ class Stream(Actor):
         """One call of the batch function."""
         reports: Reports = {}
         for user, writer in self.writers.items():
-            reports[user] = self.batch_of(user, writer)
+            compaction = self.compactions.get(user)
+            try:
+                reports[user] = self.batch_of(user, writer)
+            except PaimonStreamError:
+                if compaction is not None:
+                    compaction.close()
+                raise
             if self.has_rows:
                 self.answered.add(user)
+            if compaction is not None:
+                self.compacting = True
+                compaction.after_batch(self.at, writer.changes)
+                self.compacting = False
         return reports
 
     @property

@@ -1,0 +1,353 @@
+"""Compacts the buckets that a stream's batches touch, behind each batch (compaction.md §12, RC12.4).
+
+    batch N is published ──► plan its buckets ──► units go to threads ──► wait, at most a share of the interval
+                                                                             │
+    batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
+
+Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published between batches
+only, in the stream's thread, with its user and the id of its last published batch. So the ids of a stream never
+go back, and a replayed batch finds itself published. Until a unit is in a commit, its new files belong to
+nobody, and they are removed if it is given up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from paimon_stream.commit.plan import Base, Changes
+from paimon_stream.commit.request import ChangeSource, Published
+from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.compact.append_plan import Thresholds
+from paimon_stream.compact.compactable import check_compactable
+from paimon_stream.compact.job import keyed_limits, plan_units, rewriter_of
+from paimon_stream.compact.keyed_plan import asks, depth
+from paimon_stream.compact.publish import CompactionSource, landed
+from paimon_stream.compact.rewrite import Rewriter, Rewritten
+from paimon_stream.compact.threads import DaemonThreads
+from paimon_stream.compact.units import Bucket, Unit, bucket_of
+from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError, UnsupportedFeature
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.options import (
+    BUCKET,
+    COMPACTION_INTERVAL,
+    COMPACTION_TRIGGER,
+    FULL_COMPACTION_COMMITS,
+    STOP_TRIGGER,
+    STREAM_COMPACT,
+    STREAM_COMPACT_SHARE,
+    WRITE_ONLY,
+)
+from paimon_stream.read.scan import Scan, scan_of
+from paimon_stream.reports import silent
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+EXIT_SECONDS: Final = 10.0
+"""How long a process that ends waits for threads that remove their unfinished files, in seconds."""
+_MOST_THREADS: Final = 8
+_MORE_THAN_TRIGGER: Final = 3
+_LONGEST_REST: Final = 1024
+
+
+Count = Callable[[str, int], object]
+
+
+class Host(Protocol):
+    """The stream writer, as its compaction sees it."""
+
+    @property
+    def table(self) -> Table:
+        """The table as of the newest batch."""
+
+    def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
+        """See `Committer.watch`."""
+
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
+        """Publishes these changes as COMPACT of the last published batch. None if nothing was published."""
+
+
+def compacts(table: Table) -> bool:
+    """Whether a stream compacts this table, as far as its options say."""
+    mode = table.options.value(STREAM_COMPACT)
+    wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
+    return wanted and not table.options.value(WRITE_ONLY)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A unit that is being rewritten, or that is done and waits for its publication. `fresh` until a batch has
+    waited for it."""
+
+    unit: Unit
+    future: Future[Rewritten]
+    rewriter: Rewriter
+    fresh: bool = True
+
+
+class StreamCompaction:
+    """The compaction by one run of one stream. It is called after each batch."""
+
+    def __init__(
+        self, host: Host, runtime: Runtime | None = None, pool: Executor | None = None, count: Count = lambda *_: None
+    ) -> None:
+        """`pool` carries out the units. Without it, threads of the driver do. `count` is called with the name of a
+        metric and what is added to it."""
+        self._count = count
+        self._host = host
+        self._clock = (runtime or system()).clock
+        self._runtime = runtime or system()
+        self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
+        self._wanted: tuple[Table, bool] | None = None
+        self._due: dict[Bucket, bool] = {}  # whether in full
+        self._pending: list[_Pending] = []
+        self._failed: Counter[Bucket] = Counter()
+        self._rests: dict[Bucket, int] = {}  # until which call
+        self._optimized: dict[Bucket, int] = {}  # when all runs were merged for compaction.optimization-interval
+        self._deep: set[Bucket] = set()
+        self._calls = 0
+        self._ended = self._clock.monotonic()
+        _OPEN.add(self)
+
+    def after_batch(self, batch_id: int, changes: Changes | None) -> None:
+        """Does what the changes of a published batch ask for, and publishes what is done. `changes` is None if
+        this run did not publish the batch. Never raises an `Exception`."""
+        interval = self._clock.monotonic() - self._ended
+        table = self._host.table
+        try:
+            if not self._is_wanted(table):
+                self.close()
+                return
+            self._calls += 1
+            if changes is not None:
+                self._note(batch_id, changes, table)
+            if self._due:
+                self._plan(table)
+            if self._pending:
+                self._wait(table.options.value(STREAM_COMPACT_SHARE) * interval)
+                self._publish(table)
+                self._warn(table)
+        except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
+            self._report(table, why)
+        finally:
+            self._ended = self._clock.monotonic()
+
+    def close(self) -> list[Future[Rewritten]]:
+        """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the
+        units that had begun."""
+        pending, self._pending = self._pending, []
+        self._due.clear()
+        begun = [one for one in pending if not one.future.cancel()]
+        for one in pending:
+            one.rewriter.stop()
+        for one in begun:
+            one.future.add_done_callback(partial(_remove, one.rewriter))
+        return [one.future for one in begun]
+
+    def _is_wanted(self, table: Table) -> bool:
+        """Whether the stream compacts this table. Why it does not is logged once."""
+        if self._wanted is None or self._wanted[0] is not table:
+            wanted = compacts(table)
+            try:
+                if wanted:
+                    check_compactable(table)
+            except UnsupportedFeature as why:
+                wanted = False
+                _LOG.warning("The stream does not compact: %s", why.message)
+            self._wanted = table, wanted
+        return self._wanted[1]
+
+    # -- plan -----------------------------------------------------------------------------------------
+
+    def _note(self, batch_id: int, changes: Changes, table: Table) -> None:
+        """The buckets of a batch are due, for a full compaction if it is the turn of that batch."""
+        every = table.options.value(FULL_COMPACTION_COMMITS) if table.options.is_set(FULL_COMPACTION_COMMITS) else 0
+        full = every > 0 and (batch_id + 1) % every == 0
+        for bucket in {bucket_of(entry) for entry in changes.entries}:
+            self._due[bucket] = full or self._due.get(bucket, False)
+
+    def _plan(self, table: Table) -> None:
+        """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is
+        pending, or while it rests after a failure."""
+        busy = {one.unit.bucket for one in self._pending}
+        wanted = [one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls]
+        if not wanted:
+            return
+        partitions = {partition for partition, _, _ in wanted}
+        base, watched = self._host.watch(None, partitions, _below(table))
+        if base.snapshot is None:
+            return
+        if watched.too_many and partitions >= set(watched.partitions):
+            self._wanted = table, False
+            _LOG.warning(
+                "%s: a batch touches partitions with more than %d files, so the stream does not compact. Run a job "
+                "that compacts.",
+                table.location,
+                watched.MOST,
+            )
+            return
+        asking: dict[tuple[bool, bool], list[ManifestEntry]] = defaultdict(list)
+        scan = scan_of(table, base.snapshot, ())
+        limits = None if scan.merge is None else keyed_limits(scan, self._runtime)
+        for bucket in wanted:
+            full, early = self._due.pop(bucket), self._is_early(bucket, table)
+            files = watched.of(*bucket[:2])
+            if full or limits is None or asks(files, replace(limits, always_full=early)):
+                asking[full, early] += files
+        for (full, early), files in asking.items():
+            self._begin(scan_of(table, base.snapshot, files), full=full, early=early)
+
+    def _is_early(self, bucket: Bucket, table: Table) -> bool:
+        """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run knows."""
+        if not table.options.is_set(COMPACTION_INTERVAL):
+            return False
+        last = self._optimized.get(bucket)
+        return last is None or self._clock.now_millis() - last >= table.options.value(COMPACTION_INTERVAL)
+
+    def _begin(self, scan: Scan, *, full: bool, early: bool) -> None:
+        """Plans the scan's files, and hands the units to the threads."""
+
+        def wrong(why: FormatError, file: ManifestEntry) -> None:
+            self._fail(bucket_of(file), why)
+
+        limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)
+        ready = [one for one in units if one.newest_schema <= scan.schema.id]
+        self._due.update((one.bucket, full) for one in units if one.newest_schema > scan.schema.id)
+        if not ready:
+            return
+        rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
+        self._pending += [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter) for one in ready]
+        if early:
+            self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
+
+    # -- wait, publish ----------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for new units, and for those of deep buckets. The others have had their time."""
+        until = self._clock.monotonic() + seconds
+        waited = [one for one in self._pending if one.fresh or one.unit.bucket in self._deep]
+        while (running := [one.future for one in waited if not one.future.done()]) and (
+            left := until - self._clock.monotonic()
+        ) > 0:
+            wait(running, left, FIRST_COMPLETED)
+        for one in waited:
+            one.fresh = False
+
+    def _publish(self, table: Table) -> None:
+        """Publishes what is done. Units that do not fit any more are given up. Raises the errors of the commit."""
+        done = [one for one in self._pending if one.future.done()]
+        self._pending = [one for one in self._pending if one not in done]  # others may be done by now
+        made: list[tuple[_Pending, Rewritten]] = []
+        for one in done:
+            why = one.future.exception()
+            if why is None:
+                made.append((one, one.future.result()))
+            else:
+                self._fail(one.unit.bucket, why)
+        if not made:
+            return
+        units = [unit for _, unit in made]
+        below = _below(table)
+        source = CompactionSource(table, None, units, lambda base, some: self._host.watch(base, some, below)[1])
+        try:
+            outcome = self._host.publish_compaction(source)
+        except PaimonStreamError as why:
+            if not isinstance(why, CommitUnknown):  # then a snapshot may name the files
+                self._give_up(made)
+            raise
+        there = set() if outcome is None else landed(outcome, units)
+        self._give_up([one for number, one in enumerate(made) if number not in there])
+        if outcome is not None:
+            self._count("compactions", 1)
+            for number in there:
+                self._failed.pop(units[number].unit.bucket, None)
+            _LOG.info("%s: snapshot %d compacts %d units.", table.location, outcome.snapshot.id, len(there))
+
+    def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]]) -> None:
+        """Removes the new files of units that are in no snapshot."""
+        self._count("compactionConflicts", len(lost))
+        for one, rewritten in lost:
+            one.rewriter.remove([rewritten])
+            self._rest(one.unit.bucket)
+
+    # -- failures ---------------------------------------------------------------------------------------
+
+    def _rest(self, bucket: Bucket) -> None:
+        """The bucket is due again after some batches, after more each time: an outage passes, others end their
+        compaction, and what is damaged stays damaged."""
+        self._failed[bucket] += 1
+        self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
+        self._due.setdefault(bucket, False)
+
+    def _fail(self, bucket: Bucket, why: BaseException) -> None:
+        """A file that somebody else has compacted away may be gone. The next plan knows that."""
+        self._rest(bucket)
+        table = self._host.table
+        self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
+
+    def _report(self, table: Table, why: BaseException, where: str = "") -> None:
+        self._count("failedCompactions", 1)
+        _LOG.warning(
+            "%s: the compaction%s behind a batch failed (%s: %s). The batch stands, and no row has changed. A later "
+            "batch tries again.",
+            table.location,
+            where,
+            type(why).__name__,
+            why,
+        )
+
+    def _warn(self, table: Table) -> None:
+        """Warns of each bucket that stays too deep, once until it is not any more."""
+        options = table.options
+        if not table.schema.primary_keys:
+            return
+        least = options.value(COMPACTION_TRIGGER)
+        most = max(least, options.value(STOP_TRIGGER) if options.is_set(STOP_TRIGGER) else least + _MORE_THAN_TRIGGER)
+        pending = {one.unit.bucket for one in self._pending}
+        _, watched = self._host.watch(None, {bucket[0] for bucket in pending}, None)
+        deep = {bucket: depth(watched.of(*bucket[:2])) for bucket in pending}
+        for bucket, runs in deep.items():
+            if runs > most and bucket not in self._deep:
+                _LOG.warning(
+                    "%s: bucket %d has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction "
+                    "goes on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the "
+                    "compaction to a job and set write-only = true.",
+                    table.location,
+                    bucket[1],
+                    runs,
+                    most,
+                    STREAM_COMPACT_SHARE.key,
+                )
+        self._deep = {bucket for bucket, runs in deep.items() if runs > most}
+
+
+def _below(table: Table) -> int | None:
+    """In a table without buckets only small files matter."""
+    if table.schema.primary_keys or table.options.value(BUCKET) > 0:
+        return None
+    return Thresholds.of(table.options).small
+
+
+def _remove(rewriter: Rewriter, ended: Future[Rewritten]) -> None:
+    """Removes the files of a unit that was given up before it ended."""
+    if not ended.cancelled() and ended.exception() is None:
+        rewriter.remove([ended.result()])
+
+
+_OPEN: Final[weakref.WeakSet[StreamCompaction]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close() -> None:
+    """The threads end with the process. They get some time to remove what they have not finished."""
+    wait([future for one in list(_OPEN) for future in one.close()], EXIT_SECONDS)

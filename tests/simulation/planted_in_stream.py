@@ -1,0 +1,73 @@
+"""Small changes to the compaction by streams that the simulation must catch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paimon_stream.commit.watched_files import WatchedFiles
+from paimon_stream.compact.in_stream import StreamCompaction
+from paimon_stream.errors import CommitUnknown
+from paimon_stream.format.entries import FileKind
+from paimon_stream.stream.writer import StreamWriter
+from tests.simulation.bug import Patch, bug
+
+STREAM = "compacting stream"
+
+
+def with_id(patch: Patch, step: int) -> None:
+    """Compactions by streams have the id of the last batch plus `step`."""
+
+    def publish(self: StreamWriter, source: Any) -> Any:
+        memory = self._memory
+        if memory is None or memory.own is None:
+            return real(self, source)
+        other = max(0, memory.own.batch_id + step)
+        self._memory = replace(memory, own=replace(memory.own, batch_id=other))
+        try:
+            return real(self, source)
+        finally:
+            self._memory = replace(self._memory, own=memory.own)
+
+    real = StreamWriter.publish_compaction
+    patch.setattr(StreamWriter, "publish_compaction", publish)
+
+
+@bug("A compaction by a stream has the id of the batch that comes next.", STREAM)
+def a_compaction_takes_the_next_id(patch: Patch) -> None:
+    with_id(patch, 1)
+
+
+@bug("A compaction by a stream has the id of an earlier batch, though a later one is published.", STREAM)
+def a_compaction_keeps_an_old_id(patch: Patch) -> None:
+    with_id(patch, -1)
+
+
+@bug("The watched files do not learn what others have removed.", STREAM, "compactor", "overwriter")
+def removals_of_others_are_overlooked(patch: Patch) -> None:
+    def take(self: WatchedFiles, entries: Any) -> None:
+        real(self, [one for one in entries if one.kind is FileKind.ADD])
+
+    real = WatchedFiles.take
+    patch.setattr(WatchedFiles, "take", take)
+
+
+@bug(
+    "The new files of a compaction by a stream are removed although they may be published.",
+    STREAM,
+    "batch writer",
+    seed=12,
+)
+def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
+    def publish(self: StreamCompaction, table: Any) -> None:
+        pending = list(self._pending)
+        try:
+            real(self, table)
+        except CommitUnknown:
+            for one in pending:
+                if one.future.done() and one.future.exception() is None:
+                    one.rewriter.remove([one.future.result()])
+            raise
+
+    real = StreamCompaction._publish
+    patch.setattr(StreamCompaction, "_publish", publish)

@@ -1,0 +1,381 @@
+"""The compaction behind the batches of a stream: few runs, the same rows, and never a batch that fails or is
+there twice."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paimon_stream import PaimonTable
+from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.table import load_table
+from tests.kits.compacted_stream import CompactedStream, Held
+from tests.kits.compaction import data_files, live, problems
+from tests.kits.keyed import Change
+
+COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
+
+
+def keyed(tmp_path: Path, **options: str) -> PaimonTable:
+    made = {"bucket": "1", **options}
+    place = str(tmp_path / "db.db" / "t")
+    return PaimonTable.create(place, COLUMNS, primary_keys=["dt", "k"], partition_keys=["dt"], options=made)
+
+
+def plain(tmp_path: Path, **options: str) -> PaimonTable:
+    return PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, options=options)
+
+
+def changes(number: int, day: str = "d0") -> list[Change]:
+    """Two keys that all batches have, and one of its own."""
+    return [("+I", {"k": key, "dt": day, "v": number}) for key in (0, 1, 100 + number)]
+
+
+def expected(batches: int) -> list[tuple[Any, ...]]:
+    return sorted([(0, "d0", batches - 1), (1, "d0", batches - 1), *((100 + n, "d0", n) for n in range(batches))])
+
+
+def rows(table: PaimonTable) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+def levels(table: PaimonTable) -> list[int]:
+    return sorted(file.meta.level for file in table.files())
+
+
+def compactions(table: PaimonTable) -> list[Snapshot]:
+    return [one for one in table.snapshots() if one.commit_kind.value == "COMPACT"]
+
+
+def run(stream: CompactedStream, batches: int) -> None:
+    for _ in range(batches):
+        stream.batch(changes(stream.next_batch))
+
+
+# -- what it does -------------------------------------------------------------------------------------
+
+
+def test_a_bucket_that_is_written_to_stays_at_few_runs_behind_the_batches(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    for number in range(24):
+        stream.batch(changes(number))
+        assert len(table.files()) <= 5
+    assert rows(table) == expected(24)
+    made = compactions(table)
+    assert len(made) >= 4
+    for one in made:
+        behind = next(other for other in table.snapshots() if other.id == one.id - 1)
+        assert (one.commit_user, one.commit_identifier) == (behind.commit_user, behind.commit_identifier)
+    assert not problems(table)
+    assert data_files(table) >= live(table)
+
+
+def test_what_is_not_done_within_the_bound_goes_on_beside_the_next_batches(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 7)
+    assert not compactions(table)
+    assert len(pool.calls) == 1, "a bucket has one unit at a time"
+    pool.go_on()
+    run(stream, 1)
+    (one,) = compactions(table)
+    assert one.commit_identifier == 7
+    assert levels(table) == [0, 0, 0, 5], "the first five became one, and three have come since"
+    assert rows(table) == expected(8)
+    pool.at_once = True
+    run(stream, 4)
+    assert rows(table) == expected(12)
+    assert len(table.files()) <= 5
+
+
+def test_a_batch_without_rows_publishes_what_is_done_under_the_id_of_the_last_batch_with_rows(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 5)
+    pool.go_on()
+    assert stream.batch().outcome == "empty"
+    (one,) = compactions(table)
+    assert one.commit_identifier == 4
+    run(stream, 1)
+    assert stream.reports[-1].outcome == "committed"
+    assert table.latest_snapshot().commit_identifier == 6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"paimon-stream.compact": "off"},
+        {"write-only": "true"},
+        {"write-only": "true", "paimon-stream.compact": "minor"},
+    ],
+)
+def test_a_table_that_is_left_to_other_jobs_is_not_compacted(tmp_path: Path, options: dict[str, str]) -> None:
+    table = keyed(tmp_path)
+    run(CompactedStream(table, options=options), 7)
+    assert not compactions(table)
+
+
+def test_append_tables_are_compacted_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    table = plain(tmp_path)
+    stream = CompactedStream(table)
+    for number in range(6):
+        stream.batch([{"k": number, "dt": "d0", "v": number}])
+    assert not compactions(table)
+    stream.options = {"paimon-stream.compact": "minor"}
+    stream.start()
+    for number in range(6, 16):
+        stream.batch([{"k": number, "dt": "d0", "v": number}])
+    assert len(table.files()) <= 5
+    assert sorted(row[0] for row in rows(table)) == list(range(16))
+    assert not problems(table)
+
+
+def test_full_compactions_come_with_every_so_many_commits(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table, options={"full-compaction.delta-commits": "3"})
+    run(stream, 7)
+    assert [one.commit_identifier for one in compactions(table)] == [2, 5]
+    assert levels(table) == [0, 5]
+
+
+def test_an_interval_of_full_compactions_is_counted_for_each_bucket(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table, options={"compaction.optimization-interval": "1 h"})
+    run(stream, 4)
+    assert [one.commit_identifier for one in compactions(table)] == [1], "not at every batch"
+
+
+def test_only_buckets_that_were_touched_are_looked_at(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    quiet = CompactedStream(table, options={"paimon-stream.compact": "off"}, user="other")
+    for number in range(6):
+        quiet.batch(changes(number, "quiet"))
+    run(CompactedStream(table), 5)
+    assert len([file for file in table.files() if file.partition["dt"] == "quiet"]) == 6
+
+
+def test_no_batch_reads_the_manifests_of_the_table(tmp_path: Path) -> None:
+    """From the second batch on, what a batch reads does not grow."""
+    table = keyed(tmp_path, **{"manifest.merge-min-count": "1000"})
+    storage = FaultyStorage(LocalStorage(table.location))
+    stream = CompactedStream(table, storage=storage)
+    reads: list[int] = []
+    for number in range(30):
+        before = len(storage.operations)
+        stream.batch(changes(number))
+        did = storage.operations[before:]
+        reads.append(sum(one.verb == "read" and one.path.startswith("manifest/manifest-") for one in did))
+    assert compactions(table)
+    assert max(reads[1:]) == 0
+
+
+# -- others -------------------------------------------------------------------------------------------
+
+
+def test_what_another_compaction_took_is_given_up_and_its_files_go(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 5)
+    pool.go_on()
+    table.compact(full=True)
+    before = data_files(table)
+    run(stream, 1)
+    assert len(compactions(table)) == 1
+    assert stream.counts == {"compactionConflicts": 1}
+    assert len(data_files(table)) == len(before), "one file came, and that of the unit went"
+    assert rows(table) == expected(6)
+    pool.at_once = True
+    run(stream, 8)
+    assert rows(table) == expected(14)
+    assert len(table.files()) <= 5
+
+
+def test_a_file_that_others_have_compacted_and_expired_is_no_damage(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 5)
+    table.compact(full=True)
+    expire_snapshots(load_table(LocalStorage(table.location)), 1, 1, protect_streams=False)
+    pool.go_on()
+    run(stream, 1)
+    assert rows(table) == expected(6)
+
+
+def test_another_run_that_has_begun_keeps_this_one_from_publishing(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 5)
+    old, writer = stream.compaction, stream.writer
+    assert old is not None and writer is not None
+    before = data_files(table)
+    pool.go_on()
+    assert data_files(table) > before
+    stream.start()
+    stream.next_batch = 4
+    assert stream.batch(changes(4)).outcome == "already committed"
+    old.after_batch(4, None)
+    assert not compactions(table)
+    assert data_files(table) == before
+    run(stream, 1)
+    assert rows(table) == expected(6)
+
+
+# -- ends ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_ends_gives_up_what_is_pending_and_removes_its_files(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 5)
+    before = data_files(table)
+    pool.go_on()
+    assert data_files(table) > before
+    assert stream.compaction is not None
+    stream.compaction.close()
+    assert data_files(table) == before
+    run(stream, 1)
+    assert rows(table) == expected(6)
+
+
+def test_a_replayed_batch_finds_its_compaction_and_is_not_compacted_again(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    run(stream, 5)
+    (one,) = compactions(table)
+    assert one.commit_identifier == 4
+    files = data_files(table)
+    stream.start()
+    stream.next_batch = 4
+    assert stream.batch(changes(4)).outcome == "already committed"
+    assert len(compactions(table)) == 1
+    assert data_files(table) == files
+    run(stream, 3)
+    assert rows(table) == expected(8)
+    assert not problems(table)
+
+
+def test_a_replayed_batch_after_its_first_snapshot_has_expired_is_found(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    run(stream, 5)
+    expire_snapshots(load_table(LocalStorage(table.location)), 1, 1, protect_streams=False)
+    assert [one.commit_kind.value for one in table.snapshots()] == ["COMPACT"]
+    stream.start()
+    stream.next_batch = 4
+    assert stream.batch(changes(4)).outcome == "already committed"
+    run(stream, 1)
+    assert rows(table) == expected(6)
+
+
+def test_a_compaction_that_another_engine_has_replaced_is_no_lost_batch(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    run(stream, 5)
+    newest = table.latest_snapshot()
+    assert newest.commit_kind.value == "COMPACT"
+    path = Path(table.location) / "snapshot" / f"snapshot-{newest.id}"
+    path.unlink()  # as if a rename had replaced it
+    other = CompactedStream(table, options={"paimon-stream.compact": "off"}, user="java")
+    other.batch(changes(99, "d1"))
+    assert table.latest_snapshot().id == newest.id
+    run(stream, 1)
+    assert rows(table) == sorted([*expected(6), (0, "d1", 99), (1, "d1", 99), (199, "d1", 99)])
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("stop", [True, False])
+def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: Moment, stop: bool) -> None:
+    at = 0
+    while True:
+        at += 1
+        table = keyed(tmp_path / str(at))
+        stream = CompactedStream(table)
+        run(stream, 4)
+        storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
+        stream.start(storage=storage)
+        with contextlib.suppress(Killed, PaimonStreamError):
+            run(stream, 1)
+        fired = storage.fired
+        stream.pool = Held(at_once=True)
+        stream.start()
+        run(stream, 6 - stream.next_batch)
+        assert rows(table) == expected(6)
+        assert len({(one.commit_identifier, one.commit_kind) for one in table.snapshots()}) == len(table.snapshots())
+        assert not [one for one in problems(table) if one.severity == "error"]
+        if not stop:
+            assert live(table) <= data_files(table)
+        if not fired:
+            break
+    assert at > 20
+
+
+def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    run(stream, 4)
+    lost = Fault(
+        at=1, moment=Moment.AFTER, verb="put_if_absent", path="snapshot/snapshot-6", stop=True, error=Unavailable
+    )
+    stream.start(storage=FaultyStorage(LocalStorage(table.location), [lost]))
+    before = data_files(table)
+    run(stream, 1)
+    assert stream.counts["failedCompactions"] == 1
+    assert table.latest_snapshot().commit_kind.value == "COMPACT"
+    assert len(data_files(table)) == len(before) + 2
+    assert live(table) <= data_files(table)
+    stream.start()
+    run(stream, 3)
+    assert rows(table) == expected(8)
+
+
+# -- trouble ------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_bucket_rests_and_the_batches_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+    run(stream, 4)
+    next(Path(table.location).rglob("data-*")).write_bytes(b"damaged")
+    with caplog.at_level(logging.WARNING):
+        run(stream, 30)
+    told = [one for one in caplog.records if "compaction" in one.message and "behind a batch failed" in one.message]
+    assert 3 <= len(told) <= 5, "after 2, 4, 8 and 16 batches"
+    assert "bucket-0" in told[0].message
+
+
+def test_a_bucket_that_stays_too_deep_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool)
+    with caplog.at_level(logging.WARNING):
+        run(stream, 8)
+        assert not caplog.records
+        run(stream, 4)
+    assert len(caplog.records) == 1
+    assert "9 sorted runs, more than num-sorted-run.stop-trigger (8)" in caplog.text
+    pool.go_on()
+    pool.at_once = True
+    run(stream, 2)
+    assert rows(table) == expected(14)
+
+
+def test_a_batch_waits_for_a_share_of_the_interval_and_no_longer(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path), Held()
+    stream = CompactedStream(table, pool=pool, options={"paimon-stream.compact.max-share": "0.25"})
+    clock = stream.runtime.clock
+    before = clock.monotonic()
+    run(stream, 5)
+    took = clock.monotonic() - before
+    assert len(pool.calls) == 1, "it has waited in vain"
+    assert stream.compaction is not None
+    waited = clock.monotonic()
+    stream.compaction.after_batch(4, None)
+    assert clock.monotonic() - waited < took
