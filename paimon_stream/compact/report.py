@@ -11,14 +11,17 @@ from paimon_stream.reports import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedBucket(Report):
-    """The files of one bucket that a compaction takes: their partition, number, rows and bytes. `skipped`
-    says why they were left as they are, if they were."""
+    """The files of one bucket that a compaction takes: their partition, number, rows and bytes. *Reads* count
+    the files that a reader opens in place of these before and after, or with a primary key the sorted runs
+    that it merges in the bucket. `skipped` says why the files were left as they are, if they were."""
 
     partition: Mapping[str, Any] = field(hash=False)
     bucket: int
     files: int
     rows: int
     bytes: int
+    reads_before: int
+    reads_after: int
     skipped: str | None = None
 
 
@@ -46,3 +49,12 @@ class CompactReport(Report):
     bytes_after: int = 0
     conflicts: int = 0
     buckets: tuple[CompactedBucket, ...] = ()
+
+    also_in_json = ("read_amplification",)
+
+    @property
+    def read_amplification(self) -> float:
+        """How many files or sorted runs a reader goes through in these buckets for one that it needs, before
+        the compaction. 1 where nothing is compacted."""
+        before, after = (sum(one.reads_before for one in self.buckets), sum(one.reads_after for one in self.buckets))
+        return round(before / after, 2) if after else 1.0

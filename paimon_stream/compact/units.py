@@ -46,6 +46,10 @@ class Unit:
         """About how many files replace those that are rewritten."""
         return math.ceil(self.size / target)
 
+    def reads(self, target: int) -> tuple[int, int]:
+        """What a reader goes through, before and after: files, or with a primary key sorted runs."""
+        return len(self.files), self.files_after(target)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
@@ -86,6 +90,12 @@ class KeyedUnit(Unit):
     def files_after(self, target: int) -> int:
         """See `Unit`."""
         return sum(math.ceil(size_of(one.files) / target) for one in self.merges if one.writes)
+
+    def reads(self, target: int) -> tuple[int, int]:
+        """See `Unit`."""
+        levels, gone = [one.file.level for one in self.in_bucket], {one.identity for one in self.files}
+        left = {one.file.level for one in self.in_bucket if one.identity not in gone}
+        return levels.count(0) + len({*levels} - {0}), len({*left, self.level})
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:
