@@ -6,9 +6,10 @@
     python benchmarks/stores.py --delay 0.025 --batches 40 --json stores.json
     python benchmarks/stores.py --only upkeep --files 100000 --endpoint http://127.0.0.1:9000
 
-The server runs on loopback, behind a proxy in a process of its own that delays each request. Each figure is measured without and with
-the delay. Without it, a figure is what client, server and proxy need themselves. Requests are counted at the
-proxy, trips by the storage. Each section is a function that prints its own table; `SECTIONS` names them.
+The server runs on loopback, behind a proxy in a process of its own that delays each request. Each figure is
+measured without and with the delay. Without it, a figure is what client, server and proxy need themselves.
+Requests are counted at the proxy, trips by the storage. Each section is a function that prints its own table;
+`SECTIONS` names them.
 
 moto looks at all its objects for each page of a listing, and a gateway to a disk at the files of a folder.
 `--endpoint` names a quicker S3 server that runs already, with moto's keys and bucket:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from paimon_stream.api.loaded_table import LoadedTable
 from paimon_stream.compact.job import OF_CALLS, compact
 from paimon_stream.compact.report import CompactReport
-from paimon_stream.errors import InvalidOption
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.maintenance.ages import Age, Moment
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.findings import VerifyReport
@@ -19,8 +19,12 @@ from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
 from paimon_stream.options import did_you_mean
 from paimon_stream.reports import Progress, silent
+from paimon_stream.spark.active_session import executors_of_session
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from paimon_stream.table.table import load_table
+
+_SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
+"""How the names of options begin that ask for a sorting compaction."""
 
 
 class TableMaintenance(LoadedTable):
@@ -218,6 +222,13 @@ class TableMaintenance(LoadedTable):
         asked = given.mapping("options", options, "{'compaction.min.file-num': '2'}", texts=True)
         known = [one.key for one in OF_CALLS]
         for key in asked:
+            if key.replace("_", "-").startswith(_SORTING):
+                raise UnsupportedFeature(
+                    f"{self.location}: {key} asks for a compaction that sorts rows, which this release does not "
+                    "do. Leave it out, or sort with Flink or Spark on the JVM (sys.compact).",
+                    table=self.location,
+                    option=key,
+                )
             if key not in known:
                 raise InvalidOption(
                     f"{self.location}: option {key!r} cannot be set for one compaction. "
@@ -226,7 +237,12 @@ class TableMaintenance(LoadedTable):
                     option=key,
                 )
         return compact(
-            lambda: load_table(self._storage, asked), full=full, partitions=specs, dry_run=dry_run, progress=progress
+            lambda: load_table(self._storage, asked),
+            full=full,
+            partitions=specs,
+            dry_run=dry_run,
+            progress=progress,
+            elsewhere=executors_of_session(self._table),
         )
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:

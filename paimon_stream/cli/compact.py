@@ -14,13 +14,18 @@ from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, size
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 
-_BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
+BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
     Column("partition", lambda one: one.partition, text=lambda one: partition_text(one.partition)),
     Column("bucket", lambda one: one.bucket, number=True),
     Column("files", lambda one: one.files, number=True),
     Column("rows", lambda one: one.rows, number=True),
     Column("bytes", lambda one: one.bytes, "size", text=lambda one: size(one.bytes), number=True),
+    Column("reads_before", lambda one: one.reads_before, "read now", number=True),
+    Column("reads_after", lambda one: one.reads_after, "then", number=True),
 )
+
+_SORTING: Final = ("order-strategy", "order-by")
+"""Options of other engines. The table refuses them by name."""
 
 
 @table_command(
@@ -39,14 +44,27 @@ _BUCKETS: Final[tuple[Column[CompactedBucket], ...]] = (
             metavar="KEY=VALUE",
             help="Set an option of this compaction, such as compaction.min.file-num=2. Can be given several times.",
         ),
+        *(click.Option([f"--{one}", f"--{one.replace('-', '_')}"], hidden=True) for one in _SORTING),
+        click.Option(["--dry-run"], is_flag=True, help="Only show what it would do, as without --yes."),
         YES,
     ),
 )
-def compact(session: Session, full: bool, partition: tuple[str, ...], option: tuple[str, ...], yes: bool) -> Answer:
+def compact(
+    session: Session,
+    full: bool,
+    partition: tuple[str, ...],
+    option: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    **sorting: str | None,
+) -> Answer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of one key.
     What readers see stays the same, and streams go on meanwhile. It can be interrupted: what was published
     stays, and the next run goes on from there. Without --yes it only shows what it would rewrite."""
+    if dry_run and yes:
+        raise click.UsageError("Give --dry-run or --yes, not both.")
     options: dict[str, Any] = pairs_of(option, "--option")
+    options |= {key: value for key, value in sorting.items() if value is not None}
     specs = [partition_of(one) for one in partition] or None
     with progress() as reporter:
         report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
@@ -54,7 +72,7 @@ def compact(session: Session, full: bool, partition: tuple[str, ...], option: tu
     skipped = [one for one in report.buckets if one.skipped is not None]
     parts: list[Part] = []
     if done or not skipped:
-        parts.append(Listing(_BUCKETS, done, "There is nothing to compact."))
+        parts.append(Listing(BUCKETS, done, "There is nothing to compact."))
     if done:
         parts.append(_summary(report, done=yes))
     parts += [f"{partition_text(one.partition)}, bucket {one.bucket}: {one.skipped}" for one in skipped]
@@ -72,4 +90,6 @@ def _summary(report: CompactReport, *, done: bool) -> str:
     if report.files_upgraded:
         verb = "moved" if done else "would move"
         found.append(f"{count(report.files_upgraded, 'file')} {verb} to a higher level as they are")
+    if report.changelog_rows:
+        found.append(f"the changelog got {count(report.changelog_rows, 'row')}")
     return "; ".join(found) + (f", in snapshot {report.snapshot_id}." if done else ".")

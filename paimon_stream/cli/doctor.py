@@ -9,6 +9,7 @@ import click
 from paimon_stream.api.diagnosis import Diagnosis
 from paimon_stream.api.doctor import examine
 from paimon_stream.api.inspection import Writer
+from paimon_stream.cli.advice import CompactionAdvice
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, pairs_of, table_command
 from paimon_stream.cli.completion import folders, users
@@ -71,7 +72,8 @@ def doctor(
     The doctor runs the sink's own checks on the table and the checkpoint, and writes nothing. Without --checkpoint it
     judges every stream that is registered in the table, with the checkpoint that is registered for it. The exit code is
     0 only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged. The doctor also names
-    what killed maintenance commands have left, and the command that ends each."""
+    what killed maintenance commands have left, and the command that ends each, and which buckets need a compaction.
+    That does not change the exit code."""
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
     found = examine(
@@ -89,9 +91,13 @@ def doctor(
         parts += ["", *_shown(one)] if parts else _shown(one)
     left = leftovers(session.storage, system().clock.now_millis())
     parts += ["", *(f"Left behind: {in_commands(one)}" for one in left)] if left else []
+    advice = CompactionAdvice(session)
+    parts += ["", f"To compact: {advice.summary()}.", *advice.parts()] if advice.needed else []
     safe = bool(found) and all(one.safe for one in found)
     return Answer(
-        document=session.document(safe=safe, streams=[_json(one) for one in found], left_behind=left),
+        document=session.document(
+            safe=safe, streams=[_json(one) for one in found], left_behind=left, to_compact=advice.document()
+        ),
         parts=parts,
         code=OK if safe else FINDINGS,
     )

@@ -15,15 +15,13 @@ from paimon_stream.api.inspection import (
     statistics_of,
 )
 from paimon_stream.api.table_file import TableFile
+from paimon_stream.cli.advice import CompactionAdvice
 from paimon_stream.cli.columns import Column, Listing, json_of
 from paimon_stream.cli.command import Session, table_command
 from paimon_stream.cli.output import Answer, Lines
 from paimon_stream.cli.partition import partition_of, partition_text
 from paimon_stream.cli.snapshots import COLUMNS
-from paimon_stream.cli.text import count, iso, size
-from paimon_stream.compact.report import CompactReport
-from paimon_stream.errors import FormatError, IncompatibleSchema, InvalidOption, UnsupportedFeature
-from paimon_stream.options import BUCKET
+from paimon_stream.cli.text import iso, size
 
 _SNAPSHOT = click.Option(
     ["--snapshot"], type=click.IntRange(min=1), help="Look at this snapshot instead of the newest."
@@ -100,11 +98,12 @@ def partitions(session: Session, snapshot: int | None) -> Answer:
 @table_command(example="stats /data/shop.db/orders", params=(_SNAPSHOT,))
 def stats(session: Session, snapshot: int | None) -> Answer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a primary key, rows
-    are counted in the files, before readers merge them by key. It also says what `compact` would join."""
+    are counted in the files, before readers merge them by key. It also says which buckets need a
+    compaction, what it would gain, and how to start it."""
     found = statistics_of(session.raw, snapshot)
     taken = found.snapshot
     keyed = bool(session.raw.schema.primary_keys)
-    joined = _joined(session, full=not keyed) if snapshot is None else None
+    advice = CompactionAdvice(session) if snapshot is None else None
     document = session.document(
         snapshot=None if taken is None else json_of(COLUMNS, taken),
         snapshots={"count": found.snapshots, "earliest": found.earliest, "latest": found.latest},
@@ -120,7 +119,7 @@ def stats(session: Session, snapshot: int | None) -> Answer:
         mean_file_bytes=found.mean_file_bytes,
         manifests=found.manifests,
         manifest_bytes=found.manifest_bytes,
-        to_compact=None if joined is None else {"files": joined.files_before, "into": joined.files_after},
+        to_compact=None if advice is None else advice.document(),
     )
     of = "none" if taken is None else f"{taken.id} of {iso(taken.time_millis)}"
     span = "none" if not found.snapshots else f"{found.snapshots} ({found.earliest} to {found.latest})"
@@ -135,29 +134,11 @@ def stats(session: Session, snapshot: int | None) -> Answer:
             ("files", f"{found.files:,}, {size(found.bytes)}, {size(found.mean_file_bytes)} on average"),
             ("rows", _rows_of(found, keyed)),
             ("manifests", f"{found.manifests:,}, {size(found.manifest_bytes)}"),
-            *(
-                []
-                if joined is None
-                else [("to compact", _advice(joined, full=not keyed and session.raw.options.value(BUCKET) > 0))]
-            ),
+            *([] if advice is None or advice.report is None else [("to compact", advice.summary())]),
         ]
     )
-    return Answer(document=document, parts=[lines])
-
-
-def _joined(session: Session, *, full: bool) -> CompactReport | None:
-    """What a compaction would do; None for a table that this release does not compact."""
-    try:
-        return session.table.compact(full=full, dry_run=True)
-    except (UnsupportedFeature, IncompatibleSchema, InvalidOption, FormatError):
-        return None
-
-
-def _advice(joined: CompactReport, *, full: bool) -> str:
-    if not joined.files_before:
-        return "nothing"
-    into = f"{count(joined.files_before, 'small file')} into about {joined.files_after:,}"
-    return f"{into}: paimon-stream compact{' --full' if full else ''}"
+    more = [] if advice is None else advice.parts()
+    return Answer(document=document, parts=[lines, *([""] if more else []), *more])
 
 
 def _rows_of(found: Statistics, keyed: bool) -> str:

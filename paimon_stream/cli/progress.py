@@ -10,7 +10,6 @@ from typing import Final
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
@@ -22,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from paimon_stream.cli.output import say
-from paimon_stream.cli.text import plain
+from paimon_stream.cli.text import plain, size
 from paimon_stream.runtime import Clock, system
 
 ProgressCall = Callable[[str, int, int | None], None]
@@ -45,7 +44,7 @@ def progress(console: Console | None = None) -> Iterator[ProgressCall]:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Done(),
         _Rate(),
         TimeRemainingColumn(),
     )
@@ -66,12 +65,25 @@ class _Bars:
         self._bars.update(self._tasks[what], completed=done, total=total)
 
 
+class _Done(ProgressColumn):
+    """How much is done, and of how much."""
+
+    def render(self, task: Task) -> Text:
+        total = "?" if task.total is None else _amount(task.description, task.total)
+        return Text(f"{_amount(task.description, task.completed)} of {total}")
+
+
 class _Rate(ProgressColumn):
     """The number of items per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s")
+        return Text("" if speed is None else f"{_amount(task.description, speed)}/s")
+
+
+def _amount(what: str, number: float) -> str:
+    """A number of things; of bytes, their size."""
+    return size(round(number)) if what == "bytes" else f"{number:,.0f}"
 
 
 class _PlainLines:
@@ -83,13 +95,13 @@ class _PlainLines:
         self._unsaid: str | None = None
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        of = "" if total is None else f" of {total:,}"
-        self._unsaid = f"{what}: {done:,}{of}"
+        of = "" if total is None else f" of {_amount(what, total)}"
+        self._unsaid = f"{what}: {_amount(what, done)}{of}"
         now = self._clock.monotonic()
         if now - self._said_at >= _SECONDS_BETWEEN_LINES:
             rate = done / (now - self._began)
             left = "" if total is None or not rate else f", {max(0, total - done) / rate:,.0f} s left"
-            say(f"{self._unsaid}, {rate:,.0f}/s{left}")
+            say(f"{self._unsaid}, {_amount(what, rate)}/s{left}")
             self._said_at, self._unsaid = now, None
 
     def end(self) -> None:

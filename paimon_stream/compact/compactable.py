@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.merge.spec import FIRST_ROW
-from paimon_stream.options import (
-    CHAIN_TABLE,
-    CHANGELOG_PRODUCER,
-    CLUSTERING_INCREMENTAL,
-    DELETION_VECTORS,
-    FORCE_LOOKUP,
-    LOOKUP_REMOTE_FILES,
-    MERGE_ENGINE,
-)
+from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, DELETION_VECTORS, LOOKUP_REMOTE_FILES
 from paimon_stream.options.option import Option
 from paimon_stream.table.table import Table, check_table_kind
 
-_REFUSED: Final[tuple[tuple[Option[Any], tuple[Any, ...], str], ...]] = (
-    (MERGE_ENGINE, (FIRST_ROW,), "so a compaction has to look up older rows"),
-    (CHANGELOG_PRODUCER, ("lookup", "full-compaction"), "so a compaction has to write changelog files"),
-    (FORCE_LOOKUP, (True,), "so a compaction has to look up older values"),
-    (DELETION_VECTORS, (True,), "so a compaction has to mark older rows"),
-    (CHAIN_TABLE, (True,), "so deletes have to stay for the partitions that build on them"),
-    (LOOKUP_REMOTE_FILES, (True,), "so a compaction has to keep files for look-ups"),
+_REFUSED: Final[tuple[tuple[Option[bool], str], ...]] = (
+    (DELETION_VECTORS, "so a compaction has to mark older rows"),
+    (CHAIN_TABLE, "so deletes have to stay for the partitions that build on them"),
+    (LOOKUP_REMOTE_FILES, "so a compaction has to keep files for look-ups"),
 )
 
 
@@ -34,8 +22,8 @@ def check_compactable(table: Table) -> None:
     options, keyed = table.options, bool(table.schema.primary_keys)
     if options.value(CLUSTERING_INCREMENTAL):
         raise _refused(table, CLUSTERING_INCREMENTAL.key, "so a compaction has to sort its rows")
-    for option, values, why in _REFUSED:
-        if keyed and options.value(option) in values:
+    for option, why in _REFUSED:
+        if keyed and options.value(option):
             raise _refused(table, option.key, why)
     check_table_kind(table)
 

@@ -24,6 +24,7 @@ from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.keyed_rewrite import KeyedRewriter
 from paimon_stream.compact.publish import Publication
 from paimon_stream.compact.record_expiry import RecordExpiry
+from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.report import CompactedBucket, CompactReport
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, Unit, bucket_of, size_of
@@ -35,6 +36,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     TableRolledBack,
     UnsupportedFeature,
+    WriteInterrupted,
 )
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
@@ -52,6 +54,7 @@ from paimon_stream.table.partition_values import partition_by_column
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
 _PART_SECONDS: Final = 600
@@ -74,16 +77,18 @@ def compact(
     progress: Progress | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> CompactReport:
     """Compacts the buckets that need it, of the partitions that match one of the specs if any is given.
-    `load` gives the table as it is now, with the options of this call. A dry run writes nothing.
+    `load` gives the table as it is now, with the options of this call. A dry run writes nothing. Threads of
+    this process rewrite the units, unless `elsewhere` takes them.
 
     Raises `UnsupportedFeature` for a table that this release does not compact, `IncompatibleSchema` and
     `InvalidData` for a partition that the table cannot have, `InvalidOption`, `TableRolledBack` if the table
     is rolled back meanwhile, and the errors of reading, writing and committing. If files are damaged, the
     first such error is raised when all others have been published.
     """
-    run = _Run(load, full, partitions, storage, runtime or system(), progress or silent)
+    run = _Run(load, full, partitions, storage, runtime or system(), progress or silent, elsewhere)
     changed: dict[Bucket, Unit] | None = None
     for _ in range(_PLANS):
         plan = run.plan(changed)
@@ -109,7 +114,7 @@ class _Plan:
     stale: list[Unit]
 
     def rewriter(self, runtime: Runtime, progress: Progress) -> Rewriter:
-        """What carries out the units. Raises `ConfigError`s."""
+        """What carries out the units in this process. Raises `ConfigError`s."""
         return rewriter_of(self.scan, self.limits, self.units, runtime, progress)
 
 
@@ -152,7 +157,8 @@ def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedTh
     decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
     schemas, now = SchemaStore(scan.table.storage), runtime.clock.now_millis()
     expiry = RecordExpiry.of(scan.schema, options, schemas, now)
-    limits = KeyedThresholds.of(options, hour, as_whole=decimals, expiry=expiry)
+    names = scan.schema.field_names
+    limits = KeyedThresholds.of(spec, options, hour, columns=names, as_whole=decimals, expiry=expiry)
     return limits if early else replace(limits, always_full=False)
 
 
@@ -176,6 +182,7 @@ class _Run:
     storage: Storage | None
     runtime: Runtime
     progress: Progress
+    elsewhere: Elsewhere | None = None
     location: str = ""
     layout: Layout | None = None
     snapshot: Snapshot | None = None
@@ -184,6 +191,7 @@ class _Run:
     failed: list[PaimonStreamError] = field(default_factory=list)
     counted: list[CompactedBucket] = field(default_factory=list)
     user: str = ""
+    target: int = 1
 
     def plan(self, only: Collection[Bucket] | None) -> _Plan:
         """Plans on the newest snapshot and schema; with `only`, just these buckets."""
@@ -193,12 +201,13 @@ class _Run:
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
-        scan = plan_scan(table, specs=specs)
+        scan = plan_scan(table, specs=specs, hidden=True)
         units: list[Unit] = []
         stale: list[Unit] = []
         limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)
         for unit in found:
             (units if unit.newest_schema <= scan.schema.id else stale).append(unit)
+        self.target = limits.target
         return _Plan(table=table, scan=scan, limits=limits, units=units, stale=stale)
 
     def _wrong(self, why: FormatError, file: ManifestEntry) -> None:
@@ -221,11 +230,21 @@ class _Run:
         if plan.units:
             self.user = self.user or batch_user(plan.table.options, self.runtime.ids)
             part = _Part(self, plan)
-            changed = changed + part.carry_out(plan.rewriter(self.runtime, self.progress))
+            changed = changed + part.carry_out(*self._rewriter(plan))
             self.done += part.landed
-            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed])
+            self.counted += _counted(plan.table.layout, [one.unit for one in part.landed], self.target)
         self.conflicts += len(changed)
         return {unit.bucket: unit for unit in changed}
+
+    def _rewriter(self, plan: _Plan) -> tuple[Rewriter, int]:
+        """What carries out the units, and how many at once."""
+        there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
+        if self.elsewhere is None or not there:
+            return plan.rewriter(self.runtime, self.progress), min(_MOST_THREADS, os.cpu_count() or 1)
+        table = plan.table
+        spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime)
+        task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
+        return RemoteRewriter(plan.scan, task, self.progress, plan.units, self.elsewhere), there
 
     def expected(self, plan: _Plan) -> CompactReport:
         """What a run would do with these units. New files are about as large as the target. Raises the first
@@ -246,13 +265,13 @@ class _Run:
             rows_after=rows,
             bytes_before=size,
             bytes_after=size,
-            buckets=tuple(_counted(plan.table.layout, units)),
+            buckets=tuple(_counted(plan.table.layout, units, self.target)),
         )
 
     def report(self, given_up: Sequence[Unit]) -> CompactReport:
         """What was done. The units in `given_up` were not compacted."""
         assert self.layout is not None
-        left = _counted(self.layout, given_up, _CHANGED)
+        left = _counted(self.layout, given_up, self.target, _CHANGED)
         units = [one.unit for one in self.done]
         before, after = _rewritten(units), [file for one in self.done for file in one.written]
         return CompactReport(
@@ -266,6 +285,7 @@ class _Run:
             rows_after=sum(file.row_count for file in after),
             bytes_before=size_of(before),
             bytes_after=sum(file.file_size for file in after),
+            changelog_rows=sum(file.row_count for one in self.done for file in one.changelog),
             conflicts=self.conflicts,
             buckets=(*self.counted, *left),
         )
@@ -277,7 +297,7 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
     return [file for one in units for file in one.files if file.identity not in kept]
 
 
-def _counted(layout: Layout, units: Sequence[Unit], skipped: str | None = None) -> list[CompactedBucket]:
+def _counted(layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None) -> list[CompactedBucket]:
     """The units by bucket."""
     found: dict[Bucket, list[Unit]] = {}
     for one in units:
@@ -289,6 +309,8 @@ def _counted(layout: Layout, units: Sequence[Unit], skipped: str | None = None) 
             files=sum(len(one.files) for one in some),
             rows=sum(one.rows for one in some),
             bytes=sum(one.size for one in some),
+            reads_before=sum(one.reads(target)[0] for one in some),
+            reads_after=sum(one.reads(target)[1] for one in some),
             skipped=skipped,
         )
         for (partition, bucket, _), some in found.items()
@@ -309,14 +331,12 @@ class _Part:
         self._changed: list[Unit] = []
         self._live: tuple[int, set[FileIdentity]] | None = None
 
-    def carry_out(self, rewriter: Rewriter) -> list[Unit]:
+    def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
         """Returns the units that others have changed. Files that are not published are removed, except after
         a `CommitUnknown` and after what is no error of ours, because a snapshot may name them then."""
         units, clock = self._plan.units, self._run.runtime.clock
         running: dict[Future[Rewritten], int] = {}
-        with ThreadPoolExecutor(
-            min(_MOST_THREADS, os.cpu_count() or 1, len(units)), thread_name_prefix="paimon-stream-compact"
-        ) as pool:
+        with ThreadPoolExecutor(min(at_once, len(units)), thread_name_prefix="paimon-stream-compact") as pool:
             try:
                 for number, unit in enumerate(units):
                     running[pool.submit(rewriter.rewrite, unit)] = number
@@ -343,7 +363,7 @@ class _Part:
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
-        except (NotFound, FormatError, InvalidData, UnsupportedFeature) as why:
+        except (NotFound, FormatError, InvalidData, UnsupportedFeature, WriteInterrupted) as why:
             if isinstance(why, NotFound) and not self._is_live(unit):
                 self._changed.append(unit)
             else:

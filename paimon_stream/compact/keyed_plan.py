@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Final
 
 from paimon_stream.commit.overwrite import top_level
+from paimon_stream.compact.older_rows import OlderRows
 from paimon_stream.compact.record_expiry import RecordExpiry
-from paimon_stream.compact.units import KeyedUnit, size_of
-from paimon_stream.errors import FormatError
+from paimon_stream.compact.units import KeyedUnit, Merge, size_of
+from paimon_stream.errors import FormatError, InvalidOption
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.row_order import row_order
 from paimon_stream.format.types import DataType
@@ -34,9 +35,10 @@ from paimon_stream.options import (
     COMPACTION_SIZE_RATIO,
     COMPACTION_TOTAL_SIZE,
     COMPACTION_TRIGGER,
+    NUM_LEVELS,
     Options,
 )
-from paimon_stream.read.keyed import Section, sections
+from paimon_stream.read.keyed import Section, sections, with_older
 from paimon_stream.write.data_file import small_below
 from paimon_stream.write.key_value import keyed_target
 
@@ -65,7 +67,8 @@ class Pick:
 class KeyedThresholds:
     """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the highest level.
     With `always_full`, every pick of several runs takes all. With `force`, level 0 is always emptied.
-    With `as_whole`, no part of a bucket is merged alone. `expiry` drops old rows."""
+    With `as_whole`, no part of a bucket is merged alone. `older` says what is done with older rows, `expiry`
+    drops old rows."""
 
     target: int
     small: int
@@ -78,29 +81,41 @@ class KeyedThresholds:
     incremental: int | None
     force: bool
     rewrite_all: bool
+    older: OlderRows
     as_whole: bool = False
     expiry: RecordExpiry | None = None
 
     @classmethod
     def of(
-        cls, options: Options, hour: int, *, as_whole: bool = False, expiry: RecordExpiry | None = None
+        cls,
+        spec: MergeSpec,
+        options: Options,
+        hour: int,
+        *,
+        columns: Iterable[str] = (),
+        as_whole: bool = False,
+        expiry: RecordExpiry | None = None,
     ) -> KeyedThresholds:
-        """The thresholds at this hour of the local day. Raises `InvalidOption`."""
+        """The thresholds at this hour of the local day, for a table with these columns. Raises
+        `InvalidOption`."""
         target = keyed_target(options)
         off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
         total, more = COMPACTION_TOTAL_SIZE, COMPACTION_INCREMENTAL_SIZE
+        top = max(1, top_level(options))
+        older = OlderRows.of(spec, options, columns, top)
         return cls(
             target=target,
             small=small_below(target, options),
-            top=max(1, top_level(options)),
+            top=top,
             trigger=options.value(COMPACTION_TRIGGER),
             amplification=options.value(COMPACTION_AMPLIFICATION),
             ratio=options.value(COMPACTION_SIZE_RATIO) + off_peak,
             always_full=options.is_set(COMPACTION_INTERVAL),
             total=options.value(total) if options.is_set(total) else None,
             incremental=options.value(more) if options.is_set(more) else None,
-            force=options.value(COMPACTION_FORCE_UP),
+            force=options.value(COMPACTION_FORCE_UP) or older.looks_up,
             rewrite_all=options.value(COMPACTION_REWRITE_ALL),
+            older=older,
             as_whole=as_whole,
             expiry=expiry,
         )
@@ -125,29 +140,45 @@ def next_unit(
     of commits, and `types` are the types of the key. Raises `FormatError` for keys that cannot be decoded and
     for a level whose files overlap."""
     runs = runs_of(files, types)
-    limits = replace(limits, top=max([limits.top, *(one.level for one in runs)]))
+    highest = max([limits.top, *(one.level for one in runs)])
+    if highest > limits.top and limits.older.full:
+        raise InvalidOption(
+            f"{spec.table} has files on level {highest}, but its highest level is {limits.top}. Its changelog "
+            f"would lack their rows. Set num-levels to {highest + 1} or more.",
+            option=NUM_LEVELS.key,
+            table=spec.table,
+        )
+    limits = replace(limits, top=highest)
     chosen = pick_full(runs, limits) if full else pick(runs, limits)
     if chosen is None:
         return None
-    if chosen.runs < len(runs) and (limits.as_whole or _loses(spec, runs, chosen.runs)):
+    if chosen.runs < len(runs) and not limits.older.looks_up and (limits.as_whole or _loses(spec, runs, chosen.runs)):
         chosen = Pick(len(runs), limits.top)
     taken = {one.identity for run in runs[: chosen.runs] for one in run.files}
     inside = [one for one in files if one.identity in taken]
     if not full and len(inside) == 1 and inside[0].file.level == chosen.level:
         return None
     alone = len(runs) == 1 and runs[0].level == chosen.level
-    rewrites, upgrades = _split(sections(inside, types), chosen.level, limits, alone=alone)
-    replaced = [*(one for section in chain(*rewrites) for one in section.files), *upgrades]
+    top = max(one.file.level for one in files)
+    merges, upgrades = _split(sections(inside, types), chosen, limits, alone=alone, keep_deletes=chosen.level < top)
+    replaced = [*(file for one in merges if one.writes for file in one.files), *upgrades]
     if not replaced:
         return None
+    above = [one for one in files if one.file.level > chosen.level]
     return KeyedUnit(
         tuple(replaced),
         tuple(upgrades),
         level=chosen.level,
-        keep_deletes=chosen.level < max(one.file.level for one in files),
-        rewrites=tuple(map(tuple, rewrites)),
+        merges=tuple(_looking_up(one, above, types) for one in merges),
         in_bucket=tuple(files),
     )
+
+
+def _looking_up(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
+    """The merge with the files in which it looks up its keys."""
+    if merge.comparison is None or not merge.comparison.looks_up or not above:
+        return merge
+    return replace(merge, sections=tuple(with_older(merge.sections, above, types)))
 
 
 # -- runs -------------------------------------------------------------------------------------------
@@ -284,12 +315,13 @@ def _loses(spec: MergeSpec, runs: Sequence[Run], count: int) -> bool:
 
 
 def _split(
-    found: Iterable[Section], level: int, limits: KeyedThresholds, *, alone: bool
-) -> tuple[list[list[Section]], list[ManifestEntry]]:
+    found: Iterable[Section], chosen: Pick, limits: KeyedThresholds, *, alone: bool, keep_deletes: bool
+) -> tuple[list[Merge], list[ManifestEntry]]:
     """What is rewritten together, and what only changes its level (§5.1). With `alone`, each file is
     rewritten on its own."""
-    rewrites: list[list[Section]] = []
+    merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
+    level = chosen.level
     for group in _neighbours(found, 0 if alone else limits.small):
         entry = group[0].single if len(group) == 1 else None
         if (
@@ -298,10 +330,16 @@ def _split(
             or (level == limits.top and entry.file.delete_row_count != 0)
             or limits.drops_rows_of(entry)
         ):
-            rewrites.append(group)
+            files = [one for section in group for one in section.files]
+            comparison = limits.older.merging(level, files)
+            merges.append(Merge(sections=tuple(group), keep_deletes=keep_deletes, comparison=comparison))
         elif entry.file.level != level:
-            upgrades.append(entry)
-    return rewrites, upgrades
+            comparison, writes = limits.older.upgrading(level, entry)
+            if comparison is not None:
+                # As in Java, deletes stay in what takes the place of an upgrade (§7.3).
+                merges.append(Merge(sections=tuple(group), keep_deletes=True, comparison=comparison, writes=writes))
+            upgrades += [] if writes else [entry]
+    return merges, upgrades
 
 
 def _neighbours(found: Iterable[Section], small: int) -> Iterator[list[Section]]:

@@ -6,16 +6,18 @@ written and the second has merged again are removed, and are in no snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
+
+import pyarrow as pa
 
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
-from paimon_stream.compact.units import KeyedUnit, Unit, size_of
-from paimon_stream.format.entries import FileIdentity, FileSource, ManifestEntry
-from paimon_stream.read.keyed import Section
-from paimon_stream.read.rows import section_batches
+from paimon_stream.compact.units import KeyedUnit, Merge, Unit, size_of
+from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileSource, ManifestEntry
+from paimon_stream.read.rows import section_batches, section_changes
 from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -35,7 +37,7 @@ class KeyedRewriter(Rewriter):
         assert scan.merge is not None
         self._spec, self._limits = scan.merge, limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
-        self._of_levels: dict[int, KeyValueSettings] = {}
+        self._of_levels: dict[int, tuple[KeyValueSettings, KeyValueSettings]] = {}
         for one in units:
             self._settings_of(one.level)
 
@@ -44,62 +46,92 @@ class KeyedRewriter(Rewriter):
         assert isinstance(unit, KeyedUnit)
         live = {one.identity: one for one in unit.in_bucket}
         written: list[str] = []
+        changelog: list[DataFileMeta] = []
         try:
-            self._carry_out(unit, live, written, share=1)
+            self._carry_out(unit, live, written, changelog, share=1)
             for _ in range(_PICKS - 1):
                 step = next_unit(list(live.values()), self._spec, self._types, self._limits, full=False)
                 if step is not None:
-                    self._carry_out(step, live, written, share=0)
+                    self._carry_out(step, live, written, changelog, share=0)
         except BaseException:
             self._remove(written)
             raise
         old = {one.identity for one in unit.in_bucket}
         files = tuple(one.file for identity, one in live.items() if identity not in old)
         replaced = tuple(one for one in unit.in_bucket if one.identity not in live)
-        kept = {one.file_name for one in files}
+        kept = {one.file_name for one in (*files, *changelog)}
         self._remove(path for path in written if path.rpartition("/")[2] not in kept)
         upgrades = tuple(one for one in replaced if one.file.file_name in kept)
-        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), files)
+        return Rewritten(replace(unit, files=replaced, upgrades=upgrades), files, tuple(changelog))
 
     def _carry_out(
-        self, unit: KeyedUnit, live: dict[FileIdentity, ManifestEntry], written: list[str], *, share: int
+        self,
+        unit: KeyedUnit,
+        live: dict[FileIdentity, ManifestEntry],
+        written: list[str],
+        changelog: list[DataFileMeta],
+        *,
+        share: int,
     ) -> None:
-        """Carries out one pick, which changes the live files. Adds the paths of new files to `written`. With
-        `share` 0, the progress does not count its bytes."""
+        """Carries out one pick, which changes the live files. Adds the paths of new files to `written`, and
+        the changelog. With `share` 0, the progress does not count its bytes."""
         made = [replace(one, file=replace(one.file, level=unit.level)) for one in unit.upgrades]
         self._report(share * size_of(unit.upgrades))
-        for group in unit.rewrites:
-            made += self._merged(unit, group, written, share)
+        for merge in unit.merges:
+            new, log = self._merged(unit, merge, written, share)
+            first = merge.files[0]
+            made += (replace(first, file=replace(one, file_source=FileSource.COMPACT)) for one in new)
+            changelog += log
         for one in unit.files:
             del live[one.identity]
         live.update((one.identity, one) for one in made)
 
-    def _settings_of(self, level: int) -> KeyValueSettings:
+    def _settings_of(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
+        """The settings for data files and for changelog files of the level."""
         if level not in self._of_levels:  # two threads make equal ones
-            table = self._scan.table
-            made = KeyValueSettings.of(self._scan.schema, table.options, table.location, level=level)
-            self._of_levels[level] = made
+            schema, table = self._scan.schema, self._scan.table
+            data = KeyValueSettings.of(schema, table.options, table.location, level=level)
+            older, changelog = self._limits.older, data
+            if older.logs or older.full:
+                changelog = KeyValueSettings.of_changelog(schema, table.options, table.location, level=level)
+            self._of_levels[level] = data, changelog
         return self._of_levels[level]
 
-    def _merged(self, unit: KeyedUnit, group: Sequence[Section], written: list[str], share: int) -> list[ManifestEntry]:
-        """The new files of one group of sections."""
-        files = [one for section in group for one in section.files]
+    def _merged(self, unit: KeyedUnit, merge: Merge, written: list[str], share: int) -> list[list[DataFileMeta]]:
+        """The new files of one merge: data files, and the changelog."""
+        files = merge.files
         first, rows = files[0], sum(one.file.row_count for one in files)
-        settings = self._settings_of(unit.level)
         folder = self._layout.bucket_folder(first.partition, first.bucket)
-        writer = KeyValueWriter(settings, self._storage, self._runtime, folder)
+        settings = self._settings_of(unit.level)
+        data, log = (KeyValueWriter(one, self._storage, self._runtime, folder) for one in settings)
+        size = share * size_of(files) if merge.writes else 0
         try:
-            expiry = self._limits.expiry
-            kept = None if expiry is None else expiry.fresh
-            batches = section_batches(self._scan, group, keep_deletes=unit.keep_deletes, kept=kept)
-            for batch in self._watched(batches, share * size_of(files), rows):
-                for one in settings.stored(batch).to_batches():
-                    writer.add(one)
-                    writer.write_due()
-            made = writer.close()
+            for batch in self._watched(self._batches(merge, partial(_pass_on, log, settings[1])), size, rows):
+                if merge.writes:
+                    _pass_on(data, settings[0], batch)
+            made = [[replace(one, level=unit.level) for one in writer.close()] for writer in (data, log)]
         except BaseException as why:
-            self._remove(writer.abort(why))
+            self._remove([*data.abort(why), *log.abort(why)])
             raise
-        written += (f"{folder}/{one.file_name}" for one in made)
-        compacted = (replace(one, level=unit.level, file_source=FileSource.COMPACT) for one in made)
-        return [replace(first, file=one) for one in compacted]
+        written += (f"{folder}/{one.file_name}" for new in made for one in new)
+        return made
+
+    def _batches(self, merge: Merge, log: Callable[[pa.Table], None]) -> Iterator[pa.RecordBatch]:
+        """The merged rows. The rows of the changelog are passed to `log`."""
+        kept = None if self._limits.expiry is None else self._limits.expiry.fresh
+        if merge.comparison is None:
+            yield from section_batches(self._scan, merge.sections, keep_deletes=merge.keep_deletes, kept=kept)
+            return
+        for rows, changes in section_changes(
+            self._scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=kept
+        ):
+            if changes is not None:
+                self._check_nulls(changes)
+                log(changes)
+            yield from rows.to_batches()
+
+
+def _pass_on(writer: KeyValueWriter, settings: KeyValueSettings, rows: pa.Table | pa.RecordBatch) -> None:
+    for batch in settings.stored(rows).to_batches():
+        writer.add(batch)
+        writer.write_due()

@@ -40,14 +40,15 @@ class CompactionSource:
         self._watch = watch
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each file of the remaining units, then an ADD for each new file. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """A DELETE for each file of the remaining units, then an ADD for each new file, and their changelog.
+        Raises `CorruptMetadata`, `StorageError`."""
         made = self._made
         if base.snapshot != self._planned:
             live = self._live(base)
             made = [one for one in made if _fits(one, live)]
         gone = [entry for one in made for entry in one.entries(FileKind.DELETE)]
-        return Changes(entries=(*gone, *(entry for one in made for entry in one.entries(FileKind.ADD))))
+        entries = (*gone, *(entry for one in made for entry in one.entries(FileKind.ADD)))
+        return Changes(entries=entries, changelog=tuple(entry for one in made for entry in one.changelog_entries()))
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, int]]:
         """The live files by bucket, each with its first sequence number."""
@@ -80,9 +81,10 @@ def _fits(made: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, int]]) ->
 
 def _is_alone(unit: KeyedUnit, there: Iterable[FileIdentity]) -> bool:
     """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of the unit's,
-    on its level or on an older one."""
-    known = {one.identity for one in unit.in_bucket}
-    return not any(one.level > 0 and one not in known for one in there)
+    on its level or on an older one. What was looked up must still be there, too."""
+    known = {one.identity for one in unit.in_bucket if one.file.level > 0}
+    now = {one for one in there if one.level > 0}
+    return known == now if unit.looks_up else now <= known
 
 
 class Publication:

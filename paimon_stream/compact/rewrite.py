@@ -34,14 +34,15 @@ class Stopped(Exception):
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """A unit and the files that replace its files, in reading order. A file that only changes its level is
-    in both."""
+    in both. `changelog` are the files that tell what has changed."""
 
     unit: Unit
     files: tuple[DataFileMeta, ...]
+    changelog: tuple[DataFileMeta, ...] = ()
 
     @property
     def written(self) -> list[DataFileMeta]:
-        """The files that are new. No other may be deleted if the unit is given up (RC11.4)."""
+        """The files that are new, but for the changelog."""
         old = {one.file.file_name for one in self.unit.files}
         return [one for one in self.files if one.file_name not in old]
 
@@ -49,8 +50,15 @@ class Rewritten:
         """The unit's files as DELETEs, or the new ones as ADDs."""
         if kind is FileKind.DELETE:
             return [replace(one, kind=kind) for one in self.unit.files]
+        return self._added(self.files)
+
+    def changelog_entries(self) -> list[ManifestEntry]:
+        """The changelog's files as ADDs."""
+        return self._added(self.changelog)
+
+    def _added(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
         first = self.unit.files[0]
-        return [replace(first, kind=kind, file=file) for file in self.files]
+        return [replace(first, kind=FileKind.ADD, file=file) for file in files]
 
 
 class Rewriter:
@@ -90,25 +98,29 @@ class Rewriter:
         self._stopped.set()
 
     def remove(self, made: Iterable[Rewritten]) -> None:
-        """Removes the new files, which will not be published (RC11.4)."""
+        """Removes the new files, which will not be published, and no others (RC11.4)."""
         for one in made:
             folder = self._layout.bucket_folder(*one.unit.bucket[:2])
-            self._remove(f"{folder}/{file.file_name}" for file in one.written)
+            self._remove(f"{folder}/{file.file_name}" for file in (*one.written, *one.changelog))
 
     def _watched(self, batches: Iterable[pa.RecordBatch], size: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches, checked and counted: `rows` of files with `size` bytes. Raises `Stopped`, and
-        `NullInNotNull`. A column's default is for new rows only."""
+        `NullInNotNull`."""
         told = 0.0
         for batch in batches:
             if self._stopped.is_set():
                 raise Stopped
-            for field in self._scan.schema.fields:
-                place = Place(table=self._scan.table.location, column=field.name)
-                check_nulls(batch.column(field.name), field.type, place, _NULL_CURE)
+            self._check_nulls(batch)
             yield batch
             told += size * batch.num_rows / rows
             self._report(size * batch.num_rows / rows)
         self._report(size - told)
+
+    def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Raises `NullInNotNull`. A column's default is for new rows only."""
+        for field in self._scan.schema.fields:
+            place = Place(table=self._scan.table.location, column=field.name)
+            check_nulls(rows.column(field.name), field.type, place, _NULL_CURE)
 
     def _report(self, size: float) -> None:
         with self._lock:

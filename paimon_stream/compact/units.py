@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.merge.changes import Comparison
 from paimon_stream.read.keyed import Section
 
 Bucket = tuple[bytes, int, int]
@@ -45,16 +46,35 @@ class Unit:
         """About how many files replace those that are rewritten."""
         return math.ceil(self.size / target)
 
+    def reads(self, target: int) -> tuple[int, int]:
+        """What a reader goes through, before and after: files, or with a primary key sorted runs."""
+        return len(self.files), self.files_after(target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Neighbouring sections that are merged into new files. Without `keep_deletes`, rows that delete are not
+    written. With a `comparison`, older values are looked up, or a changelog is written. Without `writes`,
+    nothing else is: the file only changes its level."""
+
+    sections: tuple[Section, ...]
+    keep_deletes: bool
+    comparison: Comparison | None = None
+    writes: bool = True
+
+    @property
+    def files(self) -> list[ManifestEntry]:
+        """The files that are merged."""
+        return [one for section in self.sections for one in section.files]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedUnit(Unit):
-    """Files of a bucket with a primary key that are placed on `level`. Each item of `rewrites` is merged into
-    new files. Without `keep_deletes`, rows that delete are not written. `in_bucket` are all files of the
+    """Files of a bucket with a primary key that are placed on `level`. `in_bucket` are all files of the
     bucket, in the order of commits."""
 
     level: int
-    keep_deletes: bool
-    rewrites: tuple[tuple[Section, ...], ...]
+    merges: tuple[Merge, ...]
     in_bucket: tuple[ManifestEntry, ...]
 
     @property
@@ -62,10 +82,20 @@ class KeyedUnit(Unit):
         """The newest schema of the bucket's files, because all may be rewritten in the end."""
         return max(one.file.schema_id for one in self.in_bucket)
 
+    @property
+    def looks_up(self) -> bool:
+        """Whether older files of the bucket are read along, or a changelog tells what they had."""
+        return any(one.comparison is not None for one in self.merges)
+
     def files_after(self, target: int) -> int:
         """See `Unit`."""
-        sizes = (sum(size_of(section.files) for section in group) for group in self.rewrites)
-        return sum(math.ceil(size / target) for size in sizes)
+        return sum(math.ceil(size_of(one.files) / target) for one in self.merges if one.writes)
+
+    def reads(self, target: int) -> tuple[int, int]:
+        """See `Unit`."""
+        levels, gone = [one.file.level for one in self.in_bucket], {one.identity for one in self.files}
+        left = {one.file.level for one in self.in_bucket if one.identity not in gone}
+        return levels.count(0) + len({*levels} - {0}), len({*left, self.level})
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:

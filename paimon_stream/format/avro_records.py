@@ -74,7 +74,8 @@ def read_rows(
     None where the writer has no such field. `read_block` reads blocks whose schema is exactly `wanted`. It
     raises `ValueError` or `IndexError` for a block that the generic reader must judge.
 
-    `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped. Raises what `read_records` raises.
+    `wants` keeps only the records whose first value it accepts. Blocks that are not `of_interest` are skipped.
+    Raises what `read_records` raises.
     """
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)

@@ -80,11 +80,24 @@ class KeyRuns:
     def of_lowest_levels(self, levels: Ints) -> KeyRuns:
         """Without the rows that are on a level from 1 on, but not on the lowest such level of their key.
         `levels` are those of the table's rows."""
-        along = levels[self.order]
-        above = np.where(along > 0, along, np.iinfo(along.dtype).max)
-        lowest = np.minimum.reduceat(above, self.starts)[self.key_of]
-        wanted: Flags = (along <= 0) | (along == lowest)
+        wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
         return self if wanted.all() else self.select(wanted)
+
+    def of_level(self, levels: Ints, least: int) -> Ints:
+        """For each key, the position in the table of its row on the lowest level from `least` on, or -1."""
+        places = self.last(self._on_lowest(levels, least))
+        return np.where(places < 0, -1, self.order[places])
+
+    def _on_lowest(self, levels: Ints, least: int) -> Flags:
+        along = levels[self.order]
+        above = np.where(along >= least, along, np.iinfo(along.dtype).max)
+        made: Flags = (along >= least) & (along == np.minimum.reduceat(above, self.starts)[self.key_of])
+        return made
+
+    def any(self, wanted: Flags) -> Flags:
+        """For each key, whether `wanted`, along `order`, is true for one of its rows."""
+        made: Flags = np.logical_or.reduceat(wanted, self.starts)
+        return made
 
 
 def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:

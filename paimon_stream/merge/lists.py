@@ -269,23 +269,37 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 # -- equality ---------------------------------------------------------------------------------------
 
 
-def equals(values: pa.Array) -> Ints:
-    """A number for each value. Equal values have equal numbers, and NULL equals NULL."""
+def equals(values: pa.Array, *, plain: bool = False) -> Ints:
+    """A number for each value. Equal values have equal numbers, and NULL equals NULL.
+
+    With `plain`, values are compared as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, and maps
+    are equal in any order, but not if they have a NULL value.
+    """
     type_ = values.type
     if pa.types.is_struct(type_):
-        words = np.stack([equals(values.field(position)) for position in range(type_.num_fields)], 1)
+        words = np.stack([equals(values.field(at), plain=plain) for at in range(type_.num_fields)], 1)
         words[values.is_null().to_numpy(zero_copy_only=False)] = -1
         return _numbered(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
     if pa.types.is_nested(type_):
         inner = [values.keys, values.items] if pa.types.is_map(type_) else [values.values]
-        words = np.stack([equals(one) for one in inner], 1)
-        bounds = values.offsets.to_numpy(zero_copy_only=False) * len(inner)
-        return _numbered(words.ravel(), bounds, nulls(values))
+        words = np.stack([equals(one, plain=plain) for one in inner], 1)
+        bounds = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        if plain and len(inner) > 1:
+            words[:, 1] = _unlike(words[:, 1], values.items.is_null())
+            words = words[np.lexsort((words[:, 0], np.repeat(np.arange(len(values)), np.diff(bounds))))]
+        return _numbered(words.ravel(), bounds * len(inner), nulls(values))
+    nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None
     if pa.types.is_floating(type_):
-        values = pa.array(ranks(values), mask=nulls(values))
+        values = pa.array(ranks(pc.add(values, 0.0).cast(type_) if plain else values), mask=nulls(values))
     encoded = values.dictionary_encode(null_encoding="encode")
     made: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return made
+    return made if nan is None else _unlike(made, nan)
+
+
+def _unlike(numbers: Ints, which: pa.Array) -> Ints:
+    """These numbers. Each for which `which` is true is replaced by one that no other value has."""
+    wanted = which.fill_null(False).to_numpy(zero_copy_only=False)
+    return np.where(wanted, -2 - np.arange(len(numbers)), numbers)
 
 
 def _numbered(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from paimon_stream.errors import InvalidData
 from paimon_stream.merge.aggregation import aggregated
 from paimon_stream.merge.key_runs import KeyRuns, sorted_runs
-from paimon_stream.merge.order import Flags, Ints
+from paimon_stream.merge.order import Flags, Ints, flat
 from paimon_stream.merge.partial_update import partially_updated
 from paimon_stream.merge.spec import AGGREGATION, FIRST_ROW, KIND, PARTIAL_UPDATE, MergeSpec
 
@@ -37,25 +37,35 @@ def merge_rows(
 
     Raises `InvalidData` for rows that the table's engine cannot merge: deletes that it does not accept.
     """
-    table = _one_chunk(rows)
+    table = one_chunk(rows)
     runs = sorted_runs(spec, table)
     if not len(runs.order):
         return table
     merged = _taken(spec, table, runs, levels if spec.lookup else None)
-    if keep_deletes:
-        return merged
-    kinds = merged.column(KIND).combine_chunks().to_numpy(zero_copy_only=False)
-    adds = (kinds == 0) | (kinds == 2)
-    return merged if adds.all() else merged.filter(pa.array(adds))
+    return merged if keep_deletes else without_deletes(merged)
+
+
+def without_deletes(rows: pa.Table) -> pa.Table:
+    """The rows that are neither -U nor -D."""
+    adds = adding(rows)
+    return rows if adds.all() else rows.filter(pa.array(adds))
+
+
+def adding(rows: pa.Table) -> Flags:
+    """For each row, whether it is +I or +U."""
+    kinds = flat(rows.column(KIND)).to_numpy(zero_copy_only=False)
+    made: Flags = (kinds == 0) | (kinds == 2)
+    return made
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
     """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds them."""
-    table = _one_chunk(rows)
+    table = one_chunk(rows)
     return table.take(pa.array(sorted_runs(spec, table).order))
 
 
-def _one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+    """The rows as one table, in which each column is one array."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
     return table.combine_chunks()
 
@@ -66,10 +76,19 @@ def _taken(spec: MergeSpec, table: pa.Table, runs: KeyRuns, levels: Ints | None)
     several = runs.sizes > 1  # the engine merges these keys, even if only one of their rows counts
     if levels is not None:
         runs = runs.of_lowest_levels(levels)
+    return results(spec, table, runs, several)[0]
+
+
+def results(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> tuple[pa.Table, Ints]:
+    """One row for each key that has a result, in key order, and the positions of these keys. Only keys with
+    `several` are merged by the engine; of each other key, its only row is the result. Raises `InvalidData`."""
+    if not several.any():
+        return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, runs, several)
-    chosen = _first_rows(spec, runs) if spec.engine == FIRST_ROW else _last_rows(spec, runs, several)
-    return table.take(pa.array(runs.order[chosen[chosen >= 0]]))
+        return _folded(spec, table, runs, several), np.arange(len(several))
+    chosen = _first_rows(spec, runs, several) if spec.engine == FIRST_ROW else _last_rows(spec, runs, several)
+    keys = np.flatnonzero(chosen >= 0)
+    return table.take(pa.array(runs.order[chosen[keys]])), keys
 
 
 def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
@@ -92,8 +111,7 @@ def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     return np.where(several, found, runs.starts)
 
 
-def _first_rows(spec: MergeSpec, runs: KeyRuns) -> Ints:
-    several = runs.sizes > 1
+def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
     if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
         raise InvalidData(
             f"{spec.table} has the merge engine first-row and got -U or -D rows, which it does not accept. "

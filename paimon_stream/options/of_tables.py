@@ -13,6 +13,7 @@ from paimon_stream.options.option import (
     file_prefix,
     integer,
     levels,
+    names,
     one_of,
     positive,
     size,
@@ -52,6 +53,13 @@ CHANGELOG_PRODUCER = Option(
     "changelog-producer", one_of("none", "input", "lookup", "full-compaction"), "none",
     "Who writes changelog files. none: nobody. input: each write stores the changes as they come. lookup and "
     "full-compaction: the job that compacts the table.",
+)  # fmt: skip
+CHANGELOG_ROW_DEDUPLICATE = switch(
+    "changelog-producer.row-deduplicate", "Compactions write no changelog rows for an update that changes no value."
+)
+CHANGELOG_IGNORED_COLUMNS = Option(
+    "changelog-producer.row-deduplicate-ignore-fields", names, "",
+    "Columns, divided by commas, whose changes are none for changelog-producer.row-deduplicate.",
 )  # fmt: skip
 FORCE_LOOKUP = switch(
     "force-lookup",

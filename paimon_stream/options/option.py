@@ -125,6 +125,11 @@ def levels(value: str) -> Mapping[int, str]:
     return {int(level): word.strip() for level, word in pairs}
 
 
+def names(value: str) -> frozenset[str]:
+    """Names, divided by commas."""
+    return frozenset(one.strip() for one in value.split(",") if one.strip())
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """One of these words."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
@@ -29,10 +31,12 @@ _NAN: Final = (1, 0.0)
 @dataclass(frozen=True, slots=True)
 class Section:
     """Files that are merged together, as runs of files in key order. `ages` gives each file's position in the
-    order of commits, the oldest first."""
+    order of commits, the oldest first. `beside` are runs of higher levels, in which a compaction looks up the
+    keys of the others."""
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
     ages: dict[str, int]
+    beside: tuple[tuple[ManifestEntry, ...], ...] = ()
 
     @property
     def files(self) -> list[ManifestEntry]:
@@ -42,7 +46,7 @@ class Section:
     @property
     def single(self) -> ManifestEntry | None:
         """The section's only file; None if it has several."""
-        return self.runs[0][0] if len(self.ages) == 1 else None
+        return self.runs[0][0] if len(self.runs) == len(self.runs[0]) == 1 else None
 
 
 def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
@@ -73,6 +77,28 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     if held:
         made.append(_section(held))
     return made
+
+
+def with_older(
+    found: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
+) -> Iterator[Section]:
+    """The sections, each with the `older` files that may have keys of it. These are of higher levels, on each
+    of which no two files have the same keys. Raises `FormatError` for keys that cannot be decoded."""
+    levels: defaultdict[int, list[tuple[Key, Key, ManifestEntry]]] = defaultdict(list)
+    for one in older:
+        levels[one.file.level].append((_key(types, one.file.min_key), _key(types, one.file.max_key), one))
+    for files in levels.values():
+        files.sort(key=lambda one: one[0])
+    for section in found:
+        least = min(_key(types, one.file.min_key) for one in section.files)
+        most = max(_key(types, one.file.max_key) for one in section.files)
+        spans = (
+            files[bisect_left(files, least, key=lambda one: one[1]) : bisect_right(files, most, key=lambda one: one[0])]
+            for files in levels.values()
+        )
+        runs = tuple(tuple(entry for *_, entry in span) for span in spans if span)
+        ages = {one.file.file_name: -one.file.level for run in runs for one in run}
+        yield replace(section, ages=section.ages | ages, beside=runs)
 
 
 def _section(ranges: Sequence[tuple[Key, Key, int, ManifestEntry]]) -> Section:

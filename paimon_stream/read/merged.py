@@ -11,7 +11,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Final
@@ -22,6 +22,7 @@ import pyarrow as pa
 from paimon_stream.errors import FormatError
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.merge.key_runs import in_key_order
+from paimon_stream.merge.order import Ints
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.read.keyed import Key, Section, key_at
@@ -59,51 +60,71 @@ def merged_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`.
 
+    Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    """
+    for pieces in windows(spec, section, read, piece_rows, most_runs):
+        levels = levels_of(pieces) if spec.lookup else None
+        rows = (batch for _, batch in pieces)
+        yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
+
+
+def levels_of(pieces: Sequence[Piece]) -> Ints:
+    """The level of each row of these pieces."""
+    return np.repeat([entry.file.level for entry, _ in pieces], [batch.num_rows for _, batch in pieces])
+
+
+def windows(
+    spec: MergeSpec,
+    section: Section,
+    read: ReadFile,
+    piece_rows: tuple[int, int, int] = PIECE_ROWS,
+    most_runs: int = MOST_RUNS,
+) -> Iterator[list[Piece]]:
+    """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece
+    is first.
+
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
-    for a file that is not sorted by key, `InvalidData` for rows that cannot be merged, `StorageError` for a
-    temporary file that cannot be written.
+    for a file that is not sorted by key, `StorageError` for a temporary file that cannot be written.
     """
     least, most, together = piece_rows
-    several = min(len(section.runs), most_runs)
+    several = min(len(section.runs), most_runs) + len(section.beside)
     rows, share = max(least, min(most, together // several)), PIECE_BYTES // several
 
     def run_of(files: Iterable[ManifestEntry]) -> _Run:
         return _Run(spec, ((one, batch) for one in files for batch in read(one, min(rows, _rows_in(one, share)))))
 
+    beside = [run_of(run) for run in section.beside]
     if len(section.runs) <= most_runs:
-        yield from _merged(spec, section, map(run_of, section.runs), keep_deletes)
+        yield from _steps(section, map(run_of, section.runs), beside)
         return
     new = [one for one in reading_order(section, most_runs) if not one.file.level]
     older = [[one for one in run if one.file.level] for run in section.runs]
     with _Spill(spec, section) as spill:
         longer = spill.shortened([run_of([one]) for one in new], most_runs)
-        yield from _merged(spec, section, [*(run_of(run) for run in older if run), *longer], keep_deletes)
+        yield from _steps(section, [*(run_of(run) for run in older if run), *longer], beside)
 
 
 def reading_order(section: Section, most_runs: int = MOST_RUNS) -> list[ManifestEntry]:
-    """The section's files in about the order in which `merged_batches` opens them."""
+    """The section's files in about the order in which `windows` opens them."""
+    beside = [one for run in section.beside for one in run]
     if len(section.runs) <= most_runs:
-        return section.files
-    return sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
+        return [*section.files, *beside]
+    spilled_first = sorted(section.files, key=lambda one: (one.file.level > 0, section.ages[one.file.file_name]))
+    return [*spilled_first, *beside]
 
 
-def _merged(spec: MergeSpec, section: Section, runs: Iterable[_Run], keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-    for pieces in _steps(section, runs):
-        batches = [batch for _, batch in pieces]
-        levels = None
-        if spec.lookup:
-            levels = np.repeat([entry.file.level for entry, _ in pieces], [one.num_rows for one in batches])
-        yield from merge_rows(spec, batches, keep_deletes=keep_deletes, levels=levels).to_batches()
-
-
-def _steps(section: Section, of_runs: Iterable[_Run]) -> Iterator[list[Piece]]:
-    """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end."""
+def _steps(section: Section, of_runs: Iterable[_Run], beside: Iterable[_Run] = ()) -> Iterator[list[Piece]]:
+    """All rows of the keys up to the next bound, in pieces, the oldest first, until all runs end. Rows of
+    `beside` are left out where the runs have none."""
     runs = list(of_runs)
     while runs := [run for run in runs if run.fill()]:
-        bounds = [run.last_key for run in runs if not run.ended]
+        beside = [run for run in beside if run.fill()]
+        bounds = [run.last_key for run in (*runs, *beside) if not run.ended]
         bound = min(bounds) if bounds else None
-        if pieces := [piece for run in runs for piece in run.take(bound)]:
-            yield sorted(pieces, key=lambda piece: section.ages[piece[0].file.file_name])
+        pieces = [piece for run in runs for piece in run.take(bound)]
+        looked_up = [piece for run in beside for piece in run.take(bound)]
+        if pieces:
+            yield sorted([*pieces, *looked_up], key=lambda piece: section.ages[piece[0].file.file_name])
 
 
 class _Spill:

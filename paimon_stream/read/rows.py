@@ -19,12 +19,13 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
 from paimon_stream.format.unreadable import BROKEN
-from paimon_stream.merge.spec import KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
+from paimon_stream.merge.changes import Changes, Comparison
+from paimon_stream.merge.spec import FIRST_ROW, KIND, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import ORC_LTZ_LEGACY, Options
 from paimon_stream.read.avro_rows import read_avro
 from paimon_stream.read.convert import Chunk, check_evolution, convert, nothing_but_rows
 from paimon_stream.read.keyed import Section, buckets, sections
-from paimon_stream.read.merged import merged_batches, reading_order
+from paimon_stream.read.merged import ReadFile, levels_of, merged_batches, reading_order, windows
 from paimon_stream.read.orc_rows import read_orc
 from paimon_stream.read.parquet_rows import read_parquet
 from paimon_stream.read.scan import Scan
@@ -63,32 +64,51 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
             yield batch.slice(start, batch_rows)
 
 
+Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Chooses among the rows of a file."""
+
+
 def section_batches(
-    scan: Scan,
-    wanted: Iterable[Section],
-    *,
-    keep_deletes: bool,
-    kept: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these sections of one bucket, one per key, as a compaction writes them: with
     `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
     `keep_deletes`, also the rows that delete. `kept` chooses among the rows of each file. Raises what
     `read_batches` raises."""
     assert scan.merge is not None
-    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
-
-    def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
-        rows = reader.file(entry, most)
-        return rows if kept is None else map(kept, rows)
-
-    for section in wanted:
-        reader.expect(reading_order(section))
+    for section, rows_of in _with_rows(scan, wanted, kept):
         entry = section.single
         if entry is None:
             yield from merged_batches(scan.merge, section, rows_of, keep_deletes=keep_deletes)
         else:
             rows = rows_of(entry, BATCH_ROWS)
             yield from rows if keep_deletes else map(_without_deletes, rows)
+
+
+def section_changes(
+    scan: Scan, wanted: Iterable[Section], how: Comparison, *, keep_deletes: bool, kept: Kept | None = None
+) -> Iterator[Changes]:
+    """The same, compared with what was before. The second table of each pair is the changelog."""
+    for section, rows_of in _with_rows(scan, wanted, kept):
+        for pieces in windows(how.spec, section, rows_of):
+            yield how.merged((batch for _, batch in pieces), levels_of(pieces), keep_deletes=keep_deletes)
+
+
+def _with_rows(scan: Scan, wanted: Iterable[Section], kept: Kept | None) -> Iterator[tuple[Section, ReadFile]]:
+    """Each section with what reads its files. As in Java, first-row tables find old rows when they look up."""
+    assert scan.merge is not None
+    reader = _Reader(scan, (*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN))
+    every: set[str] = set()
+
+    def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
+        rows = reader.file(entry, most)
+        return rows if kept is None or entry.file.file_name in every else map(kept, rows)
+
+    for section in wanted:
+        reader.expect(reading_order(section))
+        if scan.merge.engine == FIRST_ROW:
+            every.update(one.file.file_name for run in section.beside for one in run)
+        yield section, rows_of
 
 
 def _without_deletes(batch: pa.RecordBatch) -> pa.RecordBatch:

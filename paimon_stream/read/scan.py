@@ -59,9 +59,11 @@ def plan_scan(
     columns: Sequence[str] | None = None,
     partition: Mapping[str, Any] | str | None = None,
     specs: Sequence[PartitionSpec] | None = None,
+    hidden: bool = False,
 ) -> Scan:
     """Plans a read. If a snapshot or tag is given, the columns are those of its schema, as in Java. `specs`
-    instead of a `partition` choose the partitions that match one of them.
+    instead of a `partition` choose the partitions that match one of them. With `hidden`, also files that
+    readers do not see before a compaction.
 
     Raises `UnsupportedFeature` for tables and options that this release does not read, `NotFound` for a
     snapshot or tag that does not exist, `IncompatibleSchema` for columns, `InvalidData` for partition values,
@@ -77,7 +79,7 @@ def plan_scan(
         default_name = table.options.value(PARTITION_DEFAULT_NAME)
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
-    entries = [] if snapshot is None else _files(table, snapshot, specs, merge)
+    entries = [] if snapshot is None else _files(table, snapshot, specs, merge, hidden)
     return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge)
 
 
@@ -155,7 +157,7 @@ def _columns(table: Table, schema: TableSchema, names: Sequence[str] | None) -> 
 
 
 def _files(
-    table: Table, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, merge: MergeSpec | None
+    table: Table, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, merge: MergeSpec | None, hidden: bool
 ) -> list[ManifestEntry]:
     """The live files, in the order in which rows are returned: the order of the manifests or, in fixed
     buckets of append tables, of sequence numbers (`bucket-append-ordered`)."""
@@ -168,19 +170,20 @@ def _files(
         ahead.expect((manifest_path(one.file_name), one.file_size) for one in metas)
     entries = live_files(manifests, metas, types, chosen)
     if merge is not None:
-        entries = _visible(table, merge, entries)
+        entries = _visible(table, merge, entries, hidden)
     _check_no_deletions(table, snapshot, manifests, entries)
     if merge is None and any(entry.total_buckets > 0 for entry in entries):
         entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
     return entries
 
 
-def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry], hidden: bool) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see. Files of the postpone bucket are left out. With
-    first-row and with deletion vectors, so are files that no compaction has processed (semantics.md §6.6)."""
+    first-row and with deletion vectors, so are files that no compaction has processed (semantics.md §6.6), but for
+    `hidden`."""
     options = table.options
     by_level = options.value(DELETION_VECTORS) and not options.value(DELETION_VECTORS_MERGE_ON_READ)
-    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
+    lowest = 1 if not hidden and (by_level or merge.engine == FIRST_ROW) else 0
     return [one for one in entries if one.bucket >= 0 and one.file.level >= lowest]
 
 

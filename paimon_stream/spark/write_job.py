@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
@@ -67,10 +67,15 @@ def run_write_job(
     )
     size = plan.arrow_batches(fixed_row_bytes(table.schema) if operations is None else None)
     with arrow_batches_of(size, frame):
-        rows = _collected(map_arrow(placed, task, f"{ANSWER} binary"), table)
-    written = written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
+        written = answers_of(map_arrow(placed, task, f"{ANSWER} binary"), table)
     plan.learn(way, written, table)
     return written
+
+
+def answers_of(answers: DataFrame, table: Table) -> Written:
+    """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`."""
+    rows = _collected(answers, table)
+    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
 
 
 def _collected(answers: DataFrame, table: Table) -> list[Row]:
@@ -99,10 +104,9 @@ def write_task_of(
     """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
     as packets."""
     spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
-    context = None if is_connect(frame) else frame.sparkSession.sparkContext
     return WriteTask(
         spec=spec,
-        attempts=1 if context is None else attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None)),
+        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
         packed=packed,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
@@ -130,11 +134,22 @@ def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Wri
     return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
 
 
+def task_attempts(session: SparkSession) -> int:
+    """How often the session's Spark tries a task."""
+    context = session.sparkContext
+    return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
+
+
 def attempts_of(master: str | None, failures: str | None) -> int:
     """How often Spark tries a task. `local[2,3]` says so itself, and `failures` says it to all clusters,
     `local-cluster[…]` among them."""
     local = _LOCAL.fullmatch(master or "")
     return int((local[1] or 1) if local else (failures or 4))
+
+
+def is_local(master: str | None) -> bool:
+    """Whether tasks run in the driver's own process."""
+    return _LOCAL.fullmatch(master or "") is not None
 
 
 def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:

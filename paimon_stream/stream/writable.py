@@ -33,8 +33,8 @@ def check_writable(table: Table) -> None:
         return
     for option, value, why in _left_to_compaction(table, spec):
         raise UnsupportedFeature(
-            f"{table.location} has {option} = {value!r}: {why}. This release compacts no such table. "
-            f"Set 'write-only' to 'true' on the table if another job compacts it, or remove {option!r}.",
+            f"{table.location} has {option} = {value!r}: {why}, and a stream compacts no such table. Set "
+            f"'write-only' to 'true' on the table and let another job compact it, or remove {option!r}.",
             table=table.location,
             option=option,
             value=value,

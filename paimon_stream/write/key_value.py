@@ -83,30 +83,23 @@ class KeyValueSettings:
     @classmethod
     def of(cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0) -> KeyValueSettings:
         """The settings for data files of that level; `table` is for messages. Raises `ConfigError`s."""
-        chosen = {
-            (option.key, per_level.key): options.value(per_level)[level]
-            for option, per_level in (
-                (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
-                (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
-                (STATS_MODE, STATS_MODE_PER_LEVEL),
-            )
-            if level in options.value(per_level)
-        }
+        chosen = _of_level(options, level)
         return cls._chosen(schema, options, chosen, options.value(DATA_FILE_PREFIX), table)
 
     @classmethod
-    def of_changelog(cls, schema: TableSchema, options: Options, table: str = "") -> KeyValueSettings:
-        """The settings for changelog files; `table` is for messages. Raises `ConfigError`s."""
-        chosen = {
-            (option.key, own.key): options.value(own)
-            for option, own in (
-                (FILE_FORMAT, CHANGELOG_FILE_FORMAT),
-                (FILE_COMPRESSION, CHANGELOG_FILE_COMPRESSION),
-                (STATS_MODE, CHANGELOG_FILE_STATS),
-            )
-            if options.is_set(own)
+    def of_changelog(
+        cls, schema: TableSchema, options: Options, table: str = "", *, level: int = 0
+    ) -> KeyValueSettings:
+        """The settings for changelog files of that level. Raises `ConfigError`s."""
+        of_changelogs = {
+            FILE_FORMAT: CHANGELOG_FILE_FORMAT,
+            FILE_COMPRESSION: CHANGELOG_FILE_COMPRESSION,
+            STATS_MODE: CHANGELOG_FILE_STATS,
         }
-        return cls._chosen(schema, options, chosen, options.value(CHANGELOG_FILE_PREFIX), table)
+        own = {(one.key, own.key): options.value(own) for one, own in of_changelogs.items() if options.is_set(own)}
+        theirs = {key[0] for key in own}
+        chosen = {key: value for key, value in _of_level(options, level).items() if key[0] not in theirs}
+        return cls._chosen(schema, options, chosen | own, options.value(CHANGELOG_FILE_PREFIX), table)
 
     @classmethod
     def _chosen(
@@ -166,6 +159,19 @@ class KeyValueSettings:
         )
         value_stats, names = self.file.stats.describe(columns[self.values_at :])
         return replace(file, key_stats=key_stats, value_stats=value_stats, value_stats_cols=names)
+
+
+def _of_level(options: Options, level: int) -> dict[tuple[str, str], str]:
+    """What the options say for this level: see `KeyValueSettings._chosen`."""
+    return {
+        (option.key, per_level.key): options.value(per_level)[level]
+        for option, per_level in (
+            (FILE_FORMAT, FILE_FORMAT_PER_LEVEL),
+            (FILE_COMPRESSION, FILE_COMPRESSION_PER_LEVEL),
+            (STATS_MODE, STATS_MODE_PER_LEVEL),
+        )
+        if level in options.value(per_level)
+    }
 
 
 def _modes(

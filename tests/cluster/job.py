@@ -3,7 +3,8 @@
     spark-submit … job.py '{"table": …, "storage_options": …, "checkpoint": …, "batches": 4, "rows": 400, …}'
 
 The rows come from executors, because there is no folder that they share with the driver. In the batches that
-are `visited`, each task that has passed on its rows, and the driver at each phase, visit the URL `visits`.
+are `visited`, each task that has passed on its rows, and the driver at each phase, visit the URL `visits`. At the end
+the driver `compacts` the table, after a visit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import PaimonSink
+from paimon_stream.compact.job import compact
+from paimon_stream.spark.compaction import SparkExecutors
+from paimon_stream.storage.uri import open_storage
+from paimon_stream.table.table import load_table
 
 ENOUGH = "enough batches"
 
@@ -88,6 +93,20 @@ class Writing:
         self.sink(df, batch_id)
 
 
+class Chosen(SparkExecutors):
+    """The executors, although the table is small."""
+
+    def at_once(self, units: Any) -> int:
+        return self.cores()
+
+
+def compact_on_executors(spark: SparkSession, task: dict[str, Any]) -> None:
+    visit(task["visits"], "driver", phase="compacts")
+    storage = open_storage(task["table"], task["storage_options"])
+    elsewhere = Chosen(spark, load_table(storage))
+    compact(lambda: load_table(storage), full=True, elsewhere=elsewhere)
+
+
 def main() -> None:
     task = json.loads(sys.argv[1])
     spark = SparkSession.builder.getOrCreate()
@@ -111,6 +130,8 @@ def main() -> None:
     except StreamingQueryException as ended:
         if ENOUGH not in str(ended):
             raise
+    if task["compacts"]:
+        compact_on_executors(spark, task)
     spark.stop()
 
 

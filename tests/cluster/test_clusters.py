@@ -138,6 +138,46 @@ def test_a_keyed_table_survives_the_loss_of_its_shuffle(
         job.check(java_on_s3)
 
 
+def test_an_executor_that_is_killed_while_it_compacts_changes_no_row(
+    cluster: Any, s3_server: StoreServer, java_on_s3: Any, installed: Shipping, tmp_path: Path
+) -> None:
+    """It dies while its new file is on the way to the store. Spark has another one rewrite the unit."""
+
+    def held(visit: Visit) -> bool:
+        return visit.facts.get("phase") == "compacts"
+
+    with s3_server.proxied() as proxy, Visits(held) as visits:
+        job = Job(
+            cluster,
+            s3_server,
+            tmp_path / "driver",
+            shipping=installed,
+            batches=6,
+            keyed=True,
+            endpoint=proxy.url,
+            visits=visits.url,
+            visited=[5],
+            compacts=True,
+        )
+        with job.running():
+            (waits,) = visits.until("driver", phase="compacts")
+            executors = {executor_of(one) for one in visits.until("task", 2, batch=5)}
+            before = len(data_puts(proxy))
+            proxy.add(Rule("hold", "PUT", DATA_FILE, times=2))
+            waits.let_go()
+            wait_until(lambda: len(data_puts(proxy)) >= before + 2, "both executors put a file")
+            kill_executor(executors.pop())
+            wait_until(lambda: job.tasks("ExecutorLostFailure"), "Spark knows of it")
+            proxy.release()
+        newest = job.table.latest_snapshot()
+        assert (newest.id, newest.commit_kind.value) == (7, "COMPACT")
+        assert [one.meta.level for one in job.table.files()] == [5] * 4
+        job.check_rows(java_on_s3)
+        assert job.table.verify().healthy
+        left = {name for name in job.stored() if "/data-" in name}
+        assert len(left) <= 6 * 4 + 4 + 1, "at most one file is an orphan"
+
+
 def test_a_driver_that_is_killed_in_a_batch_is_started_again(
     standalone: Standalone, s3_server: StoreServer, java_on_s3: Any, installed: Shipping, tmp_path: Path
 ) -> None:

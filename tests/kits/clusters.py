@@ -265,6 +265,7 @@ class Job:
         endpoint: str | None = None,
         visits: str = "",
         visited: Sequence[int] = (),
+        compacts: bool = False,
         conf: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster, self.store, self.folder, self.batches, self.keyed = (cluster, store, folder, batches, keyed)
@@ -286,6 +287,7 @@ class Job:
             "keys": self.KEYS if keyed else None,
             "visits": visits,
             "visited": list(visited),
+            "compacts": compacts,
         }
         self.conf = {
             "spark.ui.enabled": "false",

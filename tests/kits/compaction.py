@@ -7,13 +7,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from paimon_stream import PaimonTable
+from paimon_stream.api.table_file import TableFile, table_file
 from paimon_stream.compact.job import compact
 from paimon_stream.compact.report import CompactReport
+from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.merge.spec import KIND, SEQUENCE
+from paimon_stream.options import Options
+from paimon_stream.read.keyed import Section
+from paimon_stream.read.rows import section_batches
+from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated, system
 from paimon_stream.storage.faults import Fault, FaultyStorage, Operation
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import load_table
+from tests.kits.reading import wire_rows
 
 SEEDS = count()
 TRIGGER = "num-sorted-run.compaction-trigger"
@@ -41,6 +53,39 @@ def live(table: PaimonTable) -> set[str]:
 
 def problems(table: PaimonTable) -> list[Any]:
     return [one for one in table.verify().findings if one.severity != "info"]
+
+
+def changelog_entries(table: PaimonTable, since: int = 0) -> list[ManifestEntry]:
+    """The changelog files of the snapshots after `since`, in the order of their manifests."""
+    manifests = ManifestStore(LocalStorage(table.location))
+    return [
+        entry
+        for one in table.snapshots()
+        if one.id > since and one.changelog_manifest_list
+        for meta in manifests.changelog(one)
+        for entry in manifests.read(meta)
+    ]
+
+
+def changelog_files(table: PaimonTable, since: int = 0) -> list[TableFile]:
+    return [
+        table_file(table.location, Layout.of(table.schema, Options(table.schema.options)), entry)
+        for entry in changelog_entries(table, since)
+    ]
+
+
+def changelog(table: PaimonTable, since: int = 0) -> list[list[Any]]:
+    """Kind, sequence number and values of the changelog's rows, in their order in the files of a bucket."""
+    scan = plan_scan(load_table(LocalStorage(table.location)))
+    found = []
+    for entry in sorted(changelog_entries(table, since), key=lambda one: (one.partition, one.bucket)):
+        section = Section(((entry,),), {entry.file.file_name: 0})
+        for batch in section_batches(scan, [section], keep_deletes=True):
+            kinds = [("+I", "-U", "+U", "-D")[kind] for kind in batch.column(KIND).to_pylist()]
+            numbers = batch.column(SEQUENCE).to_pylist()
+            rows = wire_rows(pa.Table.from_batches([batch]), table.schema.fields)
+            found += [list(one) for one in zip(kinds, numbers, rows, strict=True)]
+    return found
 
 
 class Acting(FaultyStorage):

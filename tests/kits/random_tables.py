@@ -142,6 +142,38 @@ def _add_functions(random: Random, options: dict[str, str], types: Mapping[str, 
             options[f"fields.{name}.ignore-retract"] = "true"
 
 
+_PRODUCERS: list[dict[str, str]] = [
+    {"changelog-producer": "lookup"},
+    {"changelog-producer": "lookup"},
+    {"changelog-producer": "full-compaction"},
+    {"force-lookup": "true"},
+]
+_FORMATS: list[dict[str, str]] = [
+    {},
+    {},
+    {"file.format.per.level": "0:avro"},
+    {"file.format.per.level": "5:orc,0:parquet"},
+    {"changelog-file.format": "avro"},
+]
+
+
+def looking_up(random: Random, ways: list[dict[str, str]]) -> Definition:
+    """A table whose compactions look up older values, or write a changelog."""
+    made = definition(random)
+    options = made.options
+    options.pop("changelog-producer", None)
+    first = options["merge-engine"] == "first-row"
+    options.update(random.choice([_PRODUCERS[0], {}]) if first else random.choice(_PRODUCERS))
+    options.update(random.choice(ways) | random.choice(_FORMATS))
+    sums = any(type_ in ("FLOAT", "DOUBLE") for _, type_ in made.columns)
+    if "changelog-producer" in options and random.random() < 0.4 and not sums:
+        options["changelog-producer.row-deduplicate"] = "true"
+        if random.random() < 0.5:
+            ignored = random.sample([name for name, _ in made.columns], random.randint(1, len(made.columns)))
+            options["changelog-producer.row-deduplicate-ignore-fields"] = ",".join(ignored)
+    return made
+
+
 def batches(random: Random, table: Definition) -> list[list[Change]]:
     """Some batches of random changes. With a descending sequence field, each key occurs once in a batch,
     because Java sorts the rows of a batch ascending."""

@@ -299,18 +299,58 @@ def test_a_compaction_of_a_table_with_a_primary_key_says_what_only_moves(golden:
     assert run("compact", path, "--full").stdout == "There is nothing to compact.\n"
 
 
-def test_stats_say_what_a_compaction_would_join(golden: Golden) -> None:
+def test_stats_say_what_needs_a_compaction_what_it_gains_and_how_to_start_it(golden: Golden) -> None:
     path, _ = golden("compaction/append_remainder")
-    assert "11 small files into about 2: paimon-stream compact\n" in run("stats", path).stdout
-    assert answer_of("stats", path)["to_compact"] == {"files": 11, "into": 2}
+    shown = run("stats", path).stdout
+    assert re.search(r"to compact +11 files \([\d.]+ KiB\) into about 2, in 2 buckets\n", shown)
+    assert re.search(r"p=a +0 +6 +6 +[\d.]+ KiB +6 +1\n", shown)
+    assert f"opens 5.5 files where one would do. Start the compaction: paimon-stream compact --yes {path}\n" in shown
+    found = answer_of("stats", path)["to_compact"]
+    assert (found["files_before"], found["files_after"], found["read_amplification"]) == (11, 2, 5.5)
+    assert [(one["reads_before"], one["reads_after"]) for one in found["buckets"]] == [(6, 1), (5, 1)]
+    assert run(*shlex.split(found["command"])[1:]).exit_code == 0
+    assert answer_of("stats", path)["to_compact"]["command"] is None
     path, _ = golden("compaction/append_bucketed")
-    assert ": paimon-stream compact --full\n" in run("stats", path).stdout
+    assert f": paimon-stream compact --full --yes {path}\n" in run("stats", path).stdout
     path, _ = golden("compaction/pk_deletes")
-    assert "5 small files into about 1: paimon-stream compact\n" in run("stats", path).stdout
+    shown = run("stats", path).stdout
+    assert "merges a key's rows of 5.0 files where one would do" in shown
     path, _ = golden("compaction/pk_upgrade")
-    assert answer_of("stats", path)["to_compact"] == {"files": 0, "into": 0}
+    assert answer_of("stats", path)["to_compact"]["files_before"] == 0
+    assert "to compact  nothing\n" in re.sub(" {3,}", "  ", run("stats", path).stdout)
     path, _ = golden("compaction/lookup_changelog")
     assert answer_of("stats", path)["to_compact"] is None
+
+
+def test_the_doctor_says_what_needs_a_compaction(golden: Golden) -> None:
+    path, _ = golden("compaction/append_remainder")
+    shown = run("doctor", path)
+    assert "To compact: 11 files" in shown.stdout
+    assert f"Start the compaction: paimon-stream compact --yes {path}\n" in shown.stdout
+    assert answer_of("doctor", path)["to_compact"]["files_before"] == 11
+    assert run("compact", path, "--yes").exit_code == 0
+    assert "To compact" not in run("doctor", path).stdout
+    (Path(path) / "snapshot" / "LATEST").unlink()
+    next((Path(path) / "manifest").glob("manifest-list*-1")).unlink()
+    assert "To compact" not in run("doctor", path).stdout
+
+
+def test_a_dry_run_of_a_compaction_can_be_asked_for(golden: Golden) -> None:
+    path, _ = golden("compaction/append_remainder")
+    shown = run("compact", path, "--dry-run")
+    assert (shown.exit_code, "would become about 2" in shown.stdout) == (5, True)
+    assert run("compact", path, "--dry-run", "--yes").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "given", [["--order-strategy", "zorder"], ["--order_by", "k"], ["--option", "sort-compaction.range-strategy=SIZE"]]
+)
+def test_a_sorting_compaction_is_refused_by_name(golden: Golden, given: list[str]) -> None:
+    path, _ = golden("compaction/append_remainder")
+    refused = run("compact", path, "--yes", *given)
+    assert refused.exit_code == 1
+    assert "a compaction that sorts rows" in refused.stderr
+    assert re.search("order[-_](strategy|by)|sort-compaction.range-strategy", refused.stderr)
 
 
 def test_doctor_and_verify_end_with_1_where_something_is_wrong(table: Path) -> None:
@@ -336,7 +376,9 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     result = run("doctor", table)
     assert result.exit_code == 1
     assert "none was judged" in result.stdout
-    assert answer_of("doctor", table) == {"table": str(table), "safe": False, "streams": [], "left_behind": []}
+    answer = answer_of("doctor", table)
+    assert answer.pop("to_compact")["files_before"] == 0
+    assert answer == {"table": str(table), "safe": False, "streams": [], "left_behind": []}
     assert contents(table) == before
 
 
@@ -785,7 +827,7 @@ def test_progress_on_a_terminal_is_a_bar_with_rate_and_time_left() -> None:
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "[red]manifests" in shown, "names are no markup"
     assert "1000/2000" in shown
-    assert re.search(r"[\d,]+/s", shown)
+    assert re.search(r"[\d,.]+( \w+)?/s", shown)
     assert re.search(r"\d:\d\d:\d\d", shown)
     assert "━" in shown
 

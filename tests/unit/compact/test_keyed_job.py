@@ -254,11 +254,7 @@ def test_progress_is_in_bytes_and_comes_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"changelog-producer": "lookup"}, "changelog-producer = lookup"),
-        ({"changelog-producer": "full-compaction"}, "changelog-producer = full-compaction"),
-        ({"force-lookup": "true"}, "force-lookup = true"),
         ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled = true"),
-        ({"merge-engine": "first-row"}, "merge-engine = first-row"),
         ({"lookup.remote-file.enabled": "true"}, "lookup.remote-file.enabled = true"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled = true"),
         ({"clustering.incremental": "true"}, "clustering.incremental = true"),

@@ -29,7 +29,7 @@ MB = 2**20
 
 
 def limits(options: Mapping[str, str] | None = None, hour: int = 0) -> KeyedThresholds:
-    return KeyedThresholds.of(Options(options or {}), hour)
+    return KeyedThresholds.of(SPEC, Options(options or {}), hour)
 
 
 def entry(
@@ -60,7 +60,7 @@ def number(one: ManifestEntry) -> int:
 def told(unit: KeyedUnit | None) -> tuple[list[list[int]], list[int], int]:
     """Files of each rewrite, files that only change their level, and the level."""
     assert unit is not None
-    groups = [sorted(number(one) for section in group for one in section.files) for group in unit.rewrites]
+    groups = [sorted(map(number, merge.files)) for merge in unit.merges if merge.writes]
     return groups, [number(one) for one in unit.upgrades], unit.level
 
 
@@ -147,10 +147,10 @@ def test_deletes_are_dropped_only_if_nothing_older_is_left() -> None:
     new = [entry(one, 1, 9) for one in range(4)]
     above = planned([*new, entry(9, 1, 9, level=5, size=10**6)], **{"num-sorted-run.compaction-trigger": "4"})
     assert above is not None
-    assert (above.level, above.keep_deletes) == (4, True)
+    assert (above.level, above.merges[0].keep_deletes) == (4, True)
     everything = planned([*new, entry(9, 1, 9, level=5)], full=True)
     assert everything is not None
-    assert not everything.keep_deletes
+    assert not everything.merges[0].keep_deletes
 
 
 def ruled(engine: str, function: str, **more: Any) -> MergeSpec:
@@ -207,3 +207,75 @@ def test_all_runs_are_taken_where_the_sum_of_a_part_may_be_too_large() -> None:
     unit = next_unit(files, ruled("aggregation", "sum"), TYPES, given, full=False)
     assert unit is not None
     assert unit.level == 5
+
+
+# -- what is looked up --------------------------------------------------------------------------------
+
+
+def rules(**options: str) -> dict[str, str]:
+    return {"num-levels": "6", "num-sorted-run.compaction-trigger": "9", "compaction.size-ratio": "-100", **options}
+
+
+@pytest.mark.parametrize(
+    ("options", "looks_up", "logs"),
+    [
+        ({}, None, None),
+        ({"changelog-producer": "lookup"}, True, True),
+        ({"force-lookup": "true"}, True, False),
+        ({"changelog-producer": "full-compaction", "compaction.force-up-level-0": "true"}, None, None),
+        # Java looks nothing up here, and loses what higher levels have.
+        ({"changelog-producer": "full-compaction", "force-lookup": "true"}, True, False),
+    ],
+)
+def test_files_of_higher_levels_whose_keys_overlap_are_looked_up(
+    options: dict[str, str], looks_up: bool | None, logs: bool | None
+) -> None:
+    new = [entry(0, 10, 20), entry(1, 15, 29), entry(2, 70, 75)]
+    old = [entry(3 + place, 10 * place, 10 * place + 9, level=5) for place in range(10)]
+    middle = [entry(13, 0, 12, level=4), entry(14, 60, 80, level=4)]
+    unit = planned([*old, *middle, *new], **rules(**options))
+    if not options:
+        assert unit is None
+        return
+    assert unit is not None
+    assert unit.level == 3
+    (merge,) = unit.merges
+    if looks_up is None:
+        assert merge.comparison is None
+        assert not any(section.beside for section in merge.sections)
+        return
+    assert merge.comparison is not None
+    assert (merge.comparison.looks_up, merge.comparison.logs) == (looks_up, logs)
+    found = [sorted(number(one) for run in section.beside for one in run) for section in merge.sections]
+    assert found == [[4, 5, 13], [10, 14]]
+    assert all(
+        section.ages[one.file.file_name] < 0 for section in merge.sections for run in section.beside for one in run
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "level", "written", "logged"),
+    [
+        (SPEC, {"changelog-producer": "lookup"}, 5, False, True),
+        (SPEC, {"changelog-producer": "lookup"}, 3, False, True),
+        (replace(SPEC, sequence_fields=("v",)), {"changelog-producer": "lookup"}, 3, True, True),
+        (replace(SPEC, engine="first-row"), {}, 3, True, False),
+        (replace(SPEC, engine="first-row"), {}, 5, False, False),
+        (SPEC, {"force-lookup": "true"}, 3, False, False),
+        (SPEC, {"force-lookup": "true", "file.format.per.level": "0:avro"}, 5, True, False),
+        (SPEC, {"changelog-producer": "full-compaction"}, 5, False, True),
+    ],
+)
+def test_a_large_file_of_level_0_is_upgraded_where_nothing_older_can_change_it(
+    spec: MergeSpec, options: dict[str, str], level: int, written: bool, logged: bool
+) -> None:
+    files = [entry(0, 10, 20, size=200 * MB), *([entry(1, 0, 99, level=4, size=10**12)] if level == 3 else [])]
+    given = KeyedThresholds.of(spec, Options(rules(**options)), 0)
+    unit = next_unit(files, spec, TYPES, given, full=level == 5)
+    assert unit is not None
+    assert unit.level == level
+    assert [number(one) for one in unit.upgrades] == ([] if written else [0])
+    assert [one.writes for one in unit.merges] == ([written] if written or logged else [])
+    assert [one.comparison is not None and one.comparison.logs for one in unit.merges] == (
+        [logged] if written or logged else []
+    )

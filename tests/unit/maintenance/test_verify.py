@@ -15,6 +15,7 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import InvalidOption
+from paimon_stream.format.avro_file import encode_file, packed_blocks_of
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import FileKind, IndexFileMeta, ManifestEntry, SimpleStats
 from paimon_stream.format.manifest_avro import encode_manifest_list
@@ -418,6 +419,33 @@ def test_bytes_damaged_anywhere_never_make_it_fail(seed: int) -> None:
 def _folders(storage: Storage, folder: str = "") -> list[str]:
     below = [f"{folder}/{one}".lstrip("/") for one in storage.list_folders(folder)]
     return [folder, *(deeper for one in below for deeper in _folders(storage, one))]
+
+
+def test_a_block_that_several_manifests_have_is_judged_in_each() -> None:
+    """Merging copies full blocks. Their entries are checked once, unless the manifests give them other
+    counts or something is wrong with them."""
+    bench = Bench(options={"manifest.merge-min-count": "2"})
+    for number, files in enumerate((1000, 1, 1)):
+        messages = [bench.message(f"f{number}-{one}") for one in range(files)]
+        bench.committer().commit(bench.request(number, messages))
+    found = {}
+    for name in bench.storage.list_names("manifest", "manifest-"):
+        path = f"manifest/{name}"
+        schema, codec, blocks = packed_blocks_of(bench.storage.read(path), path)
+        if blocks and blocks[0].records == 1000:
+            found[path] = (schema.encode(), codec, blocks)
+    assert len(found) > 1
+    assert len({blocks[0] for _, _, blocks in found.values()}) == 1
+    report = look(bench.table, sample=0)
+    assert report.healthy
+    assert report.checked["entries"] >= 1000 * len(found)
+    for path, (schema, codec, blocks) in found.items():
+        whole = bench.storage.read(path)
+        bench.storage.write(path, encode_file(schema, codec, [blocks[0]._replace(records=999), *blocks[1:]]))
+        assert ("manifest-broken", path) in {(one.code, one.path) for one in look(bench.table, sample=0).findings}
+        bench.storage.write(path, whole)
+    bench.storage.delete("bucket-0/f0-7")
+    assert [one.path for one in look(bench.table, sample=0).findings] == ["bucket-0/f0-7"]
 
 
 def test_what_expires_while_it_is_read_is_no_finding() -> None:

@@ -19,8 +19,8 @@ from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options import Options
 from paimon_stream.read import merged
-from paimon_stream.read.keyed import sections
-from paimon_stream.read.merged import merged_batches
+from paimon_stream.read.keyed import sections, with_older
+from paimon_stream.read.merged import merged_batches, windows
 
 INT, STRING = parse_type("INT NOT NULL"), parse_type("STRING NOT NULL")
 COLUMNS = [("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("v", "BIGINT"), ("s", "STRING"), ("l", "ARRAY<INT>")]
@@ -292,3 +292,36 @@ def test_what_is_needed_to_merge_a_column_is_read_with_it() -> None:
     assert spec_of(groups).needed(["l"]) == ("l", "b", "a", "v")
     deleting = groups | {"partial-update.remove-record-on-sequence-group": "v"}
     assert spec_of(deleting).needed(["s"]) == ("s", "b", "a", "v")
+
+
+def rows_of(keys: range, number: int = 0) -> pa.Table:
+    count = len(keys)
+    return pa.table(
+        {
+            "a": pa.array(keys, pa.int32()),
+            "b": ["a"] * count,
+            "_SEQUENCE_NUMBER": pa.array(range(number, number + count), pa.int64()),
+            "_VALUE_KIND": pa.array([0] * count, pa.int8()),
+        }
+    )
+
+
+def test_files_in_which_keys_are_looked_up_are_read_in_pieces_and_not_beyond_the_last_key() -> None:
+    files = {"new": rows_of(range(400, 500, 20)), "old": rows_of(range(10_000)), "far": rows_of(range(20_000, 30_000))}
+    new = entry_of("new", ("a", 400), ("a", 480))
+    old, far = entry_of("old", ("a", 0), ("a", 9_999), 5), entry_of("far", ("a", 20_000), ("a", 29_999), 5)
+    pieces = []
+
+    def read(entry: ManifestEntry, rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in files[entry.file.file_name].to_batches(max_chunksize=rows):
+            pieces.append(entry.file.file_name)
+            yield batch
+
+    (section,) = with_older(sections([new], [STRING, INT]), [far, old], [STRING, INT])
+    assert section.single is new
+    found = list(windows(spec_of(), section, read, (100, 100, 100)))
+    assert {entry.file.file_name for window in found for entry, _ in window} == {"new", "old"}
+    assert sum(batch.num_rows for window in found for entry, batch in window if entry is new) == 5
+    assert sum(batch.num_rows for window in found for entry, batch in window if entry is old) <= 200
+    assert pieces.count("old") <= 6
+    assert "far" not in pieces

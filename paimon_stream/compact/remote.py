@@ -1,0 +1,128 @@
+"""Rewrites units in other processes, which have the table's storage and no more (compaction.md RC12.1).
+
+A unit travels as Java's commit message, with the files of its bucket as those before a compaction. The other process
+plans the bucket again, and finds the same unit, because a plan depends on files and thresholds only. Its answer is a
+message, too. Files of an answer that does not arrive, or comes a second time, are orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from paimon_stream.compact.append_plan import Thresholds
+from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
+from paimon_stream.compact.keyed_rewrite import KeyedRewriter
+from paimon_stream.compact.record_expiry import RecordExpiry
+from paimon_stream.compact.rewrite import Rewriter, Rewritten, Stopped
+from paimon_stream.compact.units import KeyedUnit, Unit
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.merge.spec import MergeSpec
+from paimon_stream.read.scan import Scan
+from paimon_stream.reports import Progress, silent
+from paimon_stream.table.layout import Layout
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.table import Table
+from paimon_stream.write.task import WriteSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTask:
+    """Rewrites one unit, which is in `message`, in any process. Can be pickled: the expiry of the `limits` stays
+    behind, and `since` says which rows expire, in seconds since 1970."""
+
+    spec: WriteSpec
+    limits: Thresholds | KeyedThresholds
+    full: bool
+    since: int | None = None
+    message: bytes = b""
+
+    def taking(self, unit: Unit) -> UnitTask:
+        """The same for this unit."""
+        partition, bucket, total = unit.bucket
+        files = tuple(one.file for one in _known(unit))
+        message = CommitMessage(partition=partition, bucket=bucket, total_buckets=total, compact_before=files)
+        return replace(self, message=message.serialize())
+
+    def __call__(self) -> CommitMessage:
+        """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite` raises."""
+        spec, asked = self.spec, CommitMessage.deserialize(self.message)
+        schema, options = spec.schema, spec.options
+        table = Table(storage=spec.storage, schema=schema, options=options, layout=Layout.of(schema, options))
+        where, bucket, total = asked.partition, asked.bucket, asked.total_buckets
+        assert total is not None
+        files = tuple(
+            ManifestEntry(kind=FileKind.ADD, partition=where, bucket=bucket, total_buckets=total, file=one)
+            for one in asked.compact_before
+        )
+        scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files)
+        made = (
+            self._keyed(scan) if schema.primary_keys else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        )
+        replaced = tuple(one.file for one in made.unit.files)
+        return replace(asked, compact_before=replaced, compact_after=made.files, compact_changelog_files=made.changelog)
+
+    def _keyed(self, scan: Scan) -> Rewritten:
+        limits, table, schema = self.limits, scan.table, scan.schema
+        assert isinstance(limits, KeyedThresholds)
+        if self.since is not None:
+            expiry = RecordExpiry.of(schema, table.options, SchemaStore(table.storage), 0)
+            limits = replace(limits, expiry=expiry and replace(expiry, since=self.since))
+        spec = MergeSpec.of(schema, table.options, table=table.location)
+        unit = next_unit(scan.files, spec, [schema.field(one).type for one in spec.keys], limits, full=self.full)
+        assert unit is not None, "the executors have another release of paimon-stream than the driver"
+        return KeyedRewriter(replace(scan, merge=spec), self.spec.runtime, silent, [unit], limits).rewrite(unit)
+
+
+class Elsewhere(Protocol):
+    """Other processes that carry out units."""
+
+    def at_once(self, units: Sequence[Unit]) -> int:
+        """How many of these units are rewritten at the same time; 0 if this process shall do it."""
+        ...
+
+    def run(self, task: UnitTask) -> CommitMessage:
+        """The answer of the task. Raises what the task raises, and `Stopped` once `cancel` was called."""
+        ...
+
+    def cancel(self) -> None:
+        """Gives up all that runs."""
+        ...
+
+
+class RemoteRewriter(Rewriter):
+    """Has units rewritten elsewhere. `task` is what they have in common."""
+
+    def __init__(
+        self, scan: Scan, task: UnitTask, progress: Progress, units: Iterable[Unit], elsewhere: Elsewhere
+    ) -> None:
+        """Raises `ConfigError`s."""
+        super().__init__(scan, task.spec.runtime, progress, units)
+        limits = task.limits
+        if isinstance(limits, KeyedThresholds) and limits.expiry is not None:
+            task = replace(task, limits=replace(limits, expiry=None), since=limits.expiry.since)
+        self._task, self._elsewhere = task, elsewhere
+
+    def rewrite(self, unit: Unit) -> Rewritten:
+        """See `Rewriter.rewrite`."""
+        if self._stopped.is_set():
+            raise Stopped
+        answer = self._elsewhere.run(self._task.taking(unit))
+        self._report(unit.size)
+        before, after = ({one.file_name for one in some} for some in (answer.compact_before, answer.compact_after))
+        replaced = tuple(one for one in _known(unit) if one.file.file_name in before)
+        upgrades = tuple(one for one in replaced if one.file.file_name in after)
+        unit = replace(unit, files=replaced, upgrades=upgrades)
+        return Rewritten(unit, answer.compact_after, answer.compact_changelog_files)
+
+    def stop(self) -> None:
+        """Ends the rewriting everywhere."""
+        super().stop()
+        self._elsewhere.cancel()
+
+
+def _known(unit: Unit) -> tuple[ManifestEntry, ...]:
+    """The files from which the unit was planned."""
+    return unit.in_bucket if isinstance(unit, KeyedUnit) else unit.files

@@ -1,0 +1,102 @@
+"""Compacts on Spark's executors: each unit is a Spark job with one task.
+
+So the driver publishes the units that are done, whatever the others do, and Spark tries each one again by
+itself. Only `at_once` units are in Spark's queue at a time. A stream in the same session therefore waits for
+one unit at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from paimon_stream.compact.remote import UnitTask
+from paimon_stream.compact.rewrite import Stopped
+from paimon_stream.compact.units import Unit
+from paimon_stream.errors import WriteInterrupted
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.runtime import system
+from paimon_stream.spark.map_arrow import map_arrow
+from paimon_stream.spark.tasks import ANSWER, WriteTask
+from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
+from paimon_stream.table.table import Table
+from paimon_stream.write.result import TaskResult
+
+_LEAST_UNITS: Final = 3
+_LEAST_BYTES: Final = 256 * 2**20
+_LEAST_BYTES_OF_UNIT: Final = 32 * 2**20
+_AT_ONCE_IF_SPARK_GROWS: Final = 32
+_GROWS: Final = "spark.dynamicAllocation.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactTask(WriteTask):
+    """Carries out a unit in Python beside an executor."""
+
+    unit: UnitTask
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """Spark's one row says nothing, and is read only because Spark wants it."""
+        for _ in batches:
+            pass
+        made = self.unit()
+        files = made.compact_after
+        rows, size = sum(one.row_count for one in files), sum(one.file_size for one in files)
+        return TaskResult(messages=(made,), rows=rows, bytes=size, files=len(files))
+
+
+class SparkExecutors:
+    """The executors of a session: an `Elsewhere`."""
+
+    def __init__(self, session: SparkSession, table: Table) -> None:
+        self._session = session
+        self._table = table
+        self._context = session.sparkContext
+        self._group = f"paimon-stream-compact-{system().ids.uuid()}"
+        self._cancelled = threading.Event()
+
+    def at_once(self, units: Sequence[Unit]) -> int:
+        """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and if
+        it does not pay."""
+        return 0 if is_local(self._context.master) or not pays([one.size for one in units]) else self.cores()
+
+    def cores(self) -> int:
+        """How many tasks run at once. If Spark adds executors as it needs them, it needs to see more tasks
+        than cores."""
+        grows = self._context.getConf().get(_GROWS, "false") == "true"
+        return max(int(self._context.defaultParallelism), _AT_ONCE_IF_SPARK_GROWS if grows else 1)
+
+    def run(self, task: UnitTask) -> CommitMessage:
+        """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
+        if self._cancelled.is_set():
+            raise Stopped
+        self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
+        work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
+        frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
+        try:
+            return answers_of(frame, self._table).messages[0]
+        except PySparkException as failed:
+            if self._cancelled.is_set():
+                raise Stopped from failed
+            raise WriteInterrupted(
+                "Spark gave up the task that rewrote it, and nothing of it was published. If an executor ran out "
+                f"of memory, give it more (spark.executor.memoryOverhead). Spark says: {str(failed).strip()[:500]}",
+                table=self._table.location,
+            ) from failed
+
+    def cancel(self) -> None:
+        """See `Elsewhere`."""
+        self._cancelled.set()
+        self._context.cancelJobGroup(self._group)
+
+
+def pays(sizes: Sequence[int]) -> bool:
+    """Whether units of these sizes, in bytes, are worth as many Spark jobs. A job costs 0.2 seconds of CPU, in
+    which a thread rewrites 8 MiB (docs/compaction.md)."""
+    return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(_LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT)
