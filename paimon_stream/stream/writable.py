@@ -2,8 +2,8 @@
 
 Everything is judged from the table's definition before any row is written, so a refused table stays
 unchanged. Some tables with a primary key need a compaction to make their rows visible or to write their
-changelog. Such a table is written only if its `write-only` option says that another job compacts it
-(semantics.md R6.6).
+changelog. Such a table is written only by a stream that compacts it, or if its `write-only` option says that
+another job does (semantics.md R6.6).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, WRITE_ONLY
@@ -21,19 +22,20 @@ from paimon_stream.write.row_kinds import KindRules
 _LOG = logging.getLogger(__name__)
 
 
-def check_writable(table: Table) -> None:
+def check_writable(table: Table, *, by_stream: bool = False) -> None:
     """Raises, before anything is written, for a table that this release cannot write as its definition
     demands: `UnsupportedFeature` because of its kind, a column, an option or an aggregate function,
-    `InvalidOption` for options that contradict the schema or each other."""
+    `InvalidOption` for options that contradict the schema or each other. With `by_stream`, a stream is to write
+    the table, which may compact it."""
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     if table.options.value(WRITE_ONLY):
         return
-    for option, value, why in _left_to_compaction(table, spec):
+    for option, value, why in _left_to_compaction(table, spec, by_stream):
         raise UnsupportedFeature(
-            f"{table.location} has {option} = {value!r}: {why}, and a stream compacts no such table. Set "
+            f"{table.location} has {option} = {value!r}: {why}, and this writer does not compact the table. Set "
             f"'write-only' to 'true' on the table and let another job compact it, or remove {option!r}.",
             table=table.location,
             option=option,
@@ -41,13 +43,13 @@ def check_writable(table: Table) -> None:
         )
 
 
-def warn_of_compaction(table: Table) -> None:
+def warn_of_compaction(table: Table, *, by_stream: bool = False) -> None:
     """Logs what readers of a table do not see before another job has compacted it. Called at the start of a
-    run."""
+    run. See `check_writable`."""
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    for option, value, why in _left_to_compaction(table, spec):
+    for option, value, why in _left_to_compaction(table, spec, by_stream):
         _LOG.warning(
             "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
             table.location,
@@ -74,11 +76,14 @@ def warn_of_late_deletes(table: Table) -> None:
         )
 
 
-def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only a compaction fulfils: option, value, and what is missing until then."""
+def _left_to_compaction(table: Table, spec: MergeSpec, by_stream: bool) -> Iterator[tuple[str, str, str]]:
+    """The table's options that only the compaction of another job fulfils: option, value, and what is missing
+    until then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
         yield DELETION_VECTORS.key, "true", invisible
+    if by_stream and compacts(table):
+        return
     if spec.engine == FIRST_ROW:
         yield MERGE_ENGINE.key, FIRST_ROW, invisible
     producer = table.options.value(CHANGELOG_PRODUCER)

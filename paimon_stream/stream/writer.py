@@ -195,7 +195,7 @@ class StreamWriter:
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
-        warn_of_compaction(self.table)
+        warn_of_compaction(self.table, by_stream=not self._overwrites)
         warn_of_late_deletes(self.table)
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
@@ -235,7 +235,7 @@ class StreamWriter:
         self._take(table, digest)
 
     def _take(self, table: Table, digest: str) -> None:
-        check_writable(table)
+        check_writable(table, by_stream=not self._overwrites)
         self._adopt(table, digest)
 
     def _adopt(self, table: Table, digest: str) -> None:

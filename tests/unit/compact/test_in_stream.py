@@ -181,6 +181,31 @@ def test_no_batch_reads_the_manifests_of_the_table(tmp_path: Path) -> None:
     assert max(reads[1:]) == 0
 
 
+def test_a_stream_shows_the_first_rows_of_each_batch(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **{"merge-engine": "first-row"})
+    stream = CompactedStream(table)
+    for number in range(4):
+        run(stream, 1)
+        assert rows(table) == sorted([(0, "d0", 0), (1, "d0", 0), *((100 + n, "d0", n) for n in range(number + 1))])
+    assert len(compactions(table)) == 4
+
+
+def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path, **{"changelog-producer": "lookup"}), Held(at_once=True)
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 2)
+    pool.at_once = False
+    run(stream, 2)  # its units are pending
+    stream.start()  # and lost
+    pool.calls, pool.at_once = [], True
+    stream.next_batch = 3
+    run(stream, 2)
+    assert rows(table) == expected(5)
+    made = compactions(table)
+    assert [one.commit_identifier for one in made] == [0, 1, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 7], "one change for each key since the last"
+
+
 # -- others -------------------------------------------------------------------------------------------
 
 
