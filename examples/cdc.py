@@ -58,8 +58,8 @@ def our_own(table: PaimonTable) -> Summary:
 
 
 def check_snapshots(table: PaimonTable, batches: int) -> None:
-    """Each batch must have become one snapshot."""
-    found = [snapshot.commit_identifier for snapshot in table.snapshots()]
+    """Each batch must have become one snapshot. A compaction follows some of them."""
+    found = [one.commit_identifier for one in table.snapshots() if one.commit_kind.value != "COMPACT"]
     if found != list(range(batches)):
         raise DemoFailed(f"The snapshots are of batches {found}; expected 0 to {batches - 1}, each once.")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from paimon_stream.api.table_file import table_file
 from paimon_stream.format.entries import ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.format.snapshot_marks import Marks, own_properties
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import is_pin
@@ -82,7 +82,7 @@ class Writer:
     `gaps` are ranges of batch ids, between the first and the last, that have no snapshot (a batch without
     rows creates none). The batch ids are None for batch commits, and for a stream whose snapshots have all
     expired. Times are epoch milliseconds. `registered` says that this is a stream of this package and is
-    registered in the table. `last_story` is the summary of the batch in the writer's newest snapshot.
+    registered in the table. `last_story` is the summary of the writer's newest batch.
     """
 
     user: str
@@ -197,6 +197,7 @@ def _writer(
     user: str, query_id: str | None, snapshots: list[Snapshot], registers: Mapping[str, RegisteredWriter]
 ) -> Writer:
     last = snapshots[-1]
+    with_rows = next((one for one in reversed(snapshots) if one.commit_kind is not CommitKind.COMPACT), last)
     marks = [Marks.of(own_properties(snapshot)) for snapshot in snapshots]
     batches = {one.commit_identifier for one in snapshots if one.commit_identifier != BATCH_IDENTIFIER}
     register = registers.get(user)
@@ -215,7 +216,7 @@ def _writer(
         last_snapshot=last.id,
         last_millis=last.time_millis,
         watermark=last.watermark,
-        last_story=BatchSummary.of(own_properties(last)),
+        last_story=BatchSummary.of(own_properties(with_rows)),
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.api.inspection import writers_of
+from paimon_stream.compact.threads import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -176,6 +179,31 @@ def test_no_batch_reads_the_manifests_of_the_table(tmp_path: Path) -> None:
         reads.append(sum(one.verb == "read" and one.path.startswith("manifest/manifest-") for one in did))
     assert compactions(table)
     assert max(reads[1:]) == 0
+
+
+def test_a_stream_shows_the_first_rows_of_each_batch(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **{"merge-engine": "first-row"})
+    stream = CompactedStream(table)
+    for number in range(4):
+        run(stream, 1)
+        assert rows(table) == sorted([(0, "d0", 0), (1, "d0", 0), *((100 + n, "d0", n) for n in range(number + 1))])
+    assert len(compactions(table)) == 4
+
+
+def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
+    table, pool = keyed(tmp_path, **{"changelog-producer": "lookup"}), Held(at_once=True)
+    stream = CompactedStream(table, pool=pool)
+    run(stream, 2)
+    pool.at_once = False
+    run(stream, 2)  # its units are pending
+    stream.start()  # and lost
+    pool.calls, pool.at_once = [], True
+    stream.next_batch = 3
+    run(stream, 2)
+    assert rows(table) == expected(5)
+    made = compactions(table)
+    assert [one.commit_identifier for one in made] == [0, 1, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 7], "one change for each key since the last"
 
 
 # -- others -------------------------------------------------------------------------------------------
@@ -379,3 +407,27 @@ def test_a_batch_waits_for_a_share_of_the_interval_and_no_longer(tmp_path: Path)
     waited = clock.monotonic()
     stream.compaction.after_batch(4, None)
     assert clock.monotonic() - waited < took
+
+
+def test_threads_carry_out_what_comes_and_end_when_nothing_is_left() -> None:
+    pool = DaemonThreads(2)
+    gate = threading.Event()
+    first = [pool.submit(gate.wait) for _ in range(2)]
+    third, failing = pool.submit(lambda: 3), pool.submit(lambda: 1 // 0)
+    given_up = pool.submit(lambda: 4)
+    assert given_up.cancel()
+    assert not third.done()
+    gate.set()
+    assert all(one.result() for one in first)
+    assert third.result() == 3
+    with pytest.raises(ZeroDivisionError):
+        failing.result()
+    assert pool.submit(lambda: 5).result() == 5
+
+
+def test_what_the_writer_reports_of_its_last_batch_is_not_that_of_the_compaction(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    run(CompactedStream(table), 5)
+    assert table.latest_snapshot().commit_kind.value == "COMPACT"
+    (writer,) = writers_of(load_table(LocalStorage(table.location)))
+    assert (writer.batches, writer.snapshots, writer.last_story.rows) == (5, 6, 3)
