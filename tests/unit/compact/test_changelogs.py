@@ -94,7 +94,8 @@ def follow_a_random_table(root: Path, seed: int) -> str:
             )
     except InvalidOption:
         return "refused"
-    # Of a file that is only upgraded, the changelog has lone rows as these merge them, and the file does not; as in Java.
+    # Of a file that is only upgraded, the changelog has lone rows as these merge them, and the file does not;
+    # as in Java.
     exact = not any(key.endswith(("sequence-group", "distinct")) for key in made.options)
     producer, told = made.options.get("changelog-producer", "none"), 0
     for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
