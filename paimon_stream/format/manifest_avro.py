@@ -117,9 +117,8 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
 def read_manifest(
     data: bytes, path: str, paths: tuple[str, ...], of_interest: Callable[[AvroBlock], bool] | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a
-    time. Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows
-    are iterated."""
+    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
+    Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
     return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, None, of_interest))
 
 

@@ -1,20 +1,18 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are
-deleted, one after the other; only then are the tags read. After that, these are deleted in this order: the
-data files that the snapshots after the first, and the one that follows the group, deleted; the changelog
-files; the manifests, index files and statistics that the following snapshot does not use; the lists that
-named them; the notes. No file is deleted that a tag, a branch or a journal refers to. At the end EARLIEST is
-set.
+Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are deleted,
+one after the other; only then are the tags read. After that, these are deleted in this order: the data files that the
+snapshots after the first, and the one that follows the group, deleted; the changelog files; the manifests, index files
+and statistics that the following snapshot does not use; the lists that named them; the notes. No file is deleted that a
+tag, a branch or a journal refers to. At the end EARLIEST is set.
 
 Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
 is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
 has gone. Files are deleted only while the group is gone and the next snapshot exists. If the last one's own
 file was deleted after a rollback to it, it is restored.
 
-So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing
-refers to, and notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
-twice is harmless.
+So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
+notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
 
 What lies below a gap in the ids is beside the lineage. It goes, but not the data files that it replaced.
 
@@ -74,9 +72,8 @@ _FRESH_SECONDS: Final = 60
 
 
 class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run
-    removed. Others were removed by another expirer. `stopped`: the history changed, or a rollback is under
-    way."""
+    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run removed.
+    Others were removed by another expirer. `stopped`: the history changed, or a rollback is under way."""
 
     gone: int
     mine: list[Snapshot]
@@ -125,10 +122,9 @@ class Cleaner:
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool]) -> Begun:
-        """Removes the files of the snapshots in the group other than the last one, which follows them. From
-        then on nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of
-        the history that the range was computed from. If it was stopped, or it is `late`, nothing further may
-        expire.
+        """Removes the files of the snapshots in the group other than the last one, which follows them. From then on
+        nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
+        the range was computed from. If it was stopped, or it is `late`, nothing further may expire.
 
         Raises `StorageError`; then each snapshot exists, or its note does.
         """
@@ -325,9 +321,8 @@ class Cleaner:
         return min(above, key=lambda one: one.id, default=None)
 
     def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if
-        that cannot be determined. The tags in between count, and those next to them, for snapshots may lie
-        beside the lineage."""
+        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if that cannot
+        be determined. The tags in between count, and those next to them, for snapshots may lie beside the lineage."""
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
         beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))

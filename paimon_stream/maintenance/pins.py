@@ -74,8 +74,7 @@ def pin_path(snapshot: Snapshot, runtime: Runtime) -> str:
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
-    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises
-    `StorageError`."""
+    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises `StorageError`."""
     storage.write(path, encode_snapshot(snapshot))
     return storage.stat(path).modified_millis
 

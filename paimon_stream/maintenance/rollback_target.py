@@ -181,11 +181,10 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
 def refuse_broken(
     table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
 ) -> None:
-    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read.
-    Of an expired one the data files must exist as well: whoever made its tag or pin may have been killed
-    before he had looked again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of
-    them may have restored the target below snapshots that it had not removed yet. Raises `NotFound`,
-    `StorageError`."""
+    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read. Of an
+    expired one the data files must exist as well: whoever made its tag or pin may have been killed before he had looked
+    again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of them may have restored the
+    target below snapshots that it had not removed yet. Raises `NotFound`, `StorageError`."""
     wanted = target.snapshot
     if target.kept_by is None:
         refuse_beside(storage, snapshots, wanted, pins)

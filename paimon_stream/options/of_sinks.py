@@ -11,8 +11,7 @@ _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
 
 def _merge_mode(value: str) -> str:
-    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen` and
-    `off`."""
+    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen` and `off`."""
     word = value.strip().lower()
     return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
 
@@ -110,9 +109,8 @@ OPERATION_MAPPING = Option(
     "paimon-stream.operation-mapping",
     _operation_mapping,
     None,
-    "What the values of the operation column mean, for example c=+I,u=+U,d=-D. By default these values are "
-    "known: +I, -U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper "
-    "case.",
+    "What the values of the operation column mean, for example c=+I,u=+U,d=-D. By default these values are known: +I, "
+    "-U, +U, -D; I, U, D; Debezium's c, u, d, r; and insert, update, delete in lower or upper case.",
 )
 COMMIT_GUARD = Option(
     "paimon-stream.commit.guard",

@@ -92,8 +92,7 @@ class _Run:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
-    pickled."""
+    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never pickled."""
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None

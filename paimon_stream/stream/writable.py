@@ -23,10 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
-    """Raises, before anything is written, for a table that this release cannot write as its definition
-    demands: `UnsupportedFeature` because of its kind, a column, an option or an aggregate function,
-    `InvalidOption` for options that contradict the schema or each other. With `in_stream`, a stream writes the
-    table, in append or update mode."""
+    """Raises, before anything is written, for a table that this release cannot write as its definition demands:
+    `UnsupportedFeature` because of its kind, a column, an option or an aggregate function, `InvalidOption` for options
+    that contradict the schema or each other. With `in_stream`, a stream writes the table, in append or update mode."""
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
@@ -61,8 +60,7 @@ def warn_of_compaction(table: Table, *, in_stream: bool = False) -> None:
 
 
 def warn_of_late_deletes(table: Table) -> None:
-    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a
-    run."""
+    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a run."""
     if not table.schema.primary_keys:
         return
     merge = MergeSpec.of(table.schema, table.options, table=table.location)
@@ -78,8 +76,7 @@ def warn_of_late_deletes(table: Table) -> None:
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only a compaction by others fulfils: option, value, and what is missing until
-    then."""
+    """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
         yield DELETION_VECTORS.key, "true", invisible
