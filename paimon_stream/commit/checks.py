@@ -90,11 +90,9 @@ class Checker:
             )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the
-        table's options ask for that, and with their final sequence numbers.
-
-        Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
-        """
+        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
+        options ask for that, and with their final sequence numbers. Raises `CommitConflict`, `HistoryUnknown`,
+        `CorruptMetadata`, `StorageError`."""
         context = CommitContext(
             location=self._table.location,
             user=request.user,
@@ -266,10 +264,8 @@ class StrictMode:
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
     def check(self, context: CommitContext, base: Base) -> None:
-        """Checks the snapshots up to the base, which then becomes the last safe one.
-
-        Raises `StrictModeViolated`. Raises `HistoryUnknown` if some of these snapshots have expired.
-        """
+        """Checks the snapshots up to the base, which then becomes the last safe one. Raises `StrictModeViolated`.
+        Raises `HistoryUnknown` if some of these snapshots have expired."""
         if self._last_safe is None:
             return
         if self._last_safe < 0:

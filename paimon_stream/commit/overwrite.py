@@ -122,10 +122,8 @@ def plan_overwrite(
 
 
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
-    """The overwrite that clears all partitions that match one of these specs.
-
-    Raises `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
-    """
+    """The overwrite that clears all partitions that match one of these specs. Raises `InvalidOption` if no partition is
+    given, `IncompatibleSchema`, `InvalidData`."""
     given = Arguments(table.location)
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):

@@ -192,10 +192,8 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """The statistics of each partition column in a manifest; None if the manifest has no partition statistics.
-
-    Raises `FormatError` for bytes that are not rows.
-    """
+    """The statistics of each partition column in a manifest; None if the manifest has no partition statistics. Raises
+    `FormatError` for bytes that are not rows."""
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 

@@ -105,10 +105,9 @@ class ExpiringNotes:
             self._give_up(snapshot_id, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
-        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run
-        of them with the one that follows. Notes that can no longer be acted upon are removed.
-
-        Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
+        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run of them
+        with the one that follows. Notes that can no longer be acted upon are removed. Raises `CorruptMetadata` for a
+        noted snapshot that exists and cannot be read, `StorageError`."""
         found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
         for snapshot_id in sorted(one for one, _ in self.written()):
             try:

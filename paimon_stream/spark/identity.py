@@ -149,10 +149,8 @@ def _of_execution(facts: QueryFacts, execution: Any, opened: Callable[[str], Che
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the given one, or one made of the query id and the sink's name.
-
-    Raises `IdentityUnknown`, before anything is written, if neither is known.
-    """
+    """The commit user: the given one, or one made of the query id and the sink's name. Raises `IdentityUnknown`, before
+    anything is written, if neither is known."""
     if given is not None:
         return given
     if facts.query_id is None:

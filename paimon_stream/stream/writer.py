@@ -118,11 +118,8 @@ class StreamWriter:
     # -- judging ----------------------------------------------------------------------------------
 
     def judge(self, batch: Batch) -> Verdict:
-        """Decides what to do with the batch, on the table as it is now.
-
-        Raises a `ReplayError` if exactly-once cannot be proven, `UnsupportedFeature` for tables that
-        cannot be written, `StorageError`, `FormatError`.
-        """
+        """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if exactly-once cannot
+        be proven, `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`."""
         self._meter = Meter(self._storage)
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = self._judged = self._held = None

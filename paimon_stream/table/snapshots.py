@@ -245,10 +245,8 @@ class SnapshotStore:
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, None if there is no such file.
-
-        Raises `CorruptMetadata` if it does not parse for 2 seconds (`when_whole`), `UnknownVersion`, `StorageError`.
-        """
+        """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it does not parse for 2
+        seconds (`when_whole`), `UnknownVersion`, `StorageError`."""
         path = self._full(snapshot_path(snapshot_id))
 
         def look() -> Snapshot | None:

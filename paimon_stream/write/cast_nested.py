@@ -18,11 +18,9 @@ from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 
 
 def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked.
-
-    Raises what `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL
-    although their type is NOT NULL.
-    """
+    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked. Raises what
+    `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL although their type
+    is NOT NULL."""
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)
