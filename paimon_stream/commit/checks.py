@@ -139,12 +139,8 @@ class Checker:
         that remove files are always checked, because otherwise rows could be duplicated (semantics.md R3.4)."""
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
-            _LOG.warning(
-                "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
-                self._table.location,
-                CONFLICT_DETECTION.key,
-                request.kind.value,
-            )
+            text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
+            _LOG.warning(text, self._table.location, CONFLICT_DETECTION.key, request.kind.value)
         return self._rules_off and request.kind is CommitKind.APPEND
 
     def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
@@ -322,12 +318,9 @@ class DepthWarning:
             depth = index.depth(entry.partition, entry.bucket)
             if depth > self._most:
                 self._said = True
-                _LOG.warning(
+                text = (
                     "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true.",
-                    self._location,
-                    entry.bucket,
-                    depth,
-                    self._most,
+                    "every reader merges them all. Run a job that compacts, and set write-only = true."
                 )
+                _LOG.warning(text, self._location, entry.bucket, depth, self._most)
                 return

@@ -171,13 +171,8 @@ def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tup
     if not ignored:
         return messages
     more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
-    _LOG.warning(
-        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s.",
-        table.location,
-        len(ignored),
-        ", ".join(ignored[:_NAMED]),
-        more,
-    )
+    text = "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s."
+    _LOG.warning(text, table.location, len(ignored), ", ".join(ignored[:_NAMED]), more)
     return tuple(replace(one, changelog_files=(), compact_changelog_files=()) for one in messages)
 
 

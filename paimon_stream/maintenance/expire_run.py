@@ -18,17 +18,15 @@ What lies below a gap in the ids is beside the lineage. It goes, but not the dat
 
 Why a group is as safe as its snapshots one by one:
 
-- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later
-  ones exist. So these are never deleted together. The look before each happens while the one before it is
-  being deleted. It must have begun within a minute, else it is repeated. A rollback to a snapshot of the
-  group waits for notes of up to five minutes, and all notes were written before the first look. So a rollback
-  either sees them or is seen.
+- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later ones exist.
+  So these are never deleted together. The look before each happens while the one before it is being deleted. It must
+  have begun within a minute, else it is repeated. A rollback to a snapshot of the group waits for notes of up to five
+  minutes, and all notes were written before the first look. So a rollback either sees them or is seen.
 - The tags are read when all of the group is gone. From then on nobody can tag any of it. A tag that exists
   then protects its files from each step, as with a single snapshot.
-- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there
-  do not use it. The files of one step refer to nothing in the same step: a list goes after its manifests, and
-  manifests after the data files. So within a step the order does not matter, and a run that was killed finds
-  what is left.
+- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there do not use
+  it. The files of one step refer to nothing in the same step: a list goes after its manifests, and manifests after the
+  data files. So within a step the order does not matter, and a run that was killed finds what is left.
 - The look before a step holds for up to 1,000 files of it. What would make them needed again is a rollback
   to the group, and their deletion takes seconds, not the five minutes for which it waits.
 """
@@ -337,12 +335,8 @@ class Cleaner:
                     kept |= names
             return kept
         except CorruptMetadata as why:
-            _LOG.warning(
-                "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s",
-                self.storage.location,
-                following.id,
-                why,
-            )
+            text = "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s"
+            _LOG.warning(text, self.storage.location, following.id, why)
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
@@ -401,12 +395,8 @@ class Cleaner:
         return metas
 
     def _left(self, following: Snapshot, why: CorruptMetadata) -> None:
-        _LOG.warning(
-            "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
-            self.storage.location,
-            following.id,
-            why,
-        )
+        text = "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s"
+        _LOG.warning(text, self.storage.location, following.id, why)
 
     def _replaced_by(self, following: Snapshot, metas: Sequence[ManifestFileMeta]) -> Iterator[str]:
         manifests = ManifestStore(self._ahead)

@@ -38,8 +38,7 @@ class Target:
 
 def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -> Target:
     """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is found by
-    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
-    """
+    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     tags = read_tags(storage)
     if isinstance(target, str):
         if target in tags:

@@ -50,13 +50,8 @@ def warn_of_compaction(table: Table, *, in_stream: bool = False) -> None:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        _LOG.warning(
-            "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
-            table.location,
-            option,
-            value,
-            why,
-        )
+        text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
+        _LOG.warning(text, table.location, option, value, why)
 
 
 def warn_of_late_deletes(table: Table) -> None:
@@ -97,12 +92,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
         return
     batch, identity = evidence.batch_id, evidence.identity
     if batch > 0:
-        _LOG.warning(
+        text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "
-            "table, start with a new checkpoint.",
-            table.location,
-            identity.checkpoint or f"of commit user {identity.user!r}",
-            batch,
-            batch - 1,
+            "table, start with a new checkpoint."
         )
+        _LOG.warning(text, table.location, identity.checkpoint or f"of commit user {identity.user!r}", batch, batch - 1)
