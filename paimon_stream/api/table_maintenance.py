@@ -77,13 +77,10 @@ class TableMaintenance(LoadedTable):
         )
 
     def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
-        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete
-        the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's
-        `tag.default-time-retained`. If neither is set, the tag stays until it is deleted.
-
-        Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a snapshot that does not
-        exist, `StorageError`.
-        """
+        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
+        `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's `tag.default-time-retained`.
+        If neither is set, the tag stays until it is deleted. Raises `InvalidOption` for an invalid name,
+        `AlreadyExists`, `NotFound` for a snapshot that does not exist, `StorageError`."""
         self._given.text("name", name, blank=True)
         snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)

@@ -100,12 +100,10 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}`
-    means all). Otherwise `dynamic` or the table's option decides.
-
-    Raises `InvalidOption` if a partition is given for a dynamic overwrite, `IncompatibleSchema` and
-    `InvalidData` for a partition that the table cannot have, `OutsidePartition` for files outside it.
-    """
+    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}` means
+    all). Otherwise `dynamic` or the table's option decides. Raises `InvalidOption` if a partition is given for a
+    dynamic overwrite, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
+    `OutsidePartition` for files outside it."""
     kept = _without_changelog(table, tuple(messages))
     collected = collect(kept, table_buckets=table.options.value(BUCKET))
     written = collected.append
@@ -214,9 +212,7 @@ def upgraded(table: Table, written: Changes) -> Changes:
     """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each bucket whose
     key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the table has no key or
     turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
-
-    Raises `FormatError` for keys that are not of the table's types.
-    """
+    Raises `FormatError` for keys that are not of the table's types."""
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
     clustered = table.options.value(PK_CLUSTERING_OVERRIDE)
     if not table.schema.primary_keys or clustered or not table.options.value(OVERWRITE_UPGRADE):

@@ -122,10 +122,8 @@ class Cleaner:
     def begin(self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool]) -> Begun:
         """Removes the files of the snapshots in the group other than the last one, which follows them. From then on
         nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
-        the range was computed from. If it was stopped, or it is `late`, nothing further may expire.
-
-        Raises `StorageError`; then each snapshot exists, or its note does.
-        """
+        the range was computed from. If it was stopped, or it is `late`, nothing further may expire. Raises
+        `StorageError`; then each snapshot exists, or its note does."""
         if self.remover.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
@@ -144,12 +142,10 @@ class Cleaner:
         return Begun(gone, mine, gone < len(group) - 1 and not late() and not self._overtaken(newest))
 
     def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> bool:
-        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone.
-        Returns whether all of it was removed; otherwise the history changed, and the next run judges the
-        notes. `resumed`: an interrupted run may have removed a part.
-
-        Raises `StorageError`; the next run then deletes what was not deleted.
-        """
+        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. Returns whether
+        all of it was removed; otherwise the history changed, and the next run judges the notes. `resumed`: an
+        interrupted run may have removed a part. Raises `StorageError`; the next run then deletes what was not
+        deleted."""
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
@@ -263,12 +259,10 @@ class Cleaner:
         return not {one.id for one in gone}.isdisjoint(self.snapshots.ids())
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
-        tag or snapshot before it and the one after it: a file that neither has, no other has.
-
-        Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`. Stops where a
-        rollback has begun that may still have a pin of the tag's snapshot.
-        """
+        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
+        snapshot before it and the one after it: a file that neither has, no other has. Raises `CorruptMetadata` if they
+        cannot be read, and nothing was deleted; `StorageError`. Stops where a rollback has begun that may still have a
+        pin of the tag's snapshot."""
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self._branch_names

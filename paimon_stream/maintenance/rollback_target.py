@@ -66,13 +66,10 @@ def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -
 def pin_target(
     table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
 ) -> str:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target.
-    Returns the pin's file.
-
-    Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
-    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted
-    rollbacks may have been given up (`NoSpace`).
-    """
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
+    pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
+    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
+    have been given up (`NoSpace`)."""
     wanted = target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]

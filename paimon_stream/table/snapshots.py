@@ -81,12 +81,10 @@ class SnapshotStore:
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven,
-        else the one with the highest id in a listing. The first call lists, and so does every 256th. While
-        nobody else commits, the hint is not needed: the newest known snapshot is still the newest.
-
-        Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-        """
+        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven, else the one
+        with the highest id in a listing. The first call lists, and so does every 256th. While nobody else commits, the
+        hint is not needed: the newest known snapshot is still the newest. Raises `CorruptMetadata`, `UnknownVersion`,
+        `StorageError`."""
         return self._unchanged() or self._hinted() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes | None = None) -> None:
