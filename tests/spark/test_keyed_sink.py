@@ -256,8 +256,6 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
         ({"bucket": "-1"}, errors.UnsupportedFeature, "dynamic buckets"),
         ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
-        ({"merge-engine": "first-row", "paimon-stream.compact": "off"}, errors.UnsupportedFeature, "invisible"),
-        ({"changelog-producer": "lookup", "paimon-stream.compact": "off"}, errors.UnsupportedFeature, "changelog"),
         (
             {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
             errors.UnsupportedFeature,
