@@ -11,11 +11,8 @@ measured without and with the delay. Without it, a figure is what client, server
 Requests are counted at the proxy, trips by the storage. Each section is a function that prints its own table;
 `SECTIONS` names them.
 
-moto looks at all its objects for each page of a listing, and a gateway to a disk at the files of a folder.
-`--endpoint` names a quicker S3 server that runs already, with moto's keys and bucket:
-
-    go install github.com/johannesboyne/gofakes3/cmd/gofakes3@latest
-    gofakes3 -backend memory -host 127.0.0.1:9000 -initialbucket bucket -quiet
+moto looks at all its objects for each page of a listing; `large_upkeep.py` measures larger tables on a store that
+does not. `--endpoint` names another S3 server that runs already, with moto's keys and bucket.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class _Doctor:
     def _judge(
         self, identity: WriterIdentity, batch: Batch, others: frozenset[str], refuse: ReplayErrors
     ) -> FirstJudgement:
-        check_writable(self._table, by_stream=not self._settings.overwrites)
+        check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
         evidence = gather(self._table, identity, batch, snapshots=self._snapshots, claimed=others.__contains__)
         return judge(

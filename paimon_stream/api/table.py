@@ -85,7 +85,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             )
         if created is not None:
             try:
-                check_writable(created, by_stream=True)
+                check_writable(created, in_stream=True)
             except ConfigError as why:  # it is for other engines, or a mistake
                 warnings.warn(f"The table was created, but this release cannot write it. {why}", stacklevel=2)
             return cls(created)

@@ -34,7 +34,7 @@ class CompactionAdvice:
     @property
     def needed(self) -> bool:
         """Whether there is anything to compact."""
-        return self.report is not None and bool(self.report.files_before)
+        return self.report is not None and bool(self.report.buckets)
 
     def document(self) -> dict[str, Any] | None:
         """The advice for programs: the report of a dry run, and the command if there is anything to do."""
@@ -44,26 +44,23 @@ class CompactionAdvice:
     def summary(self) -> str:
         """What a compaction would gain, in one line."""
         report = self.report
-        if report is None or not self.needed:
+        if report is None or not report.buckets:
             return "nothing"
-        joined = f"{count(report.files_before, 'file')} ({size(report.bytes_before)}) into about {report.files_after:,}"
-        return f"{joined}, in {count(len(report.buckets), 'bucket')}"
+        moved, bytes_ = report.files_upgraded, sum(one.bytes for one in report.buckets)
+        taken, left = count(report.files_before + moved, "file"), report.files_after + moved
+        return f"{taken} ({size(bytes_)}) into about {left:,}, in {count(len(report.buckets), 'bucket')}"
 
     def parts(self) -> list[Part]:
         """The buckets with most to gain, and the command. Nothing if nothing is needed."""
         report = self.report
-        if report is None or not self.needed:
+        if report is None or not report.buckets:
             return []
         worst = sorted(report.buckets, key=lambda one: (one.reads_after - one.reads_before, -one.bytes))
-        left = len(worst) - _SHOWN
-        more: list[Part] = (
-            [f"… and {count(left, 'bucket')} more: paimon-stream compact lists them."] if left > 0 else []
-        )
-        gain = (
-            f"There a reader {self._what.format(report.read_amplification)} where one would do. "
-            f"Start the compaction: {self.command}{self._same}"
-        )
-        return [Listing(BUCKETS, worst[:_SHOWN], ""), *more, gain]
+        parts: list[Part] = [Listing(BUCKETS, worst[:_SHOWN], "")]
+        if len(worst) > _SHOWN:
+            parts.append(f"… and {count(len(worst) - _SHOWN, 'bucket')} more: paimon-stream compact lists them.")
+        gain = f"There a reader {self._what.format(report.read_amplification)} where one would do."
+        return [*parts, f"{gain} Start the compaction: {self.command}{self._same}"]
 
 
 def _expected(session: Session, *, full: bool) -> CompactReport | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, DELETION_VECTORS, LOOKUP_REMOTE_FILES
 from paimon_stream.options.option import Option
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, check_table_kind
 
 _REFUSED: Final[tuple[tuple[Option[bool], str], ...]] = (
@@ -26,6 +29,23 @@ def check_compactable(table: Table) -> None:
         if keyed and options.value(option):
             raise _refused(table, option.key, why)
     check_table_kind(table)
+
+
+def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
+    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the compacted files, and what
+    reading its index manifest raises."""
+    if snapshot is None or snapshot.index_manifest is None:
+        return
+    for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
+        if one.file.index_type != VECTORS_INDEX:
+            raise UnsupportedFeature(
+                f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
+                f"({one.file.file_name}), which this release does not know. After a compaction it would name files "
+                "that are gone. Compact the table with the engine that made the index, or drop the index there.",
+                table=table.location,
+                snapshot=snapshot.id,
+                index=one.file.index_type,
+            )
 
 
 def _refused(table: Table, option: str, why: str) -> UnsupportedFeature:

@@ -29,18 +29,21 @@ from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.append_plan import Thresholds
 from paimon_stream.compact.compactable import check_compactable
-from paimon_stream.compact.job import keyed_limits, plan_units, rewriter_of
 from paimon_stream.compact.keyed_plan import asks, depth
+from paimon_stream.compact.planning import keyed_limits, plan_units, rewriter_of
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.threads import DaemonThreads
 from paimon_stream.compact.units import Bucket, Unit, bucket_of
 from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.merge.spec import FIRST_ROW
 from paimon_stream.options import (
     BUCKET,
+    CHANGELOG_PRODUCER,
     COMPACTION_INTERVAL,
     FULL_COMPACTION_COMMITS,
+    MERGE_ENGINE,
     STREAM_COMPACT,
     STREAM_COMPACT_SHARE,
     WRITE_ONLY,
@@ -48,6 +51,10 @@ from paimon_stream.options import (
 from paimon_stream.read.scan import Scan, scan_of
 from paimon_stream.reports import silent
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.partition_filter import PartitionFilter
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -56,6 +63,7 @@ EXIT_SECONDS: Final = 10.0
 """How long a process that ends waits for threads that remove their unfinished files, in seconds."""
 _MOST_THREADS: Final = 8
 _LONGEST_REST: Final = 1024
+_AS_LONG_AS_IT_TAKES: Final = 1e6
 
 Count = Callable[[str, int], object]
 
@@ -79,6 +87,15 @@ def compacts(table: Table) -> bool:
     mode = table.options.value(STREAM_COMPACT)
     wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
     return wanted and not table.options.value(WRITE_ONLY)
+
+
+def shows_rows(table: Table) -> bool:
+    """Whether rows of the table, or its changelog, are to be seen only after a compaction."""
+    options = table.options
+    return options.value(MERGE_ENGINE) == FIRST_ROW or options.value(CHANGELOG_PRODUCER) in (
+        "lookup",
+        "full-compaction",
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -126,12 +143,15 @@ class StreamCompaction:
                 self.close()
                 return
             self._calls += 1
+            shows = shows_rows(table)
+            if shows and self._calls == 1:
+                self._note_earlier(table)
             if changes is not None:
                 self._note(batch_id, changes, table)
             if self._due:
                 self._plan(table)
             if self._pending:
-                self._wait(table.options.value(STREAM_COMPACT_SHARE) * interval)
+                self._wait(_AS_LONG_AS_IT_TAKES if shows else table.options.value(STREAM_COMPACT_SHARE) * interval)
                 self._publish(table)
                 self._warn(table)
         except Exception as why:  # noqa: BLE001  whatever fails here, the batch stands
@@ -168,10 +188,21 @@ class StreamCompaction:
 
     def _note(self, batch_id: int, changes: Changes, table: Table) -> None:
         """The buckets of a batch are due, for a full compaction if it is the turn of that batch."""
-        every = table.options.value(FULL_COMPACTION_COMMITS) if table.options.is_set(FULL_COMPACTION_COMMITS) else 0
+        every = _batches_between_full(table)
         full = every > 0 and (batch_id + 1) % every == 0
         for bucket in {bucket_of(entry) for entry in changes.entries}:
             self._due[bucket] = full or self._due.get(bucket, False)
+
+    def _note_earlier(self, table: Table) -> None:
+        """The buckets with files that no compaction has processed are due, because an earlier run may have ended
+        before it compacted them. Reads the manifests of the newest snapshot, once in a run. Raises
+        `CorruptMetadata`, `StorageError`."""
+        snapshot = SnapshotStore(table.storage).latest()
+        if snapshot is not None:
+            manifests, types = ManifestStore(table.storage), table.partition_types
+            files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
+            full = _batches_between_full(table) == 1
+            self._due.update((bucket_of(one), full) for one in files if one.bucket >= 0 and not one.file.level)
 
     def _plan(self, table: Table) -> None:
         """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is
@@ -308,6 +339,14 @@ class StreamCompaction:
                 *told,
             )
         self._deep = set(deep)
+
+
+def _batches_between_full(table: Table) -> int:
+    """After how many batches their buckets are compacted in full; 0 for never."""
+    options = table.options
+    if options.is_set(FULL_COMPACTION_COMMITS):
+        return options.value(FULL_COMPACTION_COMMITS)
+    return 1 if options.value(CHANGELOG_PRODUCER) == "full-compaction" else 0
 
 
 def _below(table: Table) -> int | None:

@@ -58,11 +58,10 @@ class UnitTask:
             for one in asked.compact_before
         )
         scan = Scan(table=table, schema=schema, columns=schema.fields, snapshot=None, files=files)
-        made = (
-            self._keyed(scan) if schema.primary_keys else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
-        )
-        replaced = tuple(one.file for one in made.unit.files)
-        return replace(asked, compact_before=replaced, compact_after=made.files, compact_changelog_files=made.changelog)
+        keyed = bool(schema.primary_keys)
+        made = self._keyed(scan) if keyed else Rewriter(scan, spec.runtime, silent, ()).rewrite(Unit(files))
+        gone, new, log = tuple(one.file for one in made.unit.files), made.files, made.changelog
+        return replace(asked, compact_before=gone, compact_after=new, compact_changelog_files=log)
 
     def _keyed(self, scan: Scan) -> Rewritten:
         limits, table, schema = self.limits, scan.table, scan.schema
@@ -81,15 +80,12 @@ class Elsewhere(Protocol):
 
     def at_once(self, units: Sequence[Unit]) -> int:
         """How many of these units are rewritten at the same time; 0 if this process shall do it."""
-        ...
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """The answer of the task. Raises what the task raises, and `Stopped` once `cancel` was called."""
-        ...
+        """The answer of the task. Raises what the task raises, and any error if it was cancelled."""
 
     def cancel(self) -> None:
-        """Gives up all that runs."""
-        ...
+        """Gives up all that runs now."""
 
 
 class RemoteRewriter(Rewriter):

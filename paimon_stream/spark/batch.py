@@ -232,7 +232,7 @@ class Runs:
                 option="checkpoint",
             )
         table = load_table(settings.of(frame.sparkSession).open_storage(), settings.options)
-        check_writable(table, by_stream=not settings.overwrites)
+        check_writable(table, in_stream=not settings.overwrites)
         settings.check_mode(table)
         check_rows(frame, table, beside=Operations.of(table.options))
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)

@@ -7,7 +7,6 @@ one unit at most.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from paimon_stream.compact.remote import UnitTask
-from paimon_stream.compact.rewrite import Stopped
 from paimon_stream.compact.units import Unit
 from paimon_stream.errors import WriteInterrupted
 from paimon_stream.format.commit_message import CommitMessage
@@ -59,7 +57,6 @@ class SparkExecutors:
         self._table = table
         self._context = session.sparkContext
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
-        self._cancelled = threading.Event()
 
     def at_once(self, units: Sequence[Unit]) -> int:
         """As many as the executors have cores. 0 if threads of the driver are as quick: in local mode, and if
@@ -74,16 +71,12 @@ class SparkExecutors:
 
     def run(self, task: UnitTask) -> CommitMessage:
         """See `Elsewhere`. Raises `WriteInterrupted` if Spark gives the unit up."""
-        if self._cancelled.is_set():
-            raise Stopped
         self._context.setJobGroup(self._group, f"Compacts {self._table.location}", interruptOnCancel=True)
         work = CompactTask(spec=task.spec, unit=task, attempts=task_attempts(self._session))
         frame = map_arrow(self._session.range(0, 1, 1, 1), work, f"{ANSWER} binary")
         try:
             return answers_of(frame, self._table).messages[0]
         except PySparkException as failed:
-            if self._cancelled.is_set():
-                raise Stopped from failed
             raise WriteInterrupted(
                 "Spark gave up the task that rewrote it, and nothing of it was published. If an executor ran out "
                 f"of memory, give it more (spark.executor.memoryOverhead). Spark says: {str(failed).strip()[:500]}",
@@ -92,7 +85,6 @@ class SparkExecutors:
 
     def cancel(self) -> None:
         """See `Elsewhere`."""
-        self._cancelled.set()
         self._context.cancelJobGroup(self._group)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
 from paimon_stream.spark.identity import is_connect
@@ -74,13 +74,8 @@ def run_write_job(
 
 def answers_of(answers: DataFrame, table: Table) -> Written:
     """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`."""
-    rows = _collected(answers, table)
-    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
-
-
-def _collected(answers: DataFrame, table: Table) -> list[Row]:
     try:
-        return list(answers.collect())
+        rows = answers.collect()
     except PySparkException as failed:
         if _NOT_SHIPPED not in str(failed):
             raise
@@ -90,6 +85,7 @@ def _collected(answers: DataFrame, table: Table) -> list[Row]:
             "job, by --py-files or --archives (docs/clusters.md).",
             table=table.location,
         ) from failed
+    return written_by((decode_result(bytes(row[ANSWER])) for row in rows), table)
 
 
 def write_task_of(

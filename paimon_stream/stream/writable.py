@@ -2,8 +2,8 @@
 
 Everything is judged from the table's definition before any row is written, so a refused table stays
 unchanged. Some tables with a primary key need a compaction to make their rows visible or to write their
-changelog. Such a table is written only by a stream that compacts it, or if its `write-only` option says that
-another job does (semantics.md R6.6).
+changelog. Such a table is written only by a stream that compacts, or if its `write-only` option says that another
+job compacts it (semantics.md R6.6).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
-from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, WRITE_ONLY
+from paimon_stream.options import CHANGELOG_PRODUCER, DELETION_VECTORS, MERGE_ENGINE, STREAM_COMPACT, WRITE_ONLY
 from paimon_stream.stream.ledger import Evidence, Fresh, Verdict
 from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.write.row_kinds import KindRules
@@ -22,34 +22,35 @@ from paimon_stream.write.row_kinds import KindRules
 _LOG = logging.getLogger(__name__)
 
 
-def check_writable(table: Table, *, by_stream: bool = False) -> None:
+def check_writable(table: Table, *, in_stream: bool = False) -> None:
     """Raises, before anything is written, for a table that this release cannot write as its definition
     demands: `UnsupportedFeature` because of its kind, a column, an option or an aggregate function,
-    `InvalidOption` for options that contradict the schema or each other. With `by_stream`, a stream is to write
-    the table, which may compact it."""
+    `InvalidOption` for options that contradict the schema or each other. With `in_stream`, a stream writes the
+    table, in append or update mode."""
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     if table.options.value(WRITE_ONLY):
         return
-    for option, value, why in _left_to_compaction(table, spec, by_stream):
+    for option, value, why in _left_to_compaction(table, spec, in_stream):
+        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and option != DELETION_VECTORS.key else "Set"
         raise UnsupportedFeature(
-            f"{table.location} has {option} = {value!r}: {why}, and this writer does not compact the table. Set "
-            f"'write-only' to 'true' on the table and let another job compact it, or remove {option!r}.",
+            f"{table.location} has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to "
+            f"'true' on the table and let a job compact it, or remove {option!r}.",
             table=table.location,
             option=option,
             value=value,
         )
 
 
-def warn_of_compaction(table: Table, *, by_stream: bool = False) -> None:
+def warn_of_compaction(table: Table, *, in_stream: bool = False) -> None:
     """Logs what readers of a table do not see before another job has compacted it. Called at the start of a
-    run. See `check_writable`."""
+    run. For `in_stream` see `check_writable`."""
     if not table.schema.primary_keys:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
-    for option, value, why in _left_to_compaction(table, spec, by_stream):
+    for option, value, why in _left_to_compaction(table, spec, in_stream):
         _LOG.warning(
             "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
             table.location,
@@ -76,13 +77,13 @@ def warn_of_late_deletes(table: Table) -> None:
         )
 
 
-def _left_to_compaction(table: Table, spec: MergeSpec, by_stream: bool) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only the compaction of another job fulfils: option, value, and what is missing
-    until then."""
+def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
+    """The table's options that only a compaction by others fulfils: option, value, and what is missing until
+    then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
         yield DELETION_VECTORS.key, "true", invisible
-    if by_stream and compacts(table):
+    if in_stream and compacts(table):
         return
     if spec.engine == FIRST_ROW:
         yield MERGE_ENGINE.key, FIRST_ROW, invisible

@@ -195,7 +195,7 @@ class StreamWriter:
         entries = (evidence.entry, evidence.last_entry)
         if any(one is not None and one.schema_digest != self._digest for one in entries):
             self._journal.remove_other_tables(self._digest)
-        warn_of_compaction(self.table, by_stream=not self._overwrites)
+        warn_of_compaction(self.table, in_stream=not self._overwrites)
         warn_of_late_deletes(self.table)
         if not self._overwrites:
             warn_of_earlier_batches(self.table, evidence, judged.verdict)
@@ -235,7 +235,7 @@ class StreamWriter:
         self._take(table, digest)
 
     def _take(self, table: Table, digest: str) -> None:
-        check_writable(table, by_stream=not self._overwrites)
+        check_writable(table, in_stream=not self._overwrites)
         self._adopt(table, digest)
 
     def _adopt(self, table: Table, digest: str) -> None:
@@ -357,6 +357,7 @@ class StreamWriter:
         if verdict.snapshot is not None:
             rows = with_rows(self._snapshots, verdict.snapshot)
             own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(rows))
+            self._marks = self._identity.properties(batch.batch_id, batch.offsets_hash)
             removed_files = remove_beside(self.table, self._snapshots, verdict.dead, verdict.snapshot, self._runtime)
         self._memory = Memory(
             batch_id=batch.batch_id,
@@ -385,8 +386,8 @@ class StreamWriter:
         return self._committer.watch(base, partitions, below)
 
     def publish_compaction(self, source: ChangeSource) -> Published | None:
-        """Publishes a compaction behind the last batch that this run has published, under the id and with the
-        marks of that batch. None if nothing was published: the changes do not fit, or another run has begun.
+        """Publishes a compaction behind the last batch that this run has published or found, under the id and with
+        the marks of that batch. None if nothing was published: the changes do not fit, or another run has begun.
 
         A batch that is run again finds this snapshot, too. The run remembers that the rows are in the batch's
         first snapshot. Raises what `Committer.commit` raises.

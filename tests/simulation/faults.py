@@ -81,7 +81,7 @@ class ProcessStorage:
         self._process = process
         self._disk = process.world.disk
         self.world = process.world
-        self.writer: object = None
+        self.given: Sequence[object] = ()  # what was read last stands for (rewriting.py)
         if process.world.in_flight:
             self.tally = Tally()  # a storage that counts its requests has several in flight
 

@@ -92,7 +92,7 @@ def compacted(world: World, pieces: Sequence[Piece], *, schema_id: int) -> DataF
 
 
 class Writer:
-    """In place of `BucketWriter` and `KeyValueWriter`. The reader that reads next gives it the pieces."""
+    """In place of `BucketWriter` and `KeyValueWriter`. It takes the pieces whose rows it is given."""
 
     def __init__(self, settings: Any, storage: Any, runtime: object, folder: str) -> None:
         plain = settings.file if isinstance(settings, KeyValueSettings) else settings
@@ -100,21 +100,22 @@ class Writer:
         self._storage, self._folder = storage, folder
         self._rows = 0
         self._done: list[DataFileMeta] = []
-        self.taken: list[Piece] = []
-        storage.writer = self
+        self._taken: list[Piece] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
+        self._taken += self._storage.given
+        self._storage.given = ()
 
     def write_due(self) -> None:
         """Rows are written at the end."""
 
     def close(self) -> tuple[DataFileMeta, ...]:
         world = self._storage.world
-        files = [self.taken]
-        if not world.keyed and len(self.taken) > 1 and world.choices.once_in(2):
-            at = 1 + world.choices.below(len(self.taken) - 1)
-            files = [self.taken[:at], self.taken[at:]]
+        files = [self._taken] if self._taken else []
+        if not world.keyed and len(self._taken) > 1 and world.choices.once_in(2):
+            at = 1 + world.choices.below(len(self._taken) - 1)
+            files = [self._taken[:at], self._taken[at:]]
         for pieces in files:
             file = compacted(world, pieces, schema_id=self._schema_id)
             self._storage.write(f"{self._folder}/{file.file_name}", b"rows")
@@ -130,7 +131,7 @@ def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
     """In place of the reading of append tables."""
     for entry in scan.files:
         for one in _read(scan, entry):
-            scan.table.storage.writer.taken.append(one)  # type: ignore[attr-defined]
+            scan.table.storage.given = (one,)  # type: ignore[attr-defined]
             yield _batch(scan, one.rows)
 
 
@@ -142,7 +143,7 @@ def section_batches(
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
         pieces = merged([piece for entry in files for piece in _read(scan, entry)])
-        scan.table.storage.writer.taken.extend(pieces)  # type: ignore[attr-defined]
+        scan.table.storage.given = pieces  # type: ignore[attr-defined]
         yield _batch(scan, sum(len(one.values) for one in pieces))
 
 

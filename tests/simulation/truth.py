@@ -149,7 +149,9 @@ class Truth:
         self.states[state.nonce] = state
         process.putting = state
         known = self.history.get(state.nonce)
-        if known is not None and process.may_expire and known is self.head:
+        lost = None if self.there_again is None else self.there_again[0]
+        follows = known is not None and known is lost and head is not None and head.id > known.id
+        if known is not None and process.may_expire and (known is head or follows):
             self.there[state.id], self.there_again = known, None
             return
         if known is not None and process.may_expire and not process.may_roll_back:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from paimon_stream import PaimonTable
 from tests.kits.spark_jobs import Job
@@ -51,4 +52,38 @@ def test_a_stream_keeps_its_table_at_few_runs_and_java_goes_on_with_it(job: Job,
     add_batches(job, 18)
     job.run(job.sink())
     assert sorted((row["id"], row["day"]) for row in java.read(job.table)) == expected(18)
+    assert not [one for one in table.verify().findings if one.severity != "info"]
+
+
+KINDS: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
+    ({"changelog-producer": "lookup"}, [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")]),
+    ({"changelog-producer": "full-compaction"}, [("-D", 3, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 4, "b")]),
+    ({"merge-engine": "first-row", "changelog-producer": "lookup"}, [("+I", 4, "b")]),
+    ({"force-lookup": "true"}, []),
+]
+
+
+@pytest.mark.one_spark
+@pytest.mark.parametrize(("options", "second"), KINDS, ids=[next(iter(reversed(one.values()))) for one, _ in KINDS])
+def test_rows_and_changelog_are_there_when_the_batch_ends_and_java_reads_both(
+    job: Job, java: Any, options: dict[str, str], second: list[tuple[str, int, str]]
+) -> None:
+    table = job.create(COLUMNS, primary_keys=["id"], options={"bucket": "2", **options})
+    job.schema = "id bigint, day string, op string"
+    first_row = "merge-engine" in options
+    sink = job.sink(options={"paimon-stream.operation-column": "op"})
+    for number, (ids, day, kinds) in enumerate([([1, 2, 3], "a", "III"), ([1, 3, 4], "b", "UDU")]):
+        operations = ["I"] * 3 if first_row else list(kinds)
+        job.write_source(
+            number, pa.table({"id": ids, "day": ["a" if id_ == 3 else day for id_ in ids], "op": operations})
+        )
+    job.run(sink)
+    rows = sorted((row["id"], row["day"]) for row in java.read(job.table))
+    assert rows == sorted(zip(*table.to_arrow().to_pydict().values(), strict=True))
+    assert rows == ([(1, "a"), (2, "a"), (3, "a"), (4, "b")] if first_row else [(1, "b"), (2, "a"), (4, "b")])
+    if options.get("force-lookup"):
+        assert {file["level"] for file in java.files(job.table)} == {5}
+    else:
+        log = [(kind, row["id"], row["day"]) for kind, row in java.read_changes(job.table, 1)]
+        assert sorted(log) == sorted([*(("+I", id_, "a") for id_ in (1, 2, 3)), *second])
     assert not [one for one in table.verify().findings if one.severity != "info"]

@@ -35,8 +35,8 @@ class Chosen(SparkExecutors):
 
 def on_spark(job: Job, table: PaimonTable, storage_options: Any = None, **how: Any) -> CompactReport:
     storage = open_storage(table.location, storage_options)
-    elsewhere = Chosen(job.spark, load_table(storage))
-    return compact(lambda: load_table(storage), elsewhere=elsewhere, **how)
+    how.setdefault("elsewhere", Chosen(job.spark, load_table(storage)))
+    return compact(lambda: load_table(storage), **how)
 
 
 def made(location: str, files: int = 6, days: int = 3, options: Any = None) -> PaimonTable:
@@ -96,12 +96,13 @@ def test_ctrl_c_cancels_the_jobs_and_leaves_nothing_visible(job: Job, tmp_path: 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    elsewhere = Chosen(job.spark, load_table(open_storage(table.location)))
     with pytest.raises(KeyboardInterrupt):
-        on_spark(job, table, progress=interrupted)
+        on_spark(job, table, progress=interrupted, elsewhere=elsewhere)
     assert live(table) == before
     assert not job.spark.sparkContext.statusTracker().getActiveJobsIds()
     assert not [one.name for one in threading.enumerate() if one.name.startswith("paimon-stream-compact")]
-    assert on_spark(job, table).files_before == 48
+    assert on_spark(job, table, elsewhere=elsewhere).files_before == 48, "as a second plan of one run does"
 
 
 def test_executors_get_the_options_of_the_storage(job: Job, s3_server: StoreServer) -> None:

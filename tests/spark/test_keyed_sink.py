@@ -23,6 +23,7 @@ from tests.spark.test_sink import seen_by_user
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("day", "STRING"))
 SUMS = {"merge-engine": "aggregation", "fields.count.aggregate-function": "sum"}
+OFF = {"paimon-stream.compact": "off"}
 OPERATIONS = {"paimon-stream.operation-column": "op"}
 
 
@@ -256,6 +257,13 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
         ({"bucket": "-1"}, errors.UnsupportedFeature, "dynamic buckets"),
         ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
+        ({"merge-engine": "first-row", **OFF}, errors.UnsupportedFeature, "invisible"),
+        ({"changelog-producer": "lookup", **OFF}, errors.UnsupportedFeature, "changelog"),
+        (
+            {"changelog-producer": "full-compaction", **OFF},
+            errors.UnsupportedFeature,
+            "Set paimon-stream.compact to auto",
+        ),
         (
             {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
             errors.UnsupportedFeature,

@@ -94,6 +94,9 @@ def follow_a_random_table(root: Path, seed: int) -> str:
             )
     except InvalidOption:
         return "refused"
+    # Of a file that is only upgraded, the changelog has lone rows as these merge them, and the file does not;
+    # as in Java.
+    exact = not any(key.endswith(("sequence-group", "distinct")) for key in made.options)
     producer, told = made.options.get("changelog-producer", "none"), 0
     for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
         full = random.random() < 0.3 or (producer == "full-compaction" and random.random() < 0.5)
@@ -105,7 +108,7 @@ def follow_a_random_table(root: Path, seed: int) -> str:
         except (InvalidData, BadRowKind):
             return "not readable"
         told += report.changelog_rows
-        if producer == "lookup" or (producer == "full-compaction" and full):
+        if exact and (producer == "lookup" or (producer == "full-compaction" and full)):
             assert applied(table) == in_table(table), (seed, identifier)
         assert producer == "full-compaction" or 0 not in levels(table), (seed, identifier)
     assert not [one for one in table.verify(sample=0).findings if one.severity == "error"]

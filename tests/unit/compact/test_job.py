@@ -27,6 +27,8 @@ from paimon_stream.errors import (
     Unavailable,
     UnsupportedFeature,
 )
+from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta, IndexManifestEntry
+from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
@@ -101,6 +103,20 @@ def test_options_are_for_one_call(tmp_path: Path) -> None:
     assert table.compact().snapshot_id is None
     assert table.compact(options={"compaction.min.file-num": "2"}).files_before == 2
     assert "compaction.min.file-num" not in table.options
+
+
+def test_an_index_of_an_unknown_type_is_named_and_nothing_is_compacted(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    root, newest = Path(table.location), table.latest_snapshot()
+    index = IndexFileMeta(index_type="BTREE", file_name="index-1", file_size=1, row_count=1)
+    entry = IndexManifestEntry(partition=EMPTY_ROW, bucket=0, file=index)
+    (root / "manifest" / "index-manifest-1").write_bytes(encode_index_manifest([entry], compression="zstd", level=1))
+    path = root / "snapshot" / f"snapshot-{newest.id}"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "indexManifest": "index-manifest-1"}))
+    with pytest.raises(UnsupportedFeature, match=r"index of type BTREE \(index-1\)"):
+        table.compact()
+    assert table.latest_snapshot().id == newest.id
+    assert len(data_files(table)) == 6
 
 
 def test_large_files_are_rolled_and_keep_running_numbers_in_a_bucket(tmp_path: Path) -> None:

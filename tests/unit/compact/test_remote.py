@@ -20,7 +20,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.runtime import system
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.compaction import TRIGGER, WAYS, data_files, live, problems, run
+from tests.kits.compaction import TRIGGER, WAYS, changelog, data_files, live, problems, run
 from tests.kits.keyed import commit_changes
 
 
@@ -101,7 +101,16 @@ def test_append_tables_become_what_threads_make_of_them(tmp_path: Path, full: bo
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("way", [*WAYS, {"record-level.expire-time": "4000 s", "record-level.time-field": "at"}])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *WAYS,
+        {"record-level.expire-time": "4000 s", "record-level.time-field": "at"},
+        {"changelog-producer": "lookup"},
+        {"changelog-producer": "full-compaction", "changelog-producer.row-deduplicate": "true"},
+        {"merge-engine": "first-row", "changelog-producer": "lookup", "ignore-delete": "true"},
+    ],
+)
 def test_keyed_tables_become_what_threads_make_of_them(tmp_path: Path, full: bool, way: dict[str, str]) -> None:
     made = []
     for name, elsewhere in (("a", None), ("b", Pickling())):
@@ -109,7 +118,9 @@ def test_keyed_tables_become_what_threads_make_of_them(tmp_path: Path, full: boo
         reports = [run(table, full=full, elsewhere=elsewhere) for _ in range(2)]
         rows = sorted(tuple(row.values())[:3] for row in table.to_arrow().to_pylist())
         counted = [(one.files_before, one.files_after, one.files_upgraded, one.rows_after) for one in reports]
-        made.append((shape(table), rows, counted))
+        said = sorted((kind, *row[:3]) for kind, _, row in changelog(table))
+        made.append((shape(table), rows, counted, said))
+        assert bool(said) == ("changelog-producer" in way)
         assert not problems(table)
         assert reports[0].snapshot_id
     assert made[0] == made[1]
