@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -330,12 +331,12 @@ def test_a_compaction_that_another_engine_has_replaced_is_no_lost_batch(tmp_path
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [True, False])
 def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: Moment, stop: bool) -> None:
-    at = 0
+    at, made = 0, keyed(tmp_path)
+    run(CompactedStream(made), 4)
     while True:
         at += 1
-        table = keyed(tmp_path / str(at))
-        stream = CompactedStream(table)
-        run(stream, 4)
+        table = PaimonTable.load(str(shutil.copytree(made.location, tmp_path / str(at))))
+        stream = CompactedStream(table, next_batch=4, runs=1)
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
         stream.start(storage=storage)
         with contextlib.suppress(Killed, PaimonStreamError):
