@@ -257,13 +257,9 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
         ({"bucket": "-1"}, errors.UnsupportedFeature, "dynamic buckets"),
         ({"bucket": "-2"}, errors.UnsupportedFeature, "postpone"),
         ({"deletion-vectors.enabled": "true"}, errors.UnsupportedFeature, "invisible"),
-        ({"merge-engine": "first-row", **OFF}, errors.UnsupportedFeature, "invisible"),
-        ({"changelog-producer": "lookup", **OFF}, errors.UnsupportedFeature, "changelog"),
-        (
-            {"changelog-producer": "full-compaction", **OFF},
-            errors.UnsupportedFeature,
-            "Set paimon-stream.compact to auto",
-        ),
+        ({"merge-engine": "first-row"}, errors.UnsupportedFeature, "invisible"),
+        ({"changelog-producer": "lookup"}, errors.UnsupportedFeature, "changelog"),
+        ({"changelog-producer": "full-compaction"}, errors.UnsupportedFeature, "Set paimon-stream.compact to auto"),
         (
             {"merge-engine": "aggregation", "fields.day.aggregate-function": "hll_sketch"},
             errors.UnsupportedFeature,
@@ -279,8 +275,8 @@ def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     changes(job, (1, "a"))
     before = {str(path) for path in job.table.rglob("*")}
     with pytest.raises(kind, match=message):
-        job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
-    seen_by_user(job.run_failing(), kind, message)  # type: ignore[arg-type]
+        job.sink(options=OFF).start(job.stream(), checkpoint=str(job.checkpoint))
+    seen_by_user(job.run_failing(job.sink(options=OFF)), kind, message)  # type: ignore[arg-type]
     assert {str(path) for path in job.table.rglob("*")} == before
 
 
