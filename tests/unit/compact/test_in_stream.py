@@ -14,7 +14,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.compact.threads import DaemonThreads
-from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
@@ -188,6 +188,14 @@ def test_a_stream_shows_the_first_rows_of_each_batch(tmp_path: Path) -> None:
         run(stream, 1)
         assert rows(table) == sorted([(0, "d0", 0), (1, "d0", 0), *((100 + n, "d0", n) for n in range(number + 1))])
     assert len(compactions(table)) == 4
+
+
+@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"changelog-producer": "lookup"}])
+def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Path, option: dict[str, str]) -> None:
+    table = keyed(tmp_path, **option)
+    with pytest.raises(UnsupportedFeature, match="nothing compacts it here"):
+        run(CompactedStream(table, options={"paimon-stream.compact": "off"}), 1)
+    assert not table.snapshots()
 
 
 def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
