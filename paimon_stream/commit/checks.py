@@ -291,6 +291,13 @@ class StrictMode:
 _MORE_THAN_TRIGGER: Final = 3
 
 
+def stop_trigger(options: Options) -> int:
+    """The number of sorted runs above which Java's writers wait for a compaction."""
+    if options.is_set(STOP_TRIGGER):
+        return options.value(STOP_TRIGGER)
+    return options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER
+
+
 class DepthWarning:
     """Warns once of a bucket with more level-0 files than Java would allow (semantics.md §6.6), before
     readers become slow. Uses only facts that the commit already has."""
@@ -306,9 +313,7 @@ class DepthWarning:
         options = table.options
         if not table.schema.primary_keys or options.value(WRITE_ONLY):
             return None
-        if options.is_set(STOP_TRIGGER):
-            return cls(table.location, options.value(STOP_TRIGGER))
-        return cls(table.location, options.value(COMPACTION_TRIGGER) + _MORE_THAN_TRIGGER)
+        return cls(table.location, stop_trigger(options))
 
     def look(self, index: BucketIndex, entries: Iterable[ManifestEntry]) -> None:
         """Looks at the buckets that these published entries have touched."""

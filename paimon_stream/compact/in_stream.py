@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from paimon_stream.commit.checks import stop_trigger
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
@@ -41,10 +42,8 @@ from paimon_stream.options import (
     BUCKET,
     CHANGELOG_PRODUCER,
     COMPACTION_INTERVAL,
-    COMPACTION_TRIGGER,
     FULL_COMPACTION_COMMITS,
     MERGE_ENGINE,
-    STOP_TRIGGER,
     STREAM_COMPACT,
     STREAM_COMPACT_SHARE,
     WRITE_ONLY,
@@ -63,10 +62,8 @@ _LOG = logging.getLogger(__name__)
 EXIT_SECONDS: Final = 10.0
 """How long a process that ends waits for threads that remove their unfinished files, in seconds."""
 _MOST_THREADS: Final = 8
-_MORE_THAN_TRIGGER: Final = 3
 _LONGEST_REST: Final = 1024
 _AS_LONG_AS_IT_TAKES: Final = 1e6
-
 
 Count = Callable[[str, int], object]
 
@@ -122,8 +119,8 @@ class StreamCompaction:
         metric and what is added to it."""
         self._count = count
         self._host = host
-        self._clock = (runtime or system()).clock
         self._runtime = runtime or system()
+        self._clock = self._runtime.clock
         self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._wanted: tuple[Table, bool] | None = None
         self._due: dict[Bucket, bool] = {}  # whether in full
@@ -220,12 +217,8 @@ class StreamCompaction:
             return
         if watched.too_many and partitions >= set(watched.partitions):
             self._wanted = table, False
-            _LOG.warning(
-                "%s: a batch touches partitions with more than %d files, so the stream does not compact. Run a job "
-                "that compacts.",
-                table.location,
-                watched.MOST,
-            )
+            text = "%s: a batch touches partitions with more than %d files. The stream compacts no more; run a job."
+            _LOG.warning(text, table.location, watched.MOST)
             return
         asking: dict[tuple[bool, bool], list[ManifestEntry]] = defaultdict(list)
         scan = scan_of(table, base.snapshot, ())
@@ -328,38 +321,24 @@ class StreamCompaction:
 
     def _report(self, table: Table, why: BaseException, where: str = "") -> None:
         self._count("failedCompactions", 1)
-        _LOG.warning(
-            "%s: the compaction%s behind a batch failed (%s: %s). The batch stands, and no row has changed. A later "
-            "batch tries again.",
-            table.location,
-            where,
-            type(why).__name__,
-            why,
-        )
+        text = "%s: the compaction%s behind a batch failed (%s: %s). The batch stands. A later one tries again."
+        _LOG.warning(text, table.location, where, type(why).__name__, why)
 
     def _warn(self, table: Table) -> None:
         """Warns of each bucket that stays too deep, once until it is not any more."""
-        options = table.options
-        if not table.schema.primary_keys:
-            return
-        least = options.value(COMPACTION_TRIGGER)
-        most = max(least, options.value(STOP_TRIGGER) if options.is_set(STOP_TRIGGER) else least + _MORE_THAN_TRIGGER)
-        pending = {one.unit.bucket for one in self._pending}
-        _, watched = self._host.watch(None, {bucket[0] for bucket in pending}, None)
-        deep = {bucket: depth(watched.of(*bucket[:2])) for bucket in pending}
-        for bucket, runs in deep.items():
-            if runs > most and bucket not in self._deep:
-                _LOG.warning(
-                    "%s: bucket %d has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction "
-                    "goes on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the "
-                    "compaction to a job and set write-only = true.",
-                    table.location,
-                    bucket[1],
-                    runs,
-                    most,
-                    STREAM_COMPACT_SHARE.key,
-                )
-        self._deep = {bucket for bucket, runs in deep.items() if runs > most}
+        pending = {one.unit.bucket for one in self._pending if table.schema.primary_keys}
+        _, watched = self._host.watch(None, {bucket[0] for bucket in pending}, _below(table))
+        most = stop_trigger(table.options)
+        deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
+        for bucket in deep.keys() - self._deep:
+            told = table.location, bucket[1], deep[bucket], most, STREAM_COMPACT_SHARE.key
+            _LOG.warning(
+                "%s: bucket %d has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
+                "on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the compaction to "
+                "a job and set write-only = true.",
+                *told,
+            )
+        self._deep = set(deep)
 
 
 def _batches_between_full(table: Table) -> int:

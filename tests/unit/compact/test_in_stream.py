@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.compact.threads import DaemonThreads
-from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
@@ -190,20 +192,27 @@ def test_a_stream_shows_the_first_rows_of_each_batch(tmp_path: Path) -> None:
     assert len(compactions(table)) == 4
 
 
+@pytest.mark.parametrize("option", [{"merge-engine": "first-row"}, {"changelog-producer": "lookup"}])
+def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Path, option: dict[str, str]) -> None:
+    table = keyed(tmp_path, **option)
+    with pytest.raises(UnsupportedFeature, match="nothing compacts it here"):
+        run(CompactedStream(table, options={"paimon-stream.compact": "off"}), 1)
+    assert not table.snapshots()
+
+
 def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
-    table, pool = keyed(tmp_path, **{"changelog-producer": "lookup"}), Held(at_once=True)
-    stream = CompactedStream(table, pool=pool)
+    table = keyed(tmp_path, **{"changelog-producer": "lookup"})
+    stream = CompactedStream(table)
     run(stream, 2)
-    pool.at_once = False
-    run(stream, 2)  # its units are pending
-    stream.start()  # and lost
-    pool.calls, pool.at_once = [], True
+    stream.compaction = SimpleNamespace(after_batch=lambda *given: None)  # type: ignore[assignment]
+    run(stream, 2)  # it is killed before it has compacted them
+    stream.start()
     stream.next_batch = 3
     run(stream, 2)
     assert rows(table) == expected(5)
     made = compactions(table)
-    assert [one.commit_identifier for one in made] == [0, 1, 4]
-    assert [one.changelog_record_count for one in made] == [3, 5, 7], "one change for each key since the last"
+    assert [one.commit_identifier for one in made] == [0, 1, 3, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 6, 5], "one change for each key since the last"
 
 
 # -- others -------------------------------------------------------------------------------------------
@@ -322,12 +331,12 @@ def test_a_compaction_that_another_engine_has_replaced_is_no_lost_batch(tmp_path
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [True, False])
 def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: Moment, stop: bool) -> None:
-    at = 0
+    at, made = 0, keyed(tmp_path)
+    run(CompactedStream(made), 4)
     while True:
         at += 1
-        table = keyed(tmp_path / str(at))
-        stream = CompactedStream(table)
-        run(stream, 4)
+        table = PaimonTable.load(str(shutil.copytree(made.location, tmp_path / str(at))))
+        stream = CompactedStream(table, next_batch=4, runs=1)
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
         stream.start(storage=storage)
         with contextlib.suppress(Killed, PaimonStreamError):
