@@ -324,8 +324,7 @@ class _Part:
         return all(one.identity in self._live[1] for one in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
-        """Publishes what waits, in the order of the plan. The new files of units that were left out are
-        removed."""
+        """Publishes what waits, in the order of the plan. The new files of units that were left out are removed."""
         made = [self._waiting[number] for number in sorted(self._waiting)]
         self._waiting.clear()
         if not made:

@@ -13,10 +13,8 @@ from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKI
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
-    """One value per key; `table` and `name` are for messages.
-
-    Raises `InvalidData` if rows retract values and the function cannot, and `NumericOverflow`.
-    """
+    """One value per key; `table` and `name` are for messages. Raises `InvalidData` if rows retract values and the
+    function cannot, and `NumericOverflow`."""
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
