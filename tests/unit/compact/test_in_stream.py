@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -198,20 +200,30 @@ def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Pa
     assert not table.snapshots()
 
 
+class Dying(Held):
+    """The process dies when a unit comes."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise Killed
+
+
 def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
-    table, pool = keyed(tmp_path, **{"changelog-producer": "lookup"}), Held(at_once=True)
-    stream = CompactedStream(table, pool=pool)
+    table = keyed(tmp_path, **{"changelog-producer": "lookup"})
+    stream = CompactedStream(table)
     run(stream, 2)
-    pool.at_once = False
-    run(stream, 2)  # its units are pending
-    stream.start()  # and lost
-    pool.calls, pool.at_once = [], True
-    stream.next_batch = 3
-    run(stream, 2)
+    stream.pool = Dying()
+    stream.start()
+    with pytest.raises(Killed):
+        run(stream, 1)
+    assert len(compactions(table)) == 2
+    stream.pool = Held(at_once=True)
+    stream.start()
+    run(stream, 3)
+    assert stream.reports[-3].outcome == "already committed"
     assert rows(table) == expected(5)
     made = compactions(table)
-    assert [one.commit_identifier for one in made] == [0, 1, 4]
-    assert [one.changelog_record_count for one in made] == [3, 5, 7], "one change for each key since the last"
+    assert [one.commit_identifier for one in made] == [0, 1, 2, 3, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 5, 5, 5]
 
 
 # -- others -------------------------------------------------------------------------------------------
