@@ -7,8 +7,9 @@ import contextlib
 import logging
 import shutil
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,19 +201,30 @@ def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Pa
     assert not table.snapshots()
 
 
+class Dying(Held):
+    """The process dies when a unit comes."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise Killed
+
+
 def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
     table = keyed(tmp_path, **{"changelog-producer": "lookup"})
     stream = CompactedStream(table)
     run(stream, 2)
-    stream.compaction = SimpleNamespace(after_batch=lambda *given: None)  # type: ignore[assignment]
-    run(stream, 2)  # it is killed before it has compacted them
+    stream.pool = Dying()
     stream.start()
-    stream.next_batch = 3
-    run(stream, 2)
+    with pytest.raises(Killed):
+        run(stream, 1)
+    assert len(compactions(table)) == 2
+    stream.pool = Held(at_once=True)
+    stream.start()
+    run(stream, 3)
+    assert stream.reports[-3].outcome == "already committed"
     assert rows(table) == expected(5)
     made = compactions(table)
-    assert [one.commit_identifier for one in made] == [0, 1, 3, 4]
-    assert [one.changelog_record_count for one in made] == [3, 5, 6, 5], "one change for each key since the last"
+    assert [one.commit_identifier for one in made] == [0, 1, 2, 3, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 5, 5, 5]
 
 
 # -- others -------------------------------------------------------------------------------------------
