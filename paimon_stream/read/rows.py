@@ -190,7 +190,7 @@ class _Reader:
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
         as in Java."""
-        path = self._path(entry)
+        path = f"{self._scan.table.location}/{self._relative(entry)}"
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
@@ -219,9 +219,6 @@ class _Reader:
         if schema_id not in self._known:
             self._known[schema_id] = self._schemas.get(schema_id)
         return self._known[schema_id]
-
-    def _path(self, entry: ManifestEntry) -> str:
-        return f"{self._scan.table.location}/{self._relative(entry)}"
 
     def _relative(self, entry: ManifestEntry) -> str:
         if entry.file.external_path is not None:
