@@ -94,11 +94,9 @@ def parse_mode(text: str) -> StatsMode:
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
-    """An upper bound of at most `length` code points; None if there is none.
-
-    The last code point that can be increased is increased, and everything after it is cut. Surrogates are
-    skipped; Java does not skip them and writes a bound that is too small.
-    """
+    """An upper bound of at most `length` code points; None if there is none. The last code point that can be increased
+    is increased, and everything after it is cut. Surrogates are skipped; Java does not skip them and writes a bound
+    that is too small."""
     if len(value) <= length:
         return value
     for end in range(length, 0, -1):

@@ -64,11 +64,8 @@ def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`.
-
-    Until there is a first value, the value that an older row or a SET has left is held. The next older row
-    makes it the first.
-    """
+    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`. Until there is
+    a first value, the value that an older row or a SET has left is held. The next older row makes it the first."""
     valid = actions.valid(column)
     older = actions.codes == OUT_OF_ORDER
     begins = valid & (actions.codes == ADD)

@@ -67,12 +67,9 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
 
 
 def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
-    """The sums of decimals. NULL if a key has no value or the last step overflows.
-
-    After a step that overflows, the next value begins a new sum. Sums in which no step can overflow are
-    computed together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
-    too large for the type.
-    """
+    """The sums of decimals. NULL if a key has no value or the last step overflows. After a step that overflows, the
+    next value begins a new sum. Sums in which no step can overflow are computed together, the others step by step.
+    Raises `NumericOverflow` where Java returns a number that is too large for the type."""
     runs, type_ = actions.runs, column.type
     owner = runs.key_of[wanted]
     values = column.take(pa.array(runs.order[wanted]))

@@ -141,12 +141,9 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
-    """Which -D rows remove their row: those that are not older in a group with `deletes`.
-
-    With one such group, the first pass finds all removals. With several, a removal resets the other groups,
-    so the rows after it are checked again. Each pass makes at least one more removal of every key certain,
-    and usually a few passes are enough.
-    """
+    """Which -D rows remove their row: those that are not older in a group with `deletes`. With one such group, the
+    first pass finds all removals. With several, a removal resets the other groups, so the rows after it are checked
+    again. Each pass makes at least one more removal of every key certain, and usually a few passes are enough."""
     deleting = [group for group in groups if group.deletes]
     resets = np.zeros(len(runs.order), np.bool_)
     while deleting:

@@ -89,11 +89,9 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query.
-
-    From Spark 4.3 on, the session of the batch is a clone that sees no query. Then neither the only query nor
-    its run can be found. On Connect, a batch function runs in a process of its own for one run.
-    """
+    """The facts from the checkpoint's metadata, or from the only running query. From Spark 4.3 on, the session of the
+    batch is a clone that sees no query. Then neither the only query nor its run can be found. On Connect, a batch
+    function runs in a process of its own for one run."""
     wanted = None if given is None else given.query_id()
     try:
         active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]

@@ -151,11 +151,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 def _why_not_reusable(
     storage: Storage, table: Table, schema_digest: str, offsets_hash: str | None, clock: Clock, entry: JournalEntry
 ) -> str | None:
-    """Why the journalled attempt must not be committed, in words. None if it may be committed.
-
-    The batch must have the same data (its source offsets), table, schema and bucket count. It must have been
-    prepared recently, and every file must still exist (exactly-once.md §4).
-    """
+    """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
+    same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
+    must still exist (exactly-once.md §4)."""
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
     if entry.offsets_hash is None or entry.offsets_hash != offsets_hash:

@@ -474,11 +474,9 @@ class StreamWriter:
         return outcome
 
     def _give_up(self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool) -> None:
-        """After a definite failure, keeps the files that a restart can use and removes the others.
-
-        After a conflict these files will never fit, and without a journal nobody would find them. Files that
-        an earlier run prepared stay, because that run may still be alive.
-        """
+        """After a definite failure, keeps the files that a restart can use and removes the others. After a conflict
+        these files will never fit, and without a journal nobody would find them. Files that an earlier run prepared
+        stay, because that run may still be alive."""
         if isinstance(verdict, Reuse) or (journalled and not conflict):
             return
         if journalled:

@@ -133,11 +133,9 @@ class SnapshotStore:
         )
 
     def _unchanged(self) -> Snapshot | None:
-        """The newest known snapshot if it is proven to be still the newest; None if there may be another one.
-
-        The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of
-        the table exists, all later ones exist, too, and above a missing id there are none.
-        """
+        """The newest known snapshot if it is proven to be still the newest; None if there may be another one. The
+        proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of the table
+        exists, all later ones exist, too, and above a missing id there are none."""
         known = None if self._doubted else self._known_newest()
         return None if known is None else self._proven(known.id, known)
 
