@@ -295,7 +295,10 @@ class StreamCompaction:
             self._count("compactions", 1)
             for number in there:
                 self._failed.pop(units[number].unit.bucket, None)
-            _LOG.info("%s: snapshot %d compacts %d units.", table.location, outcome.snapshot.id, len(there))
+            before = sum(len(units[number].unit.files) for number in there)
+            after = sum(len(units[number].files) for number in there)
+            text = "%s: snapshot %d is a compaction: files before %d, after %d."
+            _LOG.info(text, table.location, outcome.snapshot.id, before, after)
 
     def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]]) -> None:
         """Removes the new files of units that are in no snapshot."""
