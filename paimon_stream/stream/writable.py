@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
@@ -33,7 +34,7 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     if table.options.value(WRITE_ONLY):
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and option != DELETION_VECTORS.key else "Set"
+        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
         raise UnsupportedFeature(
             f"{table.location} has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to "
             f"'true' on the table and let a job compact it, or remove {option!r}.",

@@ -377,6 +377,11 @@ class StreamWriter:
 
     # -- compaction -------------------------------------------------------------------------------
 
+    @property
+    def has_published(self) -> bool:
+        """Whether this run has published or found a batch, so that a compaction can be published behind it."""
+        return self._memory is not None and self._memory.own is not None and bool(self._marks)
+
     def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
