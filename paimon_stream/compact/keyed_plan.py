@@ -145,7 +145,7 @@ def next_unit(
             option=NUM_LEVELS.key,
             table=spec.table,
         )
-    limits = replace(limits, top=highest)
+    limits = replace(limits, top=highest, older=replace(limits.older, top=highest))
     chosen = pick_full(runs, limits) if full else pick(runs, limits)
     if chosen is None:
         return None

@@ -18,7 +18,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from tests.kits.compaction import WAYS, Acting, changelog, changelog_files, problems, run
+from tests.kits.compaction import TRIGGER, WAYS, Acting, changelog, changelog_files, problems, run
 from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import batches, looking_up
 from tests.kits.reading import wire_rows
@@ -200,6 +200,22 @@ def test_deletes_stay_where_older_rows_are_looked_up(tmp_path: Path) -> None:
     table.compact()
     assert log(table, since) == [("+I", 7, 2)]
     assert applied(table) == in_table(table)
+
+
+@pytest.mark.parametrize("options", [{}, {"changelog-producer": "none", "force-lookup": "true"}], ids=repr)
+def test_a_large_file_takes_in_what_a_level_above_those_of_the_options_has(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    way = {name: value for name, value in LEVELS.items() if name != "num-levels"} | {TRIGGER: "5"}
+    table = made(tmp_path, SUM | way | options | {"target-file-size": "1 kb"})
+    write(table, dict.fromkeys(range(3000), 1))
+    table.compact(full=True)
+    write(table, {7: 10})
+    table.compact(options={TRIGGER: "3"})
+    assert set(levels(table)) == {4, 5}
+    assert in_table(table)[7,] == [7, 11]
+    if not options:
+        assert applied(table) == in_table(table)
 
 
 # -- beside others, and where it fails ----------------------------------------------------------------
