@@ -101,11 +101,8 @@ def _is_asked_for(table: Table) -> bool:
 
 def shows_rows(table: Table) -> bool:
     """Whether rows of the table, or its changelog, are to be seen only after a compaction."""
-    options = table.options
-    return options.value(MERGE_ENGINE) == FIRST_ROW or options.value(CHANGELOG_PRODUCER) in (
-        "lookup",
-        "full-compaction",
-    )
+    producer = table.options.value(CHANGELOG_PRODUCER)
+    return table.options.value(MERGE_ENGINE) == FIRST_ROW or producer in ("lookup", "full-compaction")
 
 
 @dataclass(slots=True, eq=False)
@@ -361,9 +358,9 @@ class StreamCompaction:
         most = stop_trigger(table.options)
         deep = {one: runs for one in pending if (runs := depth(watched.of(*one[:2]))) > most}
         for bucket in deep.keys() - self._deep:
-            told = table.location, bucket[1], deep[bucket], most, STREAM_COMPACT_SHARE.key
+            told = table.location, table.layout.bucket_folder(*bucket[:2]), deep[bucket], most, STREAM_COMPACT_SHARE.key
             _LOG.warning(
-                "%s: bucket %d has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
+                "%s: %s has %d sorted runs, more than num-sorted-run.stop-trigger (%d), and its compaction goes "
                 "on beside the stream. Readers merge them all. Raise %s, use more buckets, or leave the compaction to "
                 "a job and set write-only = true.",
                 *told,

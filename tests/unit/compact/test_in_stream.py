@@ -409,7 +409,7 @@ def test_a_bucket_that_stays_too_deep_is_reported_once(tmp_path: Path, caplog: p
         assert not caplog.records
         run(stream, 4)
     assert len(caplog.records) == 1
-    assert "9 sorted runs, more than num-sorted-run.stop-trigger (8)" in caplog.text
+    assert "bucket-0 has 9 sorted runs, more than num-sorted-run.stop-trigger (8)" in caplog.text
     pool.go_on()
     pool.at_once = True
     run(stream, 2)
