@@ -100,12 +100,13 @@ def shows_rows(table: Table) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A unit that is being rewritten, or that is done and waits for its publication. `fresh` until a batch has
-    waited for it."""
+    """A unit that is being rewritten, or that is done and waits for its publication. `full` if its bucket is compacted
+    in full. `fresh` until a batch has waited for it."""
 
     unit: Unit
     future: Future[Rewritten]
     rewriter: Rewriter
+    full: bool
     fresh: bool = True
 
 
@@ -130,6 +131,7 @@ class StreamCompaction:
         self._optimized: dict[Bucket, int] = {}  # when all runs were merged for compaction.optimization-interval
         self._deep: set[Bucket] = set()
         self._calls = 0
+        self._knows_earlier = False
         self._ended = self._clock.monotonic()
         _OPEN.add(self)
 
@@ -144,10 +146,10 @@ class StreamCompaction:
                 return
             self._calls += 1
             shows = shows_rows(table)
-            if shows and self._calls == 1:
-                self._note_earlier(table)
             if changes is not None:
                 self._note(batch_id, changes, table)
+            if shows and not self._knows_earlier:
+                self._note_earlier(table)
             if self._due:
                 self._plan(table)
             if self._pending:
@@ -202,7 +204,9 @@ class StreamCompaction:
             manifests, types = ManifestStore(table.storage), table.partition_types
             files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
             full = _batches_between_full(table) == 1
-            self._due.update((bucket_of(one), full) for one in files if one.bucket >= 0 and not one.file.level)
+            for bucket in {bucket_of(one) for one in files if one.bucket >= 0 and not one.file.level}:
+                self._due.setdefault(bucket, full)
+        self._knows_earlier = True
 
     def _plan(self, table: Table) -> None:
         """Hands the units of the buckets that are due to the threads. A bucket waits while one of its units is
@@ -211,6 +215,15 @@ class StreamCompaction:
         wanted = [one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls]
         if not wanted:
             return
+        due = {one: self._due[one] for one in wanted}
+        try:
+            self._plan_buckets(table, wanted)
+        except Exception:
+            for bucket, full in due.items():
+                self._rest(bucket, full)
+            raise
+
+    def _plan_buckets(self, table: Table, wanted: list[Bucket]) -> None:
         partitions = {partition for partition, _, _ in wanted}
         base, watched = self._host.watch(None, partitions, _below(table))
         if base.snapshot is None:
@@ -242,7 +255,7 @@ class StreamCompaction:
         """Plans the scan's files, and hands the units to the threads."""
 
         def wrong(why: FormatError, file: ManifestEntry) -> None:
-            self._fail(bucket_of(file), why)
+            self._fail(bucket_of(file), why, full)
 
         limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)
         ready = [one for one in units if one.newest_schema <= scan.schema.id]
@@ -250,7 +263,7 @@ class StreamCompaction:
         if not ready:
             return
         rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
-        self._pending += [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter) for one in ready]
+        self._pending += [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready]
         if early:
             self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
 
@@ -277,7 +290,7 @@ class StreamCompaction:
             if why is None:
                 made.append((one, one.future.result()))
             else:
-                self._fail(one.unit.bucket, why)
+                self._fail(one.unit.bucket, why, one.full)
         if not made:
             return
         units = [unit for _, unit in made]
@@ -302,20 +315,20 @@ class StreamCompaction:
         self._count("compactionConflicts", len(lost))
         for one, rewritten in lost:
             one.rewriter.remove([rewritten])
-            self._rest(one.unit.bucket)
+            self._rest(one.unit.bucket, one.full)
 
     # -- failures ---------------------------------------------------------------------------------------
 
-    def _rest(self, bucket: Bucket) -> None:
+    def _rest(self, bucket: Bucket, full: bool) -> None:
         """The bucket is due again after some batches, after more each time: an outage passes, others end their
-        compaction, and what is damaged stays damaged."""
+        compaction, and what is damaged stays damaged. What was to be in full stays so: it may write the changelog."""
         self._failed[bucket] += 1
         self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
-        self._due.setdefault(bucket, False)
+        self._due[bucket] = full or self._due.get(bucket, False)
 
-    def _fail(self, bucket: Bucket, why: BaseException) -> None:
+    def _fail(self, bucket: Bucket, why: BaseException, full: bool) -> None:
         """A file that somebody else has compacted away may be gone. The next plan knows that."""
-        self._rest(bucket)
+        self._rest(bucket, full)
         table = self._host.table
         self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
 
