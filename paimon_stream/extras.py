@@ -9,10 +9,8 @@ from paimon_stream.errors import MissingExtra
 
 
 def require(module: str, extra: str, needed_for: str) -> Any:
-    """Imports the module now and returns it.
-
-    Raises `MissingExtra`, which says what to install, if the module is missing. Type checkers see `Any`.
-    """
+    """Imports the module now and returns it. Raises `MissingExtra`, which says what to install, if the module is
+    missing. Type checkers see `Any`."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:

@@ -117,11 +117,10 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
             )
         case "offsets" if name == str(newest_planned):
             return (
-                f"Restore the file from a copy. If there is no copy, find out whether the table holds batch "
-                f"{name}: a snapshot of the stream's commit user has {name} as its identifier. Only if it "
-                f"does not, remove offsets/{name} and commits/{name}, and their checksums, .{name}.crc; "
-                "Spark then plans the batch again. If the table holds the batch, do not remove them: its "
-                "rows would be planned a second time."
+                f"Restore the file from a copy. If there is no copy, find out whether the table holds batch {name}: a "
+                f"snapshot of the stream's commit user has {name} as its identifier. Only if it does not, remove "
+                f"offsets/{name} and commits/{name}, and their checksums, .{name}.crc; Spark then plans the batch "
+                "again. If the table holds the batch, do not remove them: its rows would be planned a second time."
             )
         case "offsets":
             return f"Restore the file from a copy. Spark reads in it where batch {newest_planned} begins."

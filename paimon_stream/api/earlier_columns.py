@@ -16,11 +16,9 @@ from paimon_stream.table.table import Table
 
 
 def judge_columns(table: Table, last: Snapshot | None, done_millis: int | None) -> list[str]:
-    """The changes to the schema since the stream's `last` snapshot that need a look before a restart.
-    `done_millis` is the time at which Spark recorded the stream's last batch as done.
-
-    Raises what the sink would raise for the columns of that snapshot, mostly `IncompatibleSchema`.
-    """
+    """The changes to the schema since the stream's `last` snapshot that need a look before a restart. `done_millis` is
+    the time at which Spark recorded the stream's last batch as done. Raises what the sink would raise for the columns
+    of that snapshot, mostly `IncompatibleSchema`."""
     now = table.schema
     if last is None:
         if now.id == 0 or done_millis is None or now.time_millis <= done_millis:

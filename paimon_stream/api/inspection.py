@@ -103,10 +103,8 @@ class Writer:
 
 
 def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partition, ...]:
-    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "".
-
-    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
-    """
+    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the path "". Raises
+    `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`."""
     grouped: dict[bytes, list[ManifestEntry]] = {}
     for entry in _live(table, find_snapshot(table, snapshot_id, None)):
         grouped.setdefault(entry.partition, []).append(entry)
@@ -125,10 +123,8 @@ def partitions_of(table: Table, snapshot_id: int | None = None) -> tuple[Partiti
 
 
 def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[SnapshotManifest, ...]:
-    """The manifests of a snapshot, in the order in which they apply; () for an empty table.
-
-    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
-    """
+    """The manifests of a snapshot, in the order in which they apply; () for an empty table. Raises `NotFound` if there
+    is no such snapshot, `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     if snapshot is None:
         return ()
@@ -141,10 +137,8 @@ def manifests_of(table: Table, snapshot_id: int | None = None) -> tuple[Snapshot
 
 
 def statistics_of(table: Table, snapshot_id: int | None = None) -> Statistics:
-    """The table in numbers as of a snapshot, by default the newest.
-
-    Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
-    """
+    """The table in numbers as of a snapshot, by default the newest. Raises `NotFound` if there is no such snapshot,
+    `CorruptMetadata`, `StorageError`."""
     snapshot = find_snapshot(table, snapshot_id, None)
     metas = [] if snapshot is None else [one.meta for one in manifests_of(table, snapshot.id)]
     entries = _live(table, snapshot)

@@ -29,10 +29,8 @@ class Cleared:
 
 
 def preview_clearing(table: Table, partitions: Iterable[Mapping[str, Any]] | None = None) -> Cleared:
-    """What `truncate` would clear or, if `partitions` is given, what `drop_partitions` would clear.
-
-    Raises what these raise, except the errors of a commit.
-    """
+    """What `truncate` would clear or, if `partitions` is given, what `drop_partitions` would clear. Raises what these
+    raise, except the errors of a commit."""
     check_writable(table)
     manifests = ManifestStore(table.storage)
     if partitions is None:

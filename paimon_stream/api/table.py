@@ -100,10 +100,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
     @classmethod
     def load(cls, location: str, *, storage_options: Mapping[str, str] | None = None) -> PaimonTable:
-        """Loads the table in the folder `location`.
-
-        Raises `NotFound` if there is none, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-        """
+        """Loads the table in the folder `location`. Raises `NotFound` if there is none, `CorruptMetadata`,
+        `UnknownVersion`, `StorageError`."""
         return cls(load_table(open_beside_spark(location, storage_options)))
 
     def __repr__(self) -> str:

@@ -77,23 +77,18 @@ class TableMaintenance(LoadedTable):
         )
 
     def create_tag(self, name: str, snapshot_id: int | None = None, time_retained: Age | None = None) -> TagReport:
-        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete
-        the tag. `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's
-        `tag.default-time-retained`. If neither is set, the tag stays until it is deleted.
-
-        Raises `InvalidOption` for an invalid name, `AlreadyExists`, `NotFound` for a snapshot that does not
-        exist, `StorageError`.
-        """
+        """Keeps a snapshot, by default the newest, under a name. After `time_retained`, any engine may delete the tag.
+        `time_retained` is an age such as `"90 d"` or a `timedelta`, by default the table's `tag.default-time-retained`.
+        If neither is set, the tag stays until it is deleted. Raises `InvalidOption` for an invalid name,
+        `AlreadyExists`, `NotFound` for a snapshot that does not exist, `StorageError`."""
         self._given.text("name", name, blank=True)
         snapshot_id = self._given.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed.
-        Of a tag that cannot be read (`unreadable`), only its own file is deleted.
-
-        Raises `InvalidOption`, `CommitContended` while a rollback is under way, `CorruptMetadata`, `StorageError`.
-        """
+        """Deletes a tag, and the files that only it needed. `found` in the report says whether it existed. Of a tag
+        that cannot be read (`unreadable`), only its own file is deleted. Raises `InvalidOption`, `CommitContended`
+        while a rollback is under way, `CorruptMetadata`, `StorageError`."""
         self._given.text("name", name, blank=True)
         return delete_tag(self._newest(), name)
 
@@ -246,11 +241,9 @@ class TableMaintenance(LoadedTable):
         )
 
     def compact_manifests(self, *, dry_run: bool = False, progress: Progress | None = None) -> ManifestCompactionReport:
-        """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything
-        changes. A dry run writes nothing and reports what the merge would do.
-
-        Raises `CommitContended`, `DeletedFiles`, `CorruptMetadata`, `StorageError`, `CommitUnknown`.
-        """
+        """Merges the manifests of the newest snapshot and publishes the result as a new snapshot, if anything changes.
+        A dry run writes nothing and reports what the merge would do. Raises `CommitContended`, `DeletedFiles`,
+        `CorruptMetadata`, `StorageError`, `CommitUnknown`."""
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress)

@@ -45,12 +45,9 @@ class TableReading(LoadedTable):
     def files(
         self, snapshot_id: int | None = None, partition: Mapping[str, Any] | str | None = None
     ) -> tuple[TableFile, ...]:
-        """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the
-        same forms as in `to_arrow`.
-
-        Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData` for a partition
-        that the table cannot have, `CorruptMetadata`, `StorageError`.
-        """
+        """The live data files of a snapshot, by default the newest; () in an empty table. `partition` has the same
+        forms as in `to_arrow`. Raises `NotFound` if there is no such snapshot, `IncompatibleSchema` and `InvalidData`
+        for a partition that the table cannot have, `CorruptMetadata`, `StorageError`."""
         table, specs = self._table, None
         with naming(self.location):
             snapshot = find_snapshot(table, snapshot_id, None)

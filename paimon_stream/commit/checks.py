@@ -90,11 +90,9 @@ class Checker:
             )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
-        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the
-        table's options ask for that, and with their final sequence numbers.
-
-        Raises `CommitConflict`, `HistoryUnknown`, `CorruptMetadata`, `StorageError`.
-        """
+        """Runs the conflict rules in Java's order. Returns the changes to publish: without duplicates if the table's
+        options ask for that, and with their final sequence numbers. Raises `CommitConflict`, `HistoryUnknown`,
+        `CorruptMetadata`, `StorageError`."""
         context = CommitContext(
             location=self._table.location,
             user=request.user,
@@ -141,12 +139,8 @@ class Checker:
         that remove files are always checked, because otherwise rows could be duplicated (semantics.md R3.4)."""
         if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
             self._warned = True
-            _LOG.warning(
-                "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
-                self._table.location,
-                CONFLICT_DETECTION.key,
-                request.kind.value,
-            )
+            text = "%s: %s = none applies only to appends; this commit of kind %s is checked all the same."
+            _LOG.warning(text, self._table.location, CONFLICT_DETECTION.key, request.kind.value)
         return self._rules_off and request.kind is CommitKind.APPEND
 
     def _missing(self, request: CommitRequest, changes: Changes) -> list[str]:
@@ -266,10 +260,8 @@ class StrictMode:
         self._last_safe = options.value(STRICT_MODE) if options.is_set(STRICT_MODE) else None
 
     def check(self, context: CommitContext, base: Base) -> None:
-        """Checks the snapshots up to the base, which then becomes the last safe one.
-
-        Raises `StrictModeViolated`. Raises `HistoryUnknown` if some of these snapshots have expired.
-        """
+        """Checks the snapshots up to the base, which then becomes the last safe one. Raises `StrictModeViolated`.
+        Raises `HistoryUnknown` if some of these snapshots have expired."""
         if self._last_safe is None:
             return
         if self._last_safe < 0:
@@ -331,12 +323,9 @@ class DepthWarning:
             depth = index.depth(entry.partition, entry.bucket)
             if depth > self._most:
                 self._said = True
-                _LOG.warning(
+                text = (
                     "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), and "
-                    "every reader merges them all. Run a job that compacts, and set write-only = true.",
-                    self._location,
-                    entry.bucket,
-                    depth,
-                    self._most,
+                    "every reader merges them all. Run a job that compacts, and set write-only = true."
                 )
+                _LOG.warning(text, self._location, entry.bucket, depth, self._most)
                 return

@@ -146,11 +146,8 @@ class Committer:
         return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
     def numbers(self, judged: Judged | None = None) -> Numbering | None:
-        """Sequence numbers for a batch that is about to be written; None for a table without primary key.
-        With `judged`, they hold for the snapshot that the caller saw.
-
-        Raises `CorruptMetadata`, `StorageError`.
-        """
+        """Sequence numbers for a batch that is about to be written; None for a table without primary key. With
+        `judged`, they hold for the snapshot that the caller saw. Raises `CorruptMetadata`, `StorageError`."""
         known = None if judged is None else judged.latest
         return None if self._sequences is None else self._sequences.next(known)
 

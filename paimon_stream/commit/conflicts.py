@@ -20,6 +20,7 @@ from paimon_stream.format.row_order import RowOrder
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 
 _SHOWN = 5
+_COMMITTED_BEFORE = "These messages were committed before, under another identifier or user; do not commit them again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +101,8 @@ def check_each_file_once(context: CommitContext, entries: Collection[ManifestEnt
         if identity in seen:
             twice.append(identity)
         seen.add(identity)
-    _refuse(
-        context,
-        twice,
-        "appear twice in this one commit",
-        "A commit message was passed twice, or adds and removes the same file. Pass each message once",
-    )
+    cure = "A commit message was passed twice, or adds and removes the same file. Pass each message once"
+    _refuse(context, twice, "appear twice in this one commit", cure)
 
 
 def check_schemas(context: CommitContext, known: Collection[int], entries: Iterable[ManifestEntry]) -> None:
@@ -151,12 +148,7 @@ def check_not_in_table(
     §3.5). Raises `DeletedFiles`.
     """
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in live]
-    _refuse(
-        context,
-        known,
-        "are in the table already",
-        "These messages were committed before, under another identifier or user; do not commit them again",
-    )
+    _refuse(context, known, "are in the table already", _COMMITTED_BEFORE)
 
 
 def check_never_removed(
@@ -165,12 +157,7 @@ def check_never_removed(
     """Check 4, second part: no added file was in the table and has been removed. Readers would not see the file while a
     manifest has its DELETE, and would see it again afterwards (semantics.md §3.5). Raises `DeletedFiles`."""
     known = [e.identity for e in entries if e.kind is FileKind.ADD and e.identity in removed]
-    _refuse(
-        context,
-        known,
-        "were in the table and have been compacted or overwritten since",
-        "These messages were committed before, under another identifier or user; do not commit them again",
-    )
+    _refuse(context, known, "were in the table and have been compacted or overwritten since", _COMMITTED_BEFORE)
 
 
 def check_removed_files_are_there(

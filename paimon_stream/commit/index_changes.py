@@ -18,11 +18,9 @@ from paimon_stream.format.index_manifest import DELETION_VECTORS, HASH
 def apply_index_changes(
     present: Iterable[IndexManifestEntry], changes: Sequence[IndexChange], *, bucketed: bool, location: str
 ) -> tuple[IndexManifestEntry, ...]:
-    """The live index files after the changes. `bucketed` says whether the table has buckets.
-
-    Raises `DeletedFiles` if deletion vectors of a table without buckets contradict those present, because
-    another writer has changed them meanwhile.
-    """
+    """The live index files after the changes. `bucketed` says whether the table has buckets. Raises `DeletedFiles` if
+    deletion vectors of a table without buckets contradict those present, because another writer has changed them
+    meanwhile."""
     _check_deletion_vectors(present := tuple(present), changes, bucketed, location)
     live = {_key(entry, bucketed): entry for entry in present}
     for change in changes:

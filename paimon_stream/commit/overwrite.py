@@ -100,12 +100,10 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}`
-    means all). Otherwise `dynamic` or the table's option decides.
-
-    Raises `InvalidOption` if a partition is given for a dynamic overwrite, `IncompatibleSchema` and
-    `InvalidData` for a partition that the table cannot have, `OutsidePartition` for files outside it.
-    """
+    """The overwrite that replaces files with the messages' files. It is static if a partition is given (`{}` means
+    all). Otherwise `dynamic` or the table's option decides. Raises `InvalidOption` if a partition is given for a
+    dynamic overwrite, `IncompatibleSchema` and `InvalidData` for a partition that the table cannot have,
+    `OutsidePartition` for files outside it."""
     kept = _without_changelog(table, tuple(messages))
     collected = collect(kept, table_buckets=table.options.value(BUCKET))
     written = collected.append
@@ -122,10 +120,8 @@ def plan_overwrite(
 
 
 def plan_drop(table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]) -> Overwrite:
-    """The overwrite that clears all partitions that match one of these specs.
-
-    Raises `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
-    """
+    """The overwrite that clears all partitions that match one of these specs. Raises `InvalidOption` if no partition is
+    given, `IncompatibleSchema`, `InvalidData`."""
     given = Arguments(table.location)
     specs = given.items("partitions", partitions, Mapping, f"a list of partitions such as [{PARTITION_EXAMPLE}]")
     if not specs or not all(specs):
@@ -173,13 +169,8 @@ def _without_changelog(table: Table, messages: tuple[CommitMessage, ...]) -> tup
     if not ignored:
         return messages
     more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
-    _LOG.warning(
-        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s.",
-        table.location,
-        len(ignored),
-        ", ".join(ignored[:_NAMED]),
-        more,
-    )
+    text = "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s."
+    _LOG.warning(text, table.location, len(ignored), ", ".join(ignored[:_NAMED]), more)
     return tuple(replace(one, changelog_files=(), compact_changelog_files=()) for one in messages)
 
 
@@ -221,9 +212,7 @@ def upgraded(table: Table, written: Changes) -> Changes:
     """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of each bucket whose
     key ranges are disjoint get the top level, in the order of their keys. Nothing changes if the table has no key or
     turns this off (`overwrite-upgrade`), or if any file already has a level, is in no real bucket, or is removed.
-
-    Raises `FormatError` for keys that are not of the table's types.
-    """
+    Raises `FormatError` for keys that are not of the table's types."""
     keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
     clustered = table.options.value(PK_CLUSTERING_OVERRIDE)
     if not table.schema.primary_keys or clustered or not table.options.value(OVERWRITE_UPGRADE):

@@ -235,11 +235,9 @@ class Publisher:
     # -- attempts that were lost without a proof --------------------------------------------------
 
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
-        """Whether an attempt that was lost without a proof became part of the table after all. None while
-        this is open, which is until there is a snapshot above it.
-
-        Raises `CommitUnknown` if the snapshot that would show it has expired.
-        """
+        """Whether an attempt that was lost without a proof became part of the table after all. None while this is open,
+        which is until there is a snapshot above it. Raises `CommitUnknown` if the snapshot that would show it has
+        expired."""
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
             return True if latest is not None and latest.nonce == staged.snapshot.nonce else None
@@ -282,12 +280,9 @@ class Traces:
         self._live = live
 
     def in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the following snapshot was built on ours. Then its base list has no manifest that we have
-        merged, and it has our delta manifests or, in manifests that were merged since, our files; or it no
-        longer has the files that we removed.
-
-        Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
-        """
+        """Whether the following snapshot was built on ours. Then its base list has no manifest that we have merged, and
+        it has our delta manifests or, in manifests that were merged since, our files; or it no longer has the files
+        that we removed. Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile."""
         metas = self._manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
         kept = {meta.file_name for meta in staged.metas}
         merged_away = {meta.file_name for meta in staged.base.metas} - kept

@@ -1,7 +1,6 @@
 """Refuses a commit if it cannot be proven that it was not made before. Raises the error, or logs a warning if
 an operator has decided to continue. The wording is in one place, so that every text names table, user, batch,
-cause and cure. `stream/replay_errors.py` has the refusals that only streams need.
-"""
+cause and cure. `stream/replay_errors.py` has the refusals that only streams need."""
 
 from __future__ import annotations
 

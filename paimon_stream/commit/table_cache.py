@@ -180,11 +180,8 @@ class TableCache:
     # -- buckets and files --------------------------------------------------------------------------
 
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
-        """The buckets of these partitions, and of others in the cache, at the base.
-
-        Raises `BucketCountChanged` if a partition has files for different bucket counts, `CorruptMetadata`,
-        `StorageError`.
-        """
+        """The buckets of these partitions, and of others in the cache, at the base. Raises `BucketCountChanged` if a
+        partition has files for different bucket counts, `CorruptMetadata`, `StorageError`."""
         self._move(base.snapshot)
         missing = self.buckets.missing(partitions)
         if missing:

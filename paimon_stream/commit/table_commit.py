@@ -324,11 +324,8 @@ class TableCommit:
         return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
-        """The identifier of this user's newest stream commit, None if there is none.
-
-        Batch commits are skipped: their identifier is larger than any other, so every stream commit would
-        count as committed (semantics.md §1.3).
-        """
+        """The identifier of this user's newest stream commit, None if there is none. Batch commits are skipped: their
+        identifier is larger than any other, so every stream commit would count as committed (semantics.md §1.3)."""
         if latest is None:
             return None
         found, since = newest_of(

@@ -1,5 +1,4 @@
-"""Which files of an append table are rewritten together (compaction.md §2.1, §3.1). Pure: no storage is
-touched.
+"""Which files of an append table are rewritten together (compaction.md §2.1, §3.1). Pure: no storage is touched.
 
 In a table without buckets, the small files of a partition are packed into units. In a fixed bucket the order
 of rows counts, so a unit has files that follow one another. Plans depend on their input only.
@@ -73,8 +72,7 @@ def plan_append(files: Iterable[ManifestEntry], limits: Thresholds, *, full: boo
 
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
-    """Packs files, the smallest first. Within a unit they are read in the order in which they were written
-    (RC2.1)."""
+    """Packs files, the smallest first. Within a unit they are read in the order in which they were written (RC2.1)."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
     for entry in sorted(files, key=lambda one: (one.file.file_size, one.file.min_sequence_number, *_age(one))):

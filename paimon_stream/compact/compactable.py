@@ -31,6 +31,15 @@ def check_compactable(table: Table) -> None:
     check_table_kind(table)
 
 
+def refusal(table: Table) -> UnsupportedFeature | None:
+    """Why this release does not compact the table. None if it does."""
+    try:
+        check_compactable(table)
+    except UnsupportedFeature as why:
+        return why
+    return None
+
+
 def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
     """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the compacted files, and what
     reading its index manifest raises."""

@@ -15,28 +15,31 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 from paimon_stream.commit.checks import stop_trigger
+from paimon_stream.commit.overwrite import top_level
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.append_plan import Thresholds
-from paimon_stream.compact.compactable import check_compactable
+from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.keyed_plan import asks, depth
 from paimon_stream.compact.planning import keyed_limits, plan_units, rewriter_of
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.threads import DaemonThreads
 from paimon_stream.compact.units import Bucket, Unit, bucket_of
-from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, FormatError, PaimonStreamError
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.merge.spec import FIRST_ROW
 from paimon_stream.options import (
     BUCKET,
@@ -64,7 +67,6 @@ EXIT_SECONDS: Final = 10.0
 _MOST_THREADS: Final = 8
 _LONGEST_REST: Final = 1024
 _AS_LONG_AS_IT_TAKES: Final = 1e6
-
 Count = Callable[[str, int], object]
 
 
@@ -75,6 +77,10 @@ class Host(Protocol):
     def table(self) -> Table:
         """The table as of the newest batch."""
 
+    @property
+    def has_published(self) -> bool:
+        """Whether a batch is known behind which a compaction can be published."""
+
     def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`."""
 
@@ -83,7 +89,11 @@ class Host(Protocol):
 
 
 def compacts(table: Table) -> bool:
-    """Whether a stream compacts this table, as far as its options say."""
+    """Whether a stream compacts this table: its options ask for that, and this release can."""
+    return _is_asked_for(table) and refusal(table) is None
+
+
+def _is_asked_for(table: Table) -> bool:
     mode = table.options.value(STREAM_COMPACT)
     wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
     return wanted and not table.options.value(WRITE_ONLY)
@@ -100,8 +110,8 @@ def shows_rows(table: Table) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A unit that is being rewritten, or that is done and waits for its publication. `full` if its bucket is compacted
-    in full. `fresh` until a batch has waited for it."""
+    """A unit that is being rewritten, or that is done and waits for its publication. `fresh` until a batch has
+    waited for it."""
 
     unit: Unit
     future: Future[Rewritten]
@@ -125,7 +135,9 @@ class StreamCompaction:
         self._pool = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._wanted: tuple[Table, bool] | None = None
         self._due: dict[Bucket, bool] = {}  # whether in full
+        self._shallow: set[Bucket] = set()  # touched since the last batch whose turn for full compactions it was
         self._pending: list[_Pending] = []
+        self._lock = threading.Lock()  # of `_pending`: another thread may close
         self._failed: Counter[Bucket] = Counter()
         self._rests: dict[Bucket, int] = {}  # until which call
         self._optimized: dict[Bucket, int] = {}  # when all runs were merged for compaction.optimization-interval
@@ -146,11 +158,11 @@ class StreamCompaction:
                 return
             self._calls += 1
             shows = shows_rows(table)
-            if changes is not None:
-                self._note(batch_id, changes, table)
-            if shows and not self._knows_earlier:
+            self._note(() if changes is None else changes.entries)
+            if shows and not self._knows_earlier and self._calls.bit_count() == 1:  # if it fails, ever less often
                 self._note_earlier(table)
-            if self._due:
+            self._note_turn(batch_id, table)
+            if self._due and self._host.has_published:
                 self._plan(table)
             if self._pending:
                 self._wait(_AS_LONG_AS_IT_TAKES if shows else table.options.value(STREAM_COMPACT_SHARE) * interval)
@@ -163,8 +175,9 @@ class StreamCompaction:
 
     def close(self) -> list[Future[Rewritten]]:
         """Gives up what is pending. New files are removed, here or by the threads that write them. Returns the
-        units that had begun."""
-        pending, self._pending = self._pending, []
+        units that had begun. Any thread may call it."""
+        with self._lock:
+            pending, self._pending = self._pending, []
         self._due.clear()
         begun = [one for one in pending if not one.future.cancel()]
         for one in pending:
@@ -176,36 +189,36 @@ class StreamCompaction:
     def _is_wanted(self, table: Table) -> bool:
         """Whether the stream compacts this table. Why it does not is logged once."""
         if self._wanted is None or self._wanted[0] is not table:
-            wanted = compacts(table)
-            try:
-                if wanted:
-                    check_compactable(table)
-            except UnsupportedFeature as why:
-                wanted = False
+            self._wanted = table, compacts(table)
+            if _is_asked_for(table) and (why := refusal(table)) is not None:
                 _LOG.warning("The stream does not compact: %s", why.message)
-            self._wanted = table, wanted
         return self._wanted[1]
 
     # -- plan -----------------------------------------------------------------------------------------
 
-    def _note(self, batch_id: int, changes: Changes, table: Table) -> None:
-        """The buckets of a batch are due, for a full compaction if it is the turn of that batch."""
+    def _note(self, entries: Iterable[ManifestEntry]) -> None:
+        """The buckets of these files are due."""
+        touched = dict.fromkeys(map(bucket_of, entries), False)
+        self._due = touched | self._due
+        if _batches_between_full(self._host.table):
+            self._shallow |= touched.keys()
+
+    def _note_turn(self, batch_id: int, table: Table) -> None:
+        """If it is the turn of this batch, what was touched since the last turn is due for a full compaction."""
         every = _batches_between_full(table)
-        full = every > 0 and (batch_id + 1) % every == 0
-        for bucket in {bucket_of(entry) for entry in changes.entries}:
-            self._due[bucket] = full or self._due.get(bucket, False)
+        if every and (batch_id + 1) % every == 0:
+            self._due.update(dict.fromkeys(self._shallow, True))
+            self._shallow.clear()
 
     def _note_earlier(self, table: Table) -> None:
-        """The buckets with files that no compaction has processed are due, because an earlier run may have ended
-        before it compacted them. Reads the manifests of the newest snapshot, once in a run. Raises
-        `CorruptMetadata`, `StorageError`."""
+        """The buckets with files that no compaction has processed are due: an earlier run may have ended before that.
+        Reads the manifests of the newest snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`."""
         snapshot = SnapshotStore(table.storage).latest()
         if snapshot is not None:
             manifests, types = ManifestStore(table.storage), table.partition_types
             files = live_files(manifests, manifests.base_and_delta(snapshot), types, PartitionFilter(types))
-            full = _batches_between_full(table) == 1
-            for bucket in {bucket_of(one) for one in files if one.bucket >= 0 and not one.file.level}:
-                self._due.setdefault(bucket, full)
+            below = top_level(table.options) if table.options.value(CHANGELOG_PRODUCER) == "full-compaction" else 1
+            self._note(one for one in files if one.bucket >= 0 and one.file.level < below)
         self._knows_earlier = True
 
     def _plan(self, table: Table) -> None:
@@ -215,15 +228,6 @@ class StreamCompaction:
         wanted = [one for one in self._due if one not in busy and self._rests.get(one, 0) <= self._calls]
         if not wanted:
             return
-        due = {one: self._due[one] for one in wanted}
-        try:
-            self._plan_buckets(table, wanted)
-        except Exception:
-            for bucket, full in due.items():
-                self._rest(bucket, full)
-            raise
-
-    def _plan_buckets(self, table: Table, wanted: list[Bucket]) -> None:
         partitions = {partition for partition, _, _ in wanted}
         base, watched = self._host.watch(None, partitions, _below(table))
         if base.snapshot is None:
@@ -233,16 +237,24 @@ class StreamCompaction:
             text = "%s: a batch touches partitions with more than %d files. The stream compacts no more; run a job."
             _LOG.warning(text, table.location, watched.MOST)
             return
+        due = {one: self._due.pop(one) for one in wanted}
+        try:
+            self._ask(table, base.snapshot, due, watched)
+        except Exception:
+            for bucket, full in due.items():
+                self._rest(bucket, full=full)
+            raise
+
+    def _ask(self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles) -> None:
+        """Begins what is to be done in these buckets, each in full or not."""
         asking: dict[tuple[bool, bool], list[ManifestEntry]] = defaultdict(list)
-        scan = scan_of(table, base.snapshot, ())
-        limits = None if scan.merge is None else keyed_limits(scan, self._runtime)
-        for bucket in wanted:
-            full, early = self._due.pop(bucket), self._is_early(bucket, table)
-            files = watched.of(*bucket[:2])
+        limits = keyed_limits(scan_of(table, snapshot, ()), self._runtime) if table.schema.primary_keys else None
+        for bucket, full in due.items():
+            early, files = self._is_early(bucket, table), watched.of(*bucket[:2])
             if full or limits is None or asks(files, replace(limits, always_full=early)):
                 asking[full, early] += files
         for (full, early), files in asking.items():
-            self._begin(scan_of(table, base.snapshot, files), full=full, early=early)
+            self._begin(scan_of(table, snapshot, files), full=full, early=early)
 
     def _is_early(self, bucket: Bucket, table: Table) -> bool:
         """Whether `compaction.optimization-interval` has passed for the bucket, as far as this run knows."""
@@ -255,7 +267,7 @@ class StreamCompaction:
         """Plans the scan's files, and hands the units to the threads."""
 
         def wrong(why: FormatError, file: ManifestEntry) -> None:
-            self._fail(bucket_of(file), why, full)
+            self._fail(bucket_of(file), why, full=full)
 
         limits, units = plan_units(scan, self._runtime, wrong, full=full, early=early)
         ready = [one for one in units if one.newest_schema <= scan.schema.id]
@@ -263,7 +275,9 @@ class StreamCompaction:
         if not ready:
             return
         rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
-        self._pending += [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready]
+        begun = [_Pending(one, self._pool.submit(rewriter.rewrite, one), rewriter, full) for one in ready]
+        with self._lock:
+            self._pending += begun
         if early:
             self._optimized.update((one.bucket, self._clock.now_millis()) for one in ready)
 
@@ -282,15 +296,16 @@ class StreamCompaction:
 
     def _publish(self, table: Table) -> None:
         """Publishes what is done. Units that do not fit any more are given up. Raises the errors of the commit."""
-        done = [one for one in self._pending if one.future.done()]
-        self._pending = [one for one in self._pending if one not in done]  # others may be done by now
+        with self._lock:
+            done = [one for one in self._pending if one.future.done()]
+            self._pending = [one for one in self._pending if one not in done]  # others may be done by now
         made: list[tuple[_Pending, Rewritten]] = []
         for one in done:
             why = one.future.exception()
             if why is None:
                 made.append((one, one.future.result()))
             else:
-                self._fail(one.unit.bucket, why, one.full)
+                self._fail(one.unit.bucket, why, full=one.full)
         if not made:
             return
         units = [unit for _, unit in made]
@@ -299,8 +314,7 @@ class StreamCompaction:
         try:
             outcome = self._host.publish_compaction(source)
         except PaimonStreamError as why:
-            if not isinstance(why, CommitUnknown):  # then a snapshot may name the files
-                self._give_up(made)
+            self._give_up(made, remove=not isinstance(why, CommitUnknown))  # else a snapshot may name the files
             raise
         there = set() if outcome is None else landed(outcome, units)
         self._give_up([one for number, one in enumerate(made) if number not in there])
@@ -308,27 +322,30 @@ class StreamCompaction:
             self._count("compactions", 1)
             for number in there:
                 self._failed.pop(units[number].unit.bucket, None)
-            _LOG.info("%s: snapshot %d compacts %d units.", table.location, outcome.snapshot.id, len(there))
+            before = sum(len(units[number].unit.files) for number in there)
+            after = sum(len(units[number].files) for number in there)
+            text = "%s: snapshot %d is a compaction: files before %d, after %d."
+            _LOG.info(text, table.location, outcome.snapshot.id, before, after)
 
-    def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]]) -> None:
-        """Removes the new files of units that are in no snapshot."""
+    def _give_up(self, lost: Sequence[tuple[_Pending, Rewritten]], *, remove: bool = True) -> None:
+        """Removes the new files of units that are in no snapshot. Their buckets are planned again."""
         self._count("compactionConflicts", len(lost))
         for one, rewritten in lost:
-            one.rewriter.remove([rewritten])
-            self._rest(one.unit.bucket, one.full)
+            one.rewriter.remove([rewritten] if remove else [])
+            self._rest(one.unit.bucket, full=one.full)
 
     # -- failures ---------------------------------------------------------------------------------------
 
-    def _rest(self, bucket: Bucket, full: bool) -> None:
+    def _rest(self, bucket: Bucket, *, full: bool) -> None:
         """The bucket is due again after some batches, after more each time: an outage passes, others end their
-        compaction, and what is damaged stays damaged. What was to be in full stays so: it may write the changelog."""
+        compaction, and what is damaged stays damaged."""
         self._failed[bucket] += 1
         self._rests[bucket] = self._calls + min(_LONGEST_REST, 2 ** self._failed[bucket])
         self._due[bucket] = full or self._due.get(bucket, False)
 
-    def _fail(self, bucket: Bucket, why: BaseException, full: bool) -> None:
+    def _fail(self, bucket: Bucket, why: BaseException, *, full: bool) -> None:
         """A file that somebody else has compacted away may be gone. The next plan knows that."""
-        self._rest(bucket, full)
+        self._rest(bucket, full=full)
         table = self._host.table
         self._report(table, why, f" of {table.layout.bucket_folder(*bucket[:2])}")
 
@@ -376,6 +393,7 @@ def _remove(rewriter: Rewriter, ended: Future[Rewritten]) -> None:
 
 
 _OPEN: Final[weakref.WeakSet[StreamCompaction]] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_OPEN.clear)  # the files are the parent's
 
 
 @atexit.register

@@ -108,10 +108,6 @@ class _Plan:
     units: list[Unit]
     stale: list[Unit]
 
-    def rewriter(self, runtime: Runtime, progress: Progress) -> Rewriter:
-        """What carries out the units in this process. Raises `ConfigError`s."""
-        return rewriter_of(self.scan, self.limits, self.units, runtime, progress)
-
 
 @dataclass(slots=True)
 class _Run:
@@ -181,7 +177,8 @@ class _Run:
         """What carries out the units, and how many at once."""
         there = 0 if self.elsewhere is None else self.elsewhere.at_once(plan.units)
         if self.elsewhere is None or not there:
-            return plan.rewriter(self.runtime, self.progress), min(_MOST_THREADS, os.cpu_count() or 1)
+            own = rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, self.progress)
+            return own, min(_MOST_THREADS, os.cpu_count() or 1)
         table = plan.table
         spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, runtime=self.runtime)
         task = UnitTask(spec=spec, limits=plan.limits, full=self.full)
@@ -192,7 +189,7 @@ class _Run:
         error of the plan, and what keeps the new files from being written."""
         if self.failed:
             raise self.failed[0]
-        plan.rewriter(self.runtime, silent)
+        rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
         before = _rewritten(units)
         rows, size = sum(one.file.row_count for one in before), size_of(before)
@@ -324,8 +321,7 @@ class _Part:
         return all(one.identity in self._live[1] for one in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
-        """Publishes what waits, in the order of the plan. The new files of units that were left out are
-        removed."""
+        """Publishes what waits, in the order of the plan. The new files of units that were left out are removed."""
         made = [self._waiting[number] for number in sorted(self._waiting)]
         self._waiting.clear()
         if not made:

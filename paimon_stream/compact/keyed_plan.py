@@ -65,10 +65,9 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedThresholds:
-    """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the highest level.
-    With `always_full`, every pick of several runs takes all. With `force`, level 0 is always emptied.
-    With `as_whole`, no part of a bucket is merged alone. `older` says what is done with older rows, `expiry`
-    drops old rows."""
+    """What decides which runs are merged. Sizes are bytes, `ratio` is per cent. `top` is the highest level. With
+    `always_full`, every pick of several runs takes all. With `force`, level 0 is always emptied. With `as_whole`, no
+    part of a bucket is merged alone. `older` says what is done with older rows, `expiry` drops old rows."""
 
     target: int
     small: int
@@ -96,8 +95,7 @@ class KeyedThresholds:
         as_whole: bool = False,
         expiry: RecordExpiry | None = None,
     ) -> KeyedThresholds:
-        """The thresholds at this hour of the local day, for a table with these columns. Raises
-        `InvalidOption`."""
+        """The thresholds at this hour of the local day, for a table with these columns. Raises `InvalidOption`."""
         target = keyed_target(options)
         off_peak = options.value(COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
         total, more = COMPACTION_TOTAL_SIZE, COMPACTION_INCREMENTAL_SIZE
@@ -121,8 +119,7 @@ class KeyedThresholds:
         )
 
     def drops_rows_of(self, entry: ManifestEntry) -> bool:
-        """Whether rows of this file are dropped when it is rewritten. Raises `CorruptMetadata`,
-        `StorageError`."""
+        """Whether rows of this file are dropped when it is rewritten. Raises `CorruptMetadata`, `StorageError`."""
         return self.expiry is not None and self.expiry.is_due(entry)
 
 

@@ -98,11 +98,9 @@ class Publication:
         self._committer = Committer(table, runtime=runtime)
 
     def publish(self, planned: Snapshot, made: Sequence[Rewritten]) -> tuple[Snapshot | None, set[int]]:
-        """The new snapshot, None if there is none, and the positions of the units in it. `planned` is the
-        snapshot whose files were rewritten.
-
-        Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything be published.
-        """
+        """The new snapshot, None if there is none, and the positions of the units in it. `planned` is the snapshot
+        whose files were rewritten. Raises the errors of `Committer.commit`. Only after a `CommitUnknown` may anything
+        be published."""
         outcome = self._committer.commit(
             CommitRequest(
                 user=self._user,

@@ -27,13 +27,12 @@ class CompactedBucket(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was nothing to
-    do, and in a dry run. *Before* and *after* count the files that were replaced and the new ones; in a dry
-    run, *after* is what is to be expected, without the rows that merging leaves out. `files_upgraded` counts
-    the files of tables with a primary key that only changed their level; they are not counted elsewhere but
-    in the buckets. `changelog_rows` counts the rows of changelog files, which the changelog producers lookup
-    and full-compaction have compactions write; it is 0 in a dry run. `conflicts` counts how often files could
-    not be replaced because others had just changed them.
+    """The numbers of one compaction. `snapshot_id` is that of its last snapshot, None if there was nothing to do, and
+    in a dry run. *Before* and *after* count the files that were replaced and the new ones; in a dry run, *after* is
+    what is to be expected, without the rows that merging leaves out. `files_upgraded` counts the files of tables with a
+    primary key that only changed their level; they are not counted elsewhere but in the buckets. `changelog_rows`
+    counts the rows of changelog files, which the changelog producers lookup and full-compaction have compactions write;
+    it is 0 in a dry run. `conflicts` counts how often files could not be replaced because others had just changed them.
     """
 
     table: str

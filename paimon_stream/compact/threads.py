@@ -20,14 +20,20 @@ class DaemonThreads(Executor):
         self._threads = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See `Executor.submit`."""
+        """See `Executor.submit`. Raises `RuntimeError` if a thread is needed and none can begin."""
         future: Future[Any] = Future()
         with self._lock:
             self._calls.append((future, lambda: fn(*args, **kwargs)))
             begins = self._threads < self._most
             self._threads += begins
         if begins:
-            threading.Thread(target=self._work, name="paimon-stream-compact", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name="paimon-stream-compact", daemon=True).start()
+            except RuntimeError:  # the system has no more threads now
+                future.cancel()
+                with self._lock:
+                    self._threads -= 1
+                raise
         return future
 
     def _work(self) -> None:

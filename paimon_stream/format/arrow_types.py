@@ -35,10 +35,8 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
 
 
 def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
-    """The Paimon type that a new table gets for an Arrow column (format.md §2.5).
-
-    Raises `UnsupportedFeature` for Arrow types without a counterpart (unsigned integers, intervals, …).
-    """
+    """The Paimon type that a new table gets for an Arrow column (format.md §2.5). Raises `UnsupportedFeature` for Arrow
+    types without a counterpart (unsigned integers, intervals, …)."""
 
     def made(root: TypeRoot, precision: int = 0, scale: int = 0) -> DataType:
         return DataType(root=root, nullable=nullable, precision=precision, scale=scale)

@@ -152,30 +152,24 @@ def encode_block(block: AvroBlock, sync: bytes) -> bytes:
 
 
 def read_file(data: bytes, path: str) -> AvroFile:
-    """Reads a whole file in any of Avro's codecs. `path` is for messages.
-
-    Raises `CorruptMetadata` if the bytes are not a whole Avro file, `UnsupportedFeature` for an unknown codec.
-    """
+    """Reads a whole file in any of Avro's codecs. `path` is for messages. Raises `CorruptMetadata` if the bytes are not
+    a whole Avro file, `UnsupportedFeature` for an unknown codec."""
     schema, blocks = blocks_of(data, path)
     return AvroFile(schema=schema, blocks=tuple(blocks))
 
 
 def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a metadata file given as bytes, and its blocks, decompressed one at a time. A file that
-    would hold far more than its size allows is `CorruptMetadata`.
-
-    Raises what `read_file` raises, also while the blocks are iterated.
-    """
+    """The schema of a metadata file given as bytes, and its blocks, decompressed one at a time. A file that would hold
+    far more than its size allows is `CorruptMetadata`. Raises what `read_file` raises, also while the blocks are
+    iterated."""
     cursor = _Cursor(data, path)
     schema, codec, sync = _opened(cursor)
     return schema, _metadata_blocks(cursor, codec, sync)
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file given as bytes, and its blocks, still compressed.
-
-    Raises `CorruptMetadata` if the bytes are not a whole Avro file.
-    """
+    """The schema and the codec of a file given as bytes, and its blocks, still compressed. Raises `CorruptMetadata` if
+    the bytes are not a whole Avro file."""
     cursor = _Cursor(data, path)
     schema, codec, sync = _opened(cursor)
     return schema, codec, list(_packed(cursor, sync))
@@ -188,10 +182,8 @@ def decompress(codec: str, data: bytes, path: str) -> bytes:
 
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
-    """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file.
-
-    Raises what `read_file` raises, also while the blocks are iterated.
-    """
+    """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow file. Raises what
+    `read_file` raises, also while the blocks are iterated."""
     cursor = _SourceCursor(source, path)
     schema, codec, sync = _opened(cursor)
     return schema, _data_blocks(cursor, codec, sync)

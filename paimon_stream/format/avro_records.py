@@ -46,11 +46,9 @@ _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, M
 
 
 def read_records(data: bytes, path: str, wanted: Mapping[str, Any], version: int) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts. `wanted` is the schema to read them as, `version` the value that
-    `_VERSION` must have, `path` is for messages. Only one block is in memory at a time.
-
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
-    """
+    """The records of all blocks as dicts. `wanted` is the schema to read them as, `version` the value that `_VERSION`
+    must have, `path` is for messages. Only one block is in memory at a time. Raises `CorruptMetadata`,
+    `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
     budget = _Budget(len(data), path)

@@ -22,12 +22,10 @@ _NAMED: Final = ("record", "error", "fixed", "enum")
 
 
 def parsed_array(items: Any, most_empty: int = _MOST_EMPTY) -> Any:
-    """The parsed schema of an array of such records. `most_empty` is the most values without bytes in one.
-
-    Raises `ValueError` for a type that holds itself, because its values could nest without end, and for an
-    array of values or many members without bytes, because nothing but their number says how many there are.
-    Raises one of `SCHEMA_ERRORS`, or an error of Python, for a schema that is not valid.
-    """
+    """The parsed schema of an array of such records. `most_empty` is the most values without bytes in one. Raises
+    `ValueError` for a type that holds itself, because its values could nest without end, and for an array of values or
+    many members without bytes, because nothing but their number says how many there are. Raises one of `SCHEMA_ERRORS`,
+    or an error of Python, for a schema that is not valid."""
     parsed = fastavro.parse_schema({"type": "array", "items": items})
     _weigh(parsed["items"], {"null": (True, 1)}, most_empty)
     return parsed

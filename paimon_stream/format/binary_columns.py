@@ -324,10 +324,8 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
 
 
 def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
-    """A value in the internal form, of a type that is not nested, as an Arrow scalar.
-
-    Raises `pyarrow.ArrowInvalid` for a timestamp that is finer than its type.
-    """
+    """A value in the internal form, of a type that is not nested, as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for
+    a timestamp that is finer than its type."""
     wanted = arrow_type(type_)
     match type_.root:
         case TypeRoot.DATE | TypeRoot.TIME:

@@ -46,10 +46,8 @@ _SHOWN: Final = 64
 
 
 def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) -> bytes:
-    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1, §5.2).
-
-    Raises `InvalidData` for a value that its type cannot hold.
-    """
+    """The row of these values. `kind` is 0 for +I, 1 for -U, 2 for +U, 3 for -D (format.md §5.1, §5.2). Raises
+    `InvalidData` for a value that its type cannot hold."""
     if len(types) != len(values):
         raise InvalidData(f"A row of {len(types)} columns got {len(values)} values.")
     slots = header_size(len(types))

@@ -27,11 +27,8 @@ def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
 
 
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a checksummed file; `path` is for the message.
-
-    Raises `CorruptMetadata` if the file is incomplete, damaged or of another kind, `UnknownVersion` if a
-    newer release wrote it.
-    """
+    """The JSON of a checksummed file; `path` is for the message. Raises `CorruptMetadata` if the file is incomplete,
+    damaged or of another kind, `UnknownVersion` if a newer release wrote it."""
     header, _, rest = data.partition(b"\n")
     words = header.decode("utf-8", "replace").split(" ")
     if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):

@@ -68,11 +68,8 @@ def file_format(options: Options) -> FileFormat:
 
 
 def compression(options: Options, format_: FileFormat) -> str:
-    """`file.compression` in lower case.
-
-    Raises `InvalidOption` for a compression that Java refuses in this format, `UnsupportedFeature` for one
-    that needs native libraries (format.md §7.1).
-    """
+    """`file.compression` in lower case. Raises `InvalidOption` for a compression that Java refuses in this format,
+    `UnsupportedFeature` for one that needs native libraries (format.md §7.1)."""
     word = options.value(FILE_COMPRESSION).strip().lower()
     legal = _COMPRESSIONS[format_]
     if word in legal:

@@ -74,10 +74,8 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
 
 
 def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """The live index files, in the order of the file. `path` is for messages.
-
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
-    """
+    """The live index files, in the order of the file. `path` is for messages. Raises `CorruptMetadata`,
+    `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     try:
         return tuple([_entry(one) for one in read_records(data, path, INDEX_MANIFEST_SCHEMA, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:

@@ -90,10 +90,8 @@ _KINDS: Final = {int(kind): kind for kind in FileKind}
 
 
 def decode_manifest(data: bytes, path: str) -> list[ManifestEntry]:
-    """The entries of a manifest, in order. `path` is for messages.
-
-    Raises `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
-    """
+    """The entries of a manifest, in order. `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`, and
+    `UnsupportedFeature` for an unknown codec."""
     return _entries(data, path, _rows(data, path))
 
 
@@ -117,9 +115,8 @@ def _entries(data: bytes, path: str, rows: Iterator[tuple[Any, ...]]) -> list[Ma
 def read_manifest(
     data: bytes, path: str, paths: tuple[str, ...], of_interest: Callable[[AvroBlock], bool] | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a
-    time. Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows
-    are iterated."""
+    """The values at these paths (two or more, such as `_FILE._LEVEL`) of each entry, in order, one block at a time.
+    Blocks that are not `of_interest` are skipped. Raises what `decode_manifest` raises, while the rows are iterated."""
     return map(itemgetter(*map(PATHS.index, paths)), _rows(data, path, None, of_interest))
 
 
@@ -135,11 +132,8 @@ def _rows(
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
-    """The manifests that a manifest list names, in order. `path` is for messages.
-
-    Raises `CorruptMetadata`, also for a name that no file can have, `UnknownVersion`, and
-    `UnsupportedFeature` for an unknown codec.
-    """
+    """The manifests that a manifest list names, in order. `path` is for messages. Raises `CorruptMetadata`, also for a
+    name that no file can have, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     try:
         metas = [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:

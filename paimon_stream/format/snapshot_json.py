@@ -153,11 +153,9 @@ _CURE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
 def decode_snapshot(data: bytes, path: str, cure: str = _CURE) -> Snapshot:
-    """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored.
-
-    Raises `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be,
-    `UnknownVersion` for a version above 3.
-    """
+    """Reads a snapshot file; `path` and `cure`, a sentence, are for the message. Unknown keys are ignored. Raises
+    `CorruptMetadata` if the bytes are not a whole snapshot or name a file that cannot be, `UnknownVersion` for a
+    version above 3."""
     with understanding(path, len(data), "a snapshot", cure):
         node = parse_json(data)
     if not isinstance(node, dict):

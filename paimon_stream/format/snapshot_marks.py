@@ -1,6 +1,5 @@
 """The marks of a stream: snapshot properties by which a later run recognizes its own snapshots, and those of
-another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
-"""
+another query that uses the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1)."""
 
 from __future__ import annotations
 

@@ -94,11 +94,9 @@ def parse_mode(text: str) -> StatsMode:
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
-    """An upper bound of at most `length` code points; None if there is none.
-
-    The last code point that can be increased is increased, and everything after it is cut. Surrogates are
-    skipped; Java does not skip them and writes a bound that is too small.
-    """
+    """An upper bound of at most `length` code points; None if there is none. The last code point that can be increased
+    is increased, and everything after it is cut. Surrogates are skipped; Java does not skip them and writes a bound
+    that is too small."""
     if len(value) <= length:
         return value
     for end in range(length, 0, -1):
@@ -192,10 +190,8 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """The statistics of each partition column in a manifest; None if the manifest has no partition statistics.
-
-    Raises `FormatError` for bytes that are not rows.
-    """
+    """The statistics of each partition column in a manifest; None if the manifest has no partition statistics. Raises
+    `FormatError` for bytes that are not rows."""
     return None if not types or stats.min_values[:4] == bytes(4) else _known(types, stats)
 
 

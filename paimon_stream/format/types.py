@@ -194,12 +194,9 @@ _DEFAULT_PRECISION: Final = {
 
 
 def parse_type(node: Any, depth: int = 0) -> DataType:
-    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the number of
-    types around it.
-
-    Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
-    a type, and for types that are nested more than `DEEPEST` deep.
-    """
+    """Reads a type from a schema file (string or object) or from a user's SQL text. `depth` is the number of types
+    around it. Raises `UnsupportedFeature` for VARIANT, BLOB and VECTOR, `CorruptMetadata` for anything else that is not
+    a type, and for types that are nested more than `DEEPEST` deep."""
     _check_depth(depth)
     if isinstance(node, str):
         return _of_short_text(node) if len(node) <= _SHORT else _SqlType(node, depth).whole()

@@ -177,12 +177,8 @@ class AfterCommit:
     def _failed(self, table: Table, why: Exception) -> None:
         self.failures += 1
         self._notify(None)
-        _LOG.warning(
-            "%s: expiry after a commit failed. The commit stands; the next one tries again. %s: %s",
-            table.location,
-            type(why).__name__,
-            why,
-        )
+        text = "%s: expiry after a commit failed. The commit stands; the next one tries again. %s: %s"
+        _LOG.warning(text, table.location, type(why).__name__, why)
 
 
 @atexit.register

@@ -32,11 +32,8 @@ def consumers(storage: Storage) -> dict[str, int]:
             continue  # removed since it was listed
         except CorruptMetadata:
             found[name] = 0
-            _LOG.warning(
-                "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed.",
-                storage.location,
-                stat.path,
-            )
+            text = "%s/%s is not a consumer file; snapshots do not expire until it is repaired or removed."
+            _LOG.warning(text, storage.location, stat.path)
     return found
 
 

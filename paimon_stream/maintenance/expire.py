@@ -292,11 +292,9 @@ def _end(
 
 
 def _least_of_streams(storage: Storage, now_millis: int, user: str | None, last_of_user: int | None) -> int:
-    """The first id of the last snapshots of streams that were active within a day.
-
-    A journal names the snapshot of the batch before its newest one, or the snapshot that this batch was
-    judged on. The stream's last snapshot is that one or a later one.
-    """
+    """The first id of the last snapshots of streams that were active within a day. A journal names the snapshot of the
+    batch before its newest one, or the snapshot that this batch was judged on. The stream's last snapshot is that one
+    or a later one."""
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     own = None if user is None or last_of_user is None else user_folder(user)
     for name in storage.list_folders(OWN_FOLDER):

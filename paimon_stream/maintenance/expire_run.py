@@ -1,36 +1,32 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md §8).
 
-Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are
-deleted, one after the other; only then are the tags read. After that, these are deleted in this order: the
-data files that the snapshots after the first, and the one that follows the group, deleted; the changelog
-files; the manifests, index files and statistics that the following snapshot does not use; the lists that
-named them; the notes. No file is deleted that a tag, a branch or a journal refers to. At the end EARLIEST is
-set.
+Snapshots are expired in groups, oldest first. For a group, notes are written and the snapshots' own files are deleted,
+one after the other; only then are the tags read. After that, these are deleted in this order: the data files that the
+snapshots after the first, and the one that follows the group, deleted; the changelog files; the manifests, index files
+and statistics that the following snapshot does not use; the lists that named them; the notes. No file is deleted that a
+tag, a branch or a journal refers to. At the end EARLIEST is set.
 
 Before each of these steps the history is looked at again, because a rollback may have changed it. No snapshot
 is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was computed from
 has gone. Files are deleted only while the group is gone and the next snapshot exists. If the last one's own
 file was deleted after a rollback to it, it is restored.
 
-So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing
-refers to, and notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting
-twice is harmless.
+So at every moment each existing snapshot and tag is whole. A kill at any point leaves files that nothing refers to, and
+notes: the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice is harmless.
 
 What lies below a gap in the ids is beside the lineage. It goes, but not the data files that it replaced.
 
 Why a group is as safe as its snapshots one by one:
 
-- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later
-  ones exist. So these are never deleted together. The look before each happens while the one before it is
-  being deleted. It must have begun within a minute, else it is repeated. A rollback to a snapshot of the
-  group waits for notes of up to five minutes, and all notes were written before the first look. So a rollback
-  either sees them or is seen.
+- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that all later ones exist.
+  So these are never deleted together. The look before each happens while the one before it is being deleted. It must
+  have begun within a minute, else it is repeated. A rollback to a snapshot of the group waits for notes of up to five
+  minutes, and all notes were written before the first look. So a rollback either sees them or is seen.
 - The tags are read when all of the group is gone. From then on nobody can tag any of it. A tag that exists
   then protects its files from each step, as with a single snapshot.
-- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there
-  do not use it. The files of one step refer to nothing in the same step: a list goes after its manifests, and
-  manifests after the data files. So within a step the order does not matter, and a run that was killed finds
-  what is left.
+- A file that two snapshots of the group share is unused if the following snapshot and the tags up to there do not use
+  it. The files of one step refer to nothing in the same step: a list goes after its manifests, and manifests after the
+  data files. So within a step the order does not matter, and a run that was killed finds what is left.
 - The look before a step holds for up to 1,000 files of it. What would make them needed again is a rollback
   to the group, and their deletion takes seconds, not the five minutes for which it waits.
 """
@@ -74,9 +70,8 @@ _FRESH_SECONDS: Final = 60
 
 
 class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run
-    removed. Others were removed by another expirer. `stopped`: the history changed, or a rollback is under
-    way."""
+    """What became of the beginning of a group's expiry: how many of it are gone, and those that this run removed.
+    Others were removed by another expirer. `stopped`: the history changed, or a rollback is under way."""
 
     gone: int
     mine: list[Snapshot]
@@ -125,13 +120,10 @@ class Cleaner:
         self._ahead = ReadAhead(self.storage)
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot, late: Callable[[], bool]) -> Begun:
-        """Removes the files of the snapshots in the group other than the last one, which follows them. From
-        then on nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of
-        the history that the range was computed from. If it was stopped, or it is `late`, nothing further may
-        expire.
-
-        Raises `StorageError`; then each snapshot exists, or its note does.
-        """
+        """Removes the files of the snapshots in the group other than the last one, which follows them. From then on
+        nobody can tag them, so the set of their tags can be read. `newest` is the newest snapshot of the history that
+        the range was computed from. If it was stopped, or it is `late`, nothing further may expire. Raises
+        `StorageError`; then each snapshot exists, or its note does."""
         if self.remover.dry_run:
             for one in group[:-1]:
                 self.remover.remove_first("snapshot", snapshot_path(one.id))
@@ -150,12 +142,10 @@ class Cleaner:
         return Begun(gone, mine, gone < len(group) - 1 and not late() and not self._overtaken(newest))
 
     def finish(self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False) -> bool:
-        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone.
-        Returns whether all of it was removed; otherwise the history changed, and the next run judges the
-        notes. `resumed`: an interrupted run may have removed a part.
-
-        Raises `StorageError`; the next run then deletes what was not deleted.
-        """
+        """Removes what only the snapshots in `gone` needed, consecutive ones whose own files are gone. Returns whether
+        all of it was removed; otherwise the history changed, and the next run judges the notes. `resumed`: an
+        interrupted run may have removed a part. Raises `StorageError`; the next run then deletes what was not
+        deleted."""
         self._changed = partial(self._is_back, gone, following)
         try:
             self.refresh_tags()
@@ -269,12 +259,10 @@ class Cleaner:
         return not {one.id for one in gone}.isdisjoint(self.snapshots.ids())
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the
-        tag or snapshot before it and the one after it: a file that neither has, no other has.
-
-        Raises `CorruptMetadata` if they cannot be read, and nothing was deleted; `StorageError`. Stops where a
-        rollback has begun that may still have a pin of the tag's snapshot.
-        """
+        """Removes what a tag needed whose file is gone and whose snapshot has expired. `neighbours` are the tag or
+        snapshot before it and the one after it: a file that neither has, no other has. Raises `CorruptMetadata` if they
+        cannot be read, and nothing was deleted; `StorageError`. Stops where a rollback has begun that may still have a
+        pin of the tag's snapshot."""
         self._changed = partial(self._is_wanted, tag)
         self.refresh_tags()
         kept = self._branch_names
@@ -325,9 +313,8 @@ class Cleaner:
         return min(above, key=lambda one: one.id, default=None)
 
     def _names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if
-        that cannot be determined. The tags in between count, and those next to them, for snapshots may lie
-        beside the lineage."""
+        """The metadata that is kept when all from the first of `gone` up to `following` is removed; None if that cannot
+        be determined. The tags in between count, and those next to them, for snapshots may lie beside the lineage."""
         first = gone[0].id
         tags = [one for one in self._tags.values() if first <= one.id < following.id]
         beside = (self._tag_at(first), *(self._tag_above(one.id) for one in gone), self._tag_at(following.id - 1))
@@ -342,12 +329,8 @@ class Cleaner:
                     kept |= names
             return kept
         except CorruptMetadata as why:
-            _LOG.warning(
-                "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s",
-                self.storage.location,
-                following.id,
-                why,
-            )
+            text = "%s: metadata of the snapshot before %d stays as orphans; what is needed cannot be read: %s"
+            _LOG.warning(text, self.storage.location, following.id, why)
             return None
 
     def _protected(self, snapshot_id: int) -> Callable[[str], bool]:
@@ -406,12 +389,8 @@ class Cleaner:
         return metas
 
     def _left(self, following: Snapshot, why: CorruptMetadata) -> None:
-        _LOG.warning(
-            "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s",
-            self.storage.location,
-            following.id,
-            why,
-        )
+        text = "%s: data files that snapshot %d replaced stay as orphans, because it cannot be read: %s"
+        _LOG.warning(text, self.storage.location, following.id, why)
 
     def _replaced_by(self, following: Snapshot, metas: Sequence[ManifestFileMeta]) -> Iterator[str]:
         manifests = ManifestStore(self._ahead)

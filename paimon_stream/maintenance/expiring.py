@@ -6,14 +6,12 @@ those files are deleted. The next run finds the note of a run that was killed, a
 
 Invariants:
 
-- A note is acted upon only if the history is still the one in which it was written: the following snapshot
-  exists with the same nonce, and no snapshot is below it. Or it has a note itself that is acted upon, because
-  snapshots expire in groups. Otherwise (after a rollback, or if another engine has expired further) the files
-  stay as orphans.
+- A note is acted upon only if the history is still the one in which it was written: the following snapshot exists with
+  the same nonce, and no snapshot is below it. Or it has a note itself that is acted upon, because snapshots expire in
+  groups. Otherwise (after a rollback, or if another engine has expired further) the files stay as orphans.
 - While a note is young, its expiry may be at work. A rollback below or to its snapshot waits for its end. A
   note with a time that is as far in the future is not young: its clock was set back, or it is a copy.
-- A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as
-  orphans.
+- A note is a hint. If it is missing because the machine stopped before it was durable, the files stay as orphans.
 """
 
 from __future__ import annotations
@@ -54,12 +52,8 @@ class ExpiringNotes:
         try:
             self._storage.write_hint(note_path(oldest.id), encode_checksummed(_KIND, body))
         except StorageError as why:
-            _LOG.warning(
-                "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: %s",
-                self._storage.location,
-                oldest.id,
-                why,
-            )
+            text = "%s: snapshot %d expires without a note, and leaves orphans if the run is killed: %s"
+            _LOG.warning(text, self._storage.location, oldest.id, why)
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. Raises `StorageError`.
@@ -105,10 +99,9 @@ class ExpiringNotes:
             self._give_up(snapshot_id, why)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
-        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run
-        of them with the one that follows. Notes that can no longer be acted upon are removed.
-
-        Raises `CorruptMetadata` for a noted snapshot that exists and cannot be read, `StorageError`."""
+        """The noted snapshots whose own files are gone and whose expiry can be finished, ascending: each run of them
+        with the one that follows. Notes that can no longer be acted upon are removed. Raises `CorruptMetadata` for a
+        noted snapshot that exists and cannot be read, `StorageError`."""
         found: dict[int, tuple[Snapshot, SnapshotRef]] = {}
         for snapshot_id in sorted(one for one, _ in self.written()):
             try:

@@ -33,12 +33,9 @@ class HintReport(Report):
 def repair_hints(
     table: Table, *, dry_run: bool = False, storage: Storage | None = None, runtime: Runtime | None = None
 ) -> HintReport:
-    """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table,
-    wrong hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer
-    that commits in the meantime sets it again.
-
-    Raises `StorageError`.
-    """
+    """Sets LATEST and EARLIEST to the ids in the listing of the snapshots, if they differ. In an empty table, wrong
+    hints are removed. Safe beside writers: LATEST is never moved to a missing snapshot, and a writer that commits in
+    the meantime sets it again. Raises `StorageError`."""
     used = storage or table.storage
     snapshots = SnapshotStore(used, runtime)
     ids = snapshots.ids()

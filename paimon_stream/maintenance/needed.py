@@ -31,10 +31,8 @@ _LIST_VERSION: Final = 2
 
 
 def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, ...]:
-    """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded.
-
-    Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
-    """
+    """The names of the manifests in a list, in order; () if the list is gone. Only the names are decoded. Raises
+    `CorruptMetadata` for a list that cannot be understood, `StorageError`."""
     path = manifest_path(list_name)
     try:
         data = storage.read(path)
@@ -47,11 +45,9 @@ def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, .
 def metadata_names(
     storage: Storage, manifests: ManifestStore, snapshot: Snapshot, lists: dict[str, tuple[str, ...]] | None = None
 ) -> frozenset[str]:
-    """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its
-    changelog. `lists` has the known manifest lists, by name; lists that are read are added to it.
-
-    Raises `CorruptMetadata` if a list or index manifest is gone or broken, `StorageError`.
-    """
+    """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs, without its changelog.
+    `lists` has the known manifest lists, by name; lists that are read are added to it. Raises `CorruptMetadata` if a
+    list or index manifest is gone or broken, `StorageError`."""
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
     for one in (snapshot.base_manifest_list, snapshot.delta_manifest_list):

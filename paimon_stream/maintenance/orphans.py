@@ -69,8 +69,7 @@ class OrphanReport(Report):
     them. `listed` counts all checked files, `roots` the snapshots, tags and changelogs that were read,
     `failed` the files that could not be deleted, `folders` the empty folders that were removed. `skipped` are
     the paths, at most `max_paths` of them, that were left without a look inside: symbolic links, and folders
-    that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds.
-    """
+    that are named almost like a bucket or partition. `cutoff_millis` is epoch milliseconds."""
 
     also_in_json = ("count", "bytes", "paths_cut")
 

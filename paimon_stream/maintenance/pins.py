@@ -12,13 +12,11 @@ Invariants:
 - From then on all files of the target stay as long as the pin does. So the rollback can restore the target's
   snapshot from it at any time.
 - Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its own.
-- A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its own, and
-  completes it. One to another target is refused, unless it is asked to take over. A rollback whose pin is
-  gone stops.
+- A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its own, and completes
+  it. One to another target is refused, unless it is asked to take over. A rollback whose pin is gone stops.
 - A pin that cannot be read refuses everything until a rollback takes over.
 - On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
-- Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as
-  later tags.
+- Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes them as later tags.
 """
 
 from __future__ import annotations
@@ -74,8 +72,7 @@ def pin_path(snapshot: Snapshot, runtime: Runtime) -> str:
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
-    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises
-    `StorageError`."""
+    """Writes a pin. Returns when, in epoch milliseconds by the storage's clock. Raises `StorageError`."""
     storage.write(path, encode_snapshot(snapshot))
     return storage.stat(path).modified_millis
 

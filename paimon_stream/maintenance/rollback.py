@@ -190,12 +190,8 @@ class _Rollback:
             self.storage.write(path, str(snapshot_id).encode())
         except NoSpace as why:
             self.storage.delete(path)
-            _LOG.warning(
-                "%s: the hint %s is missing until a commit or repair_hints sets it: %s",
-                self.storage.location,
-                path,
-                why,
-            )
+            text = "%s: the hint %s is missing until a commit or repair_hints sets it: %s"
+            _LOG.warning(text, self.storage.location, path, why)
 
     def _remove_snapshots(self) -> None:
         for _ in range(_ROUNDS):
@@ -223,12 +219,8 @@ class _Rollback:
         try:
             return self.snapshots.find(snapshot_id)
         except (CorruptMetadata, UnknownVersion) as why:
-            _LOG.warning(
-                "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s",
-                self.storage.location,
-                snapshot_id,
-                why,
-            )
+            text = "%s: the later snapshot %d cannot be read, so the report does not name the stream that wrote it: %s"
+            _LOG.warning(text, self.storage.location, snapshot_id, why)
             return None
 
     def _note(self, snapshot_id: int, snapshot: Snapshot | None) -> None:
@@ -263,9 +255,8 @@ def _refuse_links(storage: Storage) -> None:
     for folder in (SNAPSHOT_FOLDER, TAG_FOLDER, _CHANGELOG):
         if storage.is_link(folder):
             raise StorageError(
-                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through "
-                "links, so the table cannot be rolled back. Nothing was changed. Move the folder to where "
-                "the link is.",
+                f"{storage.location}: the folder {folder} is a symbolic link, and nothing is deleted through links, so "
+                "the table cannot be rolled back. Nothing was changed. Move the folder to where the link is.",
                 path=f"{storage.location}/{folder}",
                 table=storage.location,
             )

@@ -38,8 +38,7 @@ class Target:
 
 def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -> Target:
     """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is found by
-    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
-    """
+    its tag, or by the pin of an interrupted rollback. Raises `NotFound`, `CorruptMetadata`, `StorageError`."""
     tags = read_tags(storage)
     if isinstance(target, str):
         if target in tags:
@@ -67,13 +66,10 @@ def find_target(storage: Storage, snapshots: SnapshotStore, target: int | str) -
 def pin_target(
     table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, take_over: bool, runtime: Runtime
 ) -> str:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target.
-    Returns the pin's file.
-
-    Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
-    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted
-    rollbacks may have been given up (`NoSpace`).
-    """
+    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same target. Returns the
+    pin's file. Raises `NotFound` if the target is gone, `CommitContended` if another rollback is under way or an expiry
+    has not ended, `CorruptMetadata`, `StorageError`. Then nothing was changed, except that interrupted rollbacks may
+    have been given up (`NoSpace`)."""
     wanted = target.snapshot
     pins = read_pins(storage)
     foreign = [one for one in pins if one.snapshot is None or one.snapshot.nonce != wanted.nonce]
@@ -181,11 +177,10 @@ def _refuse_gone(storage: Storage, snapshots: SnapshotStore, target: Target) -> 
 def refuse_broken(
     table: Table, storage: Storage, snapshots: SnapshotStore, target: Target, pins: Sequence[Pin]
 ) -> None:
-    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read.
-    Of an expired one the data files must exist as well: whoever made its tag or pin may have been killed
-    before he had looked again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of
-    them may have restored the target below snapshots that it had not removed yet. Raises `NotFound`,
-    `StorageError`."""
+    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests are read. Of an
+    expired one the data files must exist as well: whoever made its tag or pin may have been killed before he had looked
+    again whether the snapshot stands. `pins` are those of interrupted rollbacks: one of them may have restored the
+    target below snapshots that it had not removed yet. Raises `NotFound`, `StorageError`."""
     wanted = target.snapshot
     if target.kept_by is None:
         refuse_beside(storage, snapshots, wanted, pins)

@@ -13,10 +13,8 @@ from paimon_stream.merge.row_actions import ADD, OUT_OF_ORDER, RETRACT, SET, SKI
 
 
 def folded(table: str, name: str, column: pa.Array, rule: ColumnRule, actions: RowActions) -> pa.Array:
-    """One value per key; `table` and `name` are for messages.
-
-    Raises `InvalidData` if rows retract values and the function cannot, and `NumericOverflow`.
-    """
+    """One value per key; `table` and `name` are for messages. Raises `InvalidData` if rows retract values and the
+    function cannot, and `NumericOverflow`."""
     if rule.ignore_retract:
         actions = RowActions(actions.runs, np.where(actions.retracts, SKIP, actions.codes))
     elif rule.function not in RETRACTABLE and actions.retracts.any():
@@ -66,11 +64,8 @@ def _last_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_non_null_value(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`.
-
-    Until there is a first value, the value that an older row or a SET has left is held. The next older row
-    makes it the first.
-    """
+    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for `first_value`. Until there is
+    a first value, the value that an older row or a SET has left is held. The next older row makes it the first."""
     valid = actions.valid(column)
     older = actions.codes == OUT_OF_ORDER
     begins = valid & (actions.codes == ADD)

@@ -118,8 +118,7 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> KeyRuns:
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
-    """The rows by key, those of one key in the given order, and the places where the rows of each key
-    begin."""
+    """The rows by key, those of one key in the given order, and the places where the rows of each key begin."""
     keys = [part for name in spec.keys for part in sort_columns(flat(table.column(name)))]
     order = np.lexsort(keys[::-1])
     return table.take(pa.array(order)), run_starts([part[order] for part in keys])

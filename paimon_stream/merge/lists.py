@@ -130,11 +130,8 @@ def collected(column: pa.Array, actions: RowActions, *, distinct: bool, older_fi
 
 
 def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> _Elements:
-    """The distinct elements of lists of nested values.
-
-    As in Java, only the elements that come second are compared with the others. So equal elements of a list
-    that a SET has left, or of an older list that is put first, all stay.
-    """
+    """The distinct elements of lists of nested values. As in Java, only the elements that come second are compared with
+    the others. So equal elements of a list that a SET has left, or of an older list that is put first, all stay."""
     found = _elements(column, actions, np.flatnonzero(actions.valid(column)))
     numbers = equals(column.values)
     bounds = np.searchsorted(found.place, np.arange(len(actions.codes) + 1))

@@ -1,9 +1,8 @@
 """Sums and products, for all keys at once.
 
-Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that
-even the last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step
-overflows. Products of decimals, and products with retracted values, are computed value by value: each step is
-rounded before the next one.
+Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the other, so that even the
+last bit is the same as in Java. Decimals are exact; as in Java, they become NULL if a step overflows. Products of
+decimals, and products with retracted values, are computed value by value: each step is rounded before the next one.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _COMPACT: Final = 18
 
 
 def summed(table: str, name: str, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises
-    `NumericOverflow`."""
+    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises `NumericOverflow`."""
     actions = actions.since_set
     wanted = actions.valid(column)
     if pa.types.is_decimal128(column.type):
@@ -69,12 +67,9 @@ def _folded(column: pa.Array, values: Part, actions: RowActions, wanted: Flags, 
 
 
 def _decimal_sums(table: str, name: str, column: pa.Array, actions: RowActions, wanted: Flags) -> pa.Array:
-    """The sums of decimals. NULL if a key has no value or the last step overflows.
-
-    After a step that overflows, the next value begins a new sum. Sums in which no step can overflow are
-    computed together, the others step by step. Raises `NumericOverflow` where Java returns a number that is
-    too large for the type.
-    """
+    """The sums of decimals. NULL if a key has no value or the last step overflows. After a step that overflows, the
+    next value begins a new sum. Sums in which no step can overflow are computed together, the others step by step.
+    Raises `NumericOverflow` where Java returns a number that is too large for the type."""
     runs, type_ = actions.runs, column.type
     owner = runs.key_of[wanted]
     values = column.take(pa.array(runs.order[wanted]))
@@ -165,9 +160,8 @@ class _Arithmetic:
 
     def _no_quotient(self, held: Any, new: Any) -> InvalidData:
         return InvalidData(
-            f"Column {self._name!r} of {self._table} is a product of {held}, and a row retracts {new}, by "
-            "which it cannot be divided exactly. Correct the row, or set "
-            f"fields.{self._name}.ignore-retract to true.",
+            f"Column {self._name!r} of {self._table} is a product of {held}, and a row retracts {new}, by which it "
+            f"cannot be divided exactly. Correct the row, or set fields.{self._name}.ignore-retract to true.",
             table=self._table,
             column=self._name,
         )

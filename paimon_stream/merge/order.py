@@ -1,5 +1,4 @@
-"""Orders rows as Java does: turns a column into numbers that sort as its values do, and finds runs of equal
-keys.
+"""Orders rows as Java does: turns a column into numbers that sort as its values do, and finds runs of equal keys.
 
 Numbers and decimals are compared by value, text (UTF-8) and bytes by unsigned bytes, and times by instant;
 false comes before true. -0.0 equals 0.0. All NaN are equal and larger than any other number. NULL comes
@@ -45,10 +44,8 @@ def nulls(column: pa.Array) -> Flags | None:
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False) -> list[Part]:
-    """Arrays of numbers that order rows as the column does if they are compared one array after the other.
-
-    Raises `UnsupportedFeature` for nested types.
-    """
+    """Arrays of numbers that order rows as the column does if they are compared one array after the other. Raises
+    `UnsupportedFeature` for nested types."""
     null = nulls(column)
     parts = _parts(column, exact=False)
     if descending:
@@ -70,8 +67,7 @@ def ranks(column: pa.Array) -> Ints:
 
 
 def dense_ranks(parts: Sequence[Part]) -> Ints:
-    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal
-    numbers."""
+    """One number per row, from 0, that orders rows by these parts. Rows with equal parts have equal numbers."""
     order = np.lexsort(parts[::-1])
     made = np.empty(len(order), np.int64)
     starts = np.zeros(len(order), np.int64)

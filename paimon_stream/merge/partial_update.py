@@ -1,10 +1,9 @@
 """The merge engine partial-update: values that are not NULL replace earlier values, column by column or
 sequence group by sequence group (semantics.md §6.5).
 
-The columns of a group change together. A row changes them if its ordering columns are not smaller than the
-held ones. A row whose ordering columns are all NULL leaves the group unchanged. If the first row of a key is
-a -U or -D, later rows build on its values. As in Java, they also build on the values of a -D that removes the
-row.
+The columns of a group change together. A row changes them if its ordering columns are not smaller than the held ones. A
+row whose ordering columns are all NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows
+build on its values. As in Java, they also build on the values of a -D that removes the row.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def _plain(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
     adds = ~runs.retracts
     if not adds.all() and not (spec.ignore_delete or spec.remove_on_delete):
         raise InvalidData(
-            f"{spec.table} has the merge engine partial-update and got -U or -D rows, which it does not "
-            "accept as it is. Filter them out, or set ignore-delete, or "
-            "partial-update.remove-record-on-delete, or sequence groups.",
+            f"{spec.table} has the merge engine partial-update and got -U or -D rows, which it does not accept as it "
+            "is. Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups.",
             table=spec.table,
         )
     counts = adds.copy()
@@ -143,12 +141,9 @@ def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
 
 
 def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
-    """Which -D rows remove their row: those that are not older in a group with `deletes`.
-
-    With one such group, the first pass finds all removals. With several, a removal resets the other groups,
-    so the rows after it are checked again. Each pass makes at least one more removal of every key certain,
-    and usually a few passes are enough.
-    """
+    """Which -D rows remove their row: those that are not older in a group with `deletes`. With one such group, the
+    first pass finds all removals. With several, a removal resets the other groups, so the rows after it are checked
+    again. Each pass makes at least one more removal of every key certain, and usually a few passes are enough."""
     deleting = [group for group in groups if group.deletes]
     resets = np.zeros(len(runs.order), np.bool_)
     while deleting:

@@ -1,8 +1,7 @@
 """Row actions: what each row of a key does to one column, for all keys at once.
 
-The action of a row depends only on row kinds and sequence groups, never on the column's values. So it is
-known before any value is read. The rows of a key before its last `SET` matter only to functions that remember
-their first value.
+The action of a row depends only on row kinds and sequence groups, never on the column's values. So it is known before
+any value is read. The rows of a key before its last `SET` matter only to functions that remember their first value.
 """
 
 from __future__ import annotations

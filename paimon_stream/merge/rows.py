@@ -28,9 +28,8 @@ def merge_rows(
     that `spec.needed` names. The result has the same columns. Columns that are not the table's are taken from
     the last row that counted. If two rows have equal sequence numbers, the one given *first* is the newer.
 
-    With `keep_deletes`, a key whose result is a -U or -D row keeps that row (for a flush, and for a
-    compaction above older levels). Without it, the key is left out (for a read, and for a compaction into the
-    last level).
+    With `keep_deletes`, a key whose result is a -U or -D row keeps that row (for a flush, and for a compaction above
+    older levels). Without it, the key is left out (for a read, and for a compaction into the last level).
 
     `levels` are the levels of the rows' files, needed if they are merged by a spec with `lookup`; without
     them, all rows are of level 0. Of a key's rows from level 1 on, only that of the lowest level counts.

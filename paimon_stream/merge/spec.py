@@ -1,8 +1,7 @@
 """How rows of one key are merged: reads and checks a table's options (semantics.md §6.5).
 
-A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options
-that contradict each other, and functions that this release does not have, are refused here, before any row is
-read.
+A `MergeSpec` names the key, the columns that order the rows of a key, and the rule of each column. Options that
+contradict each other, and functions that this release does not have, are refused here, before any row is read.
 """
 
 from __future__ import annotations
@@ -79,11 +78,9 @@ class MergeSpec:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, *, table: str = "the table") -> MergeSpec:
-        """The spec of a table with these options; `table` is for messages.
-
-        Raises `InvalidOption` for options that contradict each other or the columns, and `UnsupportedFeature`
-        for an engine or function that this release does not have.
-        """
+        """The spec of a table with these options; `table` is for messages. Raises `InvalidOption` for options that
+        contradict each other or the columns, and `UnsupportedFeature` for an engine or function that this release does
+        not have."""
         return _Reading(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
@@ -216,9 +213,8 @@ class _Reading:
             )
         if function not in FUNCTIONS:
             raise UnsupportedFeature(
-                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which "
-                f"this release does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or "
-                "change the function.",
+                f"Column {column.name!r} of {self._table} has the aggregate function {function!r}, which this release "
+                f"does not have. It has {', '.join(FUNCTIONS)}. Use an engine on the JVM, or change the function.",
                 **facts,
             )
         if not fits(function, column.type):

@@ -73,12 +73,9 @@ def _member(type_: DataType, id_: int) -> DataField | None:
 
 
 def convert(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str) -> pa.Array:
-    """The array in `target`'s Arrow type. Its Arrow type may be any that the file format gives for `source`.
-    `column` is its name, for messages.
-
-    Raises `FormatError` for an array that does not hold `source`, `InvalidData` for text that is not UTF-8,
-    which Java writes (tried on 1.4.2).
-    """
+    """The array in `target`'s Arrow type. Its Arrow type may be any that the file format gives for `source`. `column`
+    is its name, for messages. Raises `FormatError` for an array that does not hold `source`, `InvalidData` for text
+    that is not UTF-8, which Java writes (tried on 1.4.2)."""
     if not target.is_nested:
         values = leaf(array, source)
         if target.is_string and (source.is_string or source.is_binary):
@@ -148,10 +145,8 @@ def _misfit(array: pa.Array, type_: DataType) -> FormatError:
 
 
 def normalize(array: pa.Array, type_: DataType) -> pa.Array:
-    """The `Leaf` for Arrow arrays that hold values of `type_` in any width, unit and encoding.
-
-    Raises `FormatError` for arrays that hold something else.
-    """
+    """The `Leaf` for Arrow arrays that hold values of `type_` in any width, unit and encoding. Raises `FormatError` for
+    arrays that hold something else."""
     wanted = arrow_type(type_)
     if array.type.equals(wanted):
         return array

@@ -58,10 +58,8 @@ def merged_batches(
     *,
     keep_deletes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`.
-
-    Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
-    """
+    """The rows of a section, one per key, sorted by key. Deleted rows are left out, but for `keep_deletes`. Raises what
+    `windows` raises, and `InvalidData` for rows that cannot be merged."""
     for pieces in windows(spec, section, read, piece_rows, most_runs):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
@@ -80,8 +78,7 @@ def windows(
     piece_rows: tuple[int, int, int] = PIECE_ROWS,
     most_runs: int = MOST_RUNS,
 ) -> Iterator[list[Piece]]:
-    """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece
-    is first.
+    """The rows of a section in key order, some keys at a time, with all rows of these keys. The oldest piece is first.
 
     `read` returns the columns in `spec.needed`, `_SEQUENCE_NUMBER` and `_VALUE_KIND`. Raises `FormatError`
     for a file that is not sorted by key, `StorageError` for a temporary file that cannot be written.

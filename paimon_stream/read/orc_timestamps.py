@@ -38,12 +38,9 @@ Longs = npt.NDArray[np.int64]
 def read_timestamps(
     source: Any, footer: OrcFooter, stripe: OrcStripe, stripe_footer: StripeFooter, column: int, nanoseconds: bool
 ) -> pa.Array:
-    """A timestamp column directly below the row, in microseconds or nanoseconds, with time zone UTC if it is
-    an instant. In microseconds, digits below them are dropped.
-
-    Raises `FormatError`, `OverflowError` for a value that nanoseconds cannot hold, and `UnsupportedFeature`
-    for the encoding of Hive 0.11.
-    """
+    """A timestamp column directly below the row, in microseconds or nanoseconds, with time zone UTC if it is an
+    instant. In microseconds, digits below them are dropped. Raises `FormatError`, `OverflowError` for a value that
+    nanoseconds cannot hold, and `UnsupportedFeature` for the encoding of Hive 0.11."""
     if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
     streams = {one.kind: one for one in stripe_footer.streams if one.column == column}

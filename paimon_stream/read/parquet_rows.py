@@ -20,12 +20,9 @@ _BATCH_BYTES: Final = 32 << 20
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was
-    written with. One row group is in memory at a time.
-
-    Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside the range of Arrow's nanoseconds,
-    and whatever Arrow raises on a broken file.
-    """
+    """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
+    One row group is in memory at a time. Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside the
+    range of Arrow's nanoseconds, and whatever Arrow raises on a broken file."""
     file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold the whole file
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):

@@ -46,13 +46,10 @@ BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
 
 def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file. Tables with
-    a primary key are read bucket by bucket: one row per key, without deleted rows.
-
-    Raises `InvalidData` for rows that the table's merge engine does not accept, `NotFound` for a missing
-    file, `FormatError` for a broken file, `UnsupportedFeature` for a file in another format or with columns
-    that cannot be converted, `CorruptMetadata`, `StorageError`.
-    """
+    """The rows of a scan in batches of at most `batch_rows`. Append tables are read file by file. Tables with a primary
+    key are read bucket by bucket: one row per key, without deleted rows. Raises `InvalidData` for rows that the table's
+    merge engine does not accept, `NotFound` for a missing file, `FormatError` for a broken file, `UnsupportedFeature`
+    for a file in another format or with columns that cannot be converted, `CorruptMetadata`, `StorageError`."""
     if scan.merge is None:
         reader = _Reader(scan, scan.columns)
         reader.expect(scan.files)
@@ -71,10 +68,9 @@ Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
 def section_batches(
     scan: Scan, wanted: Iterable[Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these sections of one bucket, one per key, as a compaction writes them: with
-    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table. With
-    `keep_deletes`, also the rows that delete. `kept` chooses among the rows of each file. Raises what
-    `read_batches` raises."""
+    """The rows of these sections of one bucket, one per key, as a compaction writes them: with `_SEQUENCE_NUMBER` and
+    `_VALUE_KIND` after the scan's columns, which are all of the table. With `keep_deletes`, also the rows that delete.
+    `kept` chooses among the rows of each file. Raises what `read_batches` raises."""
     assert scan.merge is not None
     for section, rows_of in _with_rows(scan, wanted, kept):
         entry = section.single
@@ -194,7 +190,7 @@ class _Reader:
     def file(self, entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file in batches of at most `batch_rows`. Partition columns come from the manifest,
         as in Java."""
-        path = self._path(entry)
+        path = f"{self._scan.table.location}/{self._relative(entry)}"
         written = self._schema(entry.file.schema_id)
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
@@ -223,9 +219,6 @@ class _Reader:
         if schema_id not in self._known:
             self._known[schema_id] = self._schemas.get(schema_id)
         return self._known[schema_id]
-
-    def _path(self, entry: ManifestEntry) -> str:
-        return f"{self._scan.table.location}/{self._relative(entry)}"
 
     def _relative(self, entry: ManifestEntry) -> str:
         if entry.file.external_path is not None:
@@ -296,9 +289,8 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
     except NotFound:
         at = "" if scan.snapshot is None else f" of snapshot {scan.snapshot.id}"
         raise NotFound(
-            f"Data file {path}{at} is missing: the snapshot expired while it was read, or something deleted "
-            "files of the table. Try again; if it stays missing, roll the table back to a snapshot that is "
-            "whole.",
+            f"Data file {path}{at} is missing: the snapshot expired while it was read, or something deleted files of "
+            "the table. Try again; if it stays missing, roll the table back to a snapshot that is whole.",
             path=path,
         ) from None
     except (FormatError, UnsupportedFeature) as wrong:

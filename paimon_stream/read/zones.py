@@ -28,10 +28,8 @@ def is_utc(zone: str) -> bool:
 
 
 def wall_clock(moments: pa.Array, zone: str) -> pa.Array:
-    """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone.
-
-    Raises `pyarrow.ArrowInvalid` for an unknown zone.
-    """
+    """Timestamps with time zone UTC, as the zone's clocks show them, in the same unit, without a zone. Raises
+    `pyarrow.ArrowInvalid` for an unknown zone."""
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[moments.type.unit]
     numbers = moments.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     shifted = numbers + offsets(np.floor_divide(numbers, per_second), zone) * per_second

@@ -92,8 +92,7 @@ class _Run:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
-    pickled."""
+    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never pickled."""
 
     last_report: CommitReport | None = None
     last_error: BaseException | None = None
@@ -270,12 +269,9 @@ def _batch(facts: QueryFacts, batch_id: int) -> Batch:
 
 
 def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
-    """Refuses output modes that would give wrong rows.
-
-    An append table cannot take back a row, so every update would add another row. A table with a primary key
-    accepts updates like new rows, but keeps rows that a complete result no longer has. If the sink replaces
-    the whole table, each batch must be the whole result, or the rest would be lost.
-    """
+    """Refuses output modes that would give wrong rows. An append table cannot take back a row, so every update would
+    add another row. A table with a primary key accepts updates like new rows, but keeps rows that a complete result no
+    longer has. If the sink replaces the whole table, each batch must be the whole result, or the rest would be lost."""
     keyed = bool(table.schema.primary_keys)
     if facts.output_mode in (None, settings.mode):
         return
@@ -302,11 +298,8 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
 
 
 def _drain(frame: DataFrame, facts: QueryFacts) -> None:
-    """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
-
-    State stores may need this. Spark 4 refuses a batch that did not advance its state, and Spark 3.5 would
-    lose the state (spark.md §5).
-    """
+    """Runs the batch's plan and discards the rows, unless the query is known to keep no state. State stores may need
+    this. Spark 4 refuses a batch that did not advance its state, and Spark 3.5 would lose the state (spark.md §5)."""
     if keeps_state(frame, facts) is not False:
         frame.write.format("noop").mode("overwrite").save()
 

@@ -89,11 +89,9 @@ def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
 
 
 def _of_connect(frame: DataFrame, given: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query.
-
-    From Spark 4.3 on, the session of the batch is a clone that sees no query. Then neither the only query nor
-    its run can be found. On Connect, a batch function runs in a process of its own for one run.
-    """
+    """The facts from the checkpoint's metadata, or from the only running query. From Spark 4.3 on, the session of the
+    batch is a clone that sees no query. Then neither the only query nor its run can be found. On Connect, a batch
+    function runs in a process of its own for one run."""
     wanted = None if given is None else given.query_id()
     try:
         active = [query for query in frame.sparkSession.streams.active if wanted in (None, str(query.id))]
@@ -149,10 +147,8 @@ def _of_execution(facts: QueryFacts, execution: Any, opened: Callable[[str], Che
 
 
 def commit_user(facts: QueryFacts, given: str | None, name: str | None, prefix: str | None) -> str:
-    """The commit user: the given one, or one made of the query id and the sink's name.
-
-    Raises `IdentityUnknown`, before anything is written, if neither is known.
-    """
+    """The commit user: the given one, or one made of the query id and the sink's name. Raises `IdentityUnknown`, before
+    anything is written, if neither is known."""
     if given is not None:
         return given
     if facts.query_id is None:

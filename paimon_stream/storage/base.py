@@ -188,11 +188,9 @@ class OneByOne:
 
 
 def checked_path(path: str) -> str:
-    """Returns the path if it stays inside the root.
-
-    Raises `InvalidOption` for empty, absolute and backward paths (`a/../b`), for NUL characters, and for
-    text that no file system can hold (a lone surrogate that does not stand for a byte).
-    """
+    """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and backward paths
+    (`a/../b`), for NUL characters, and for text that no file system can hold (a lone surrogate that does not stand for
+    a byte)."""
     parts = path.split("/")
     if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path or not _is_text(path):
         raise InvalidOption(f"The path {path!r} would leave the table's folder, or is none.", path=path)

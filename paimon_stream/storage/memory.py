@@ -172,10 +172,8 @@ class MemoryStorage(OneByOne):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
-        """A stream for a new file, which appears when the context ends without an exception.
-
-        Raises `AlreadyExists`, at the start or, if another writer was faster, at the end.
-        """
+        """A stream for a new file, which appears when the context ends without an exception. Raises `AlreadyExists`, at
+        the start or, if another writer was faster, at the end."""
         folder, name = self._split(path)
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):

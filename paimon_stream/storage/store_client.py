@@ -153,13 +153,8 @@ class Client:
                 return
             since = began if outage is None else outage.since
             self._outage = _Outage(since, now)
-        _LOG.warning(
-            "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s).",
-            why,
-            now - since,
-            self.settings.max_outage_millis // 1000,
-            STORE_MAX_OUTAGE.key,
-        )
+        text = "%s The store has failed for %.0f s. Its requests are repeated for up to %d s (%s)."
+        _LOG.warning(text, why, now - since, self.settings.max_outage_millis // 1000, STORE_MAX_OUTAGE.key)
 
     def _say_that_it_ended(self, runtime: Runtime) -> None:
         with self._lock:

@@ -46,10 +46,8 @@ class Rules:
 
 
 def apply_rules(place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False) -> Rules:
-    """The configuration of the store. `web_identity` says whether the environment has a web identity.
-
-    Raises `InvalidOption` and `UnsupportedFeature`.
-    """
+    """The configuration of the store. `web_identity` says whether the environment has a web identity. Raises
+    `InvalidOption` and `UnsupportedFeature`."""
     made = Rules()
     _client(values, made)
     match place.kind:

@@ -22,10 +22,8 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 
 def delete_below(root: str, path: str) -> None:
     """Deletes the file at the path below the root, or an empty folder. Of a symbolic link to a file it deletes the
-    link, never what the link points to. Does nothing for a folder that is not empty, and for a link to a folder.
-
-    Raises `StorageError` for a path through a symbolic link, and `OSError`.
-    """
+    link, never what the link points to. Does nothing for a folder that is not empty, and for a link to a folder. Raises
+    `StorageError` for a path through a symbolic link, and `OSError`."""
     *folders, name = path.split("/")
     at = os.open(root, _FOLDER)
     try:

@@ -69,9 +69,7 @@ def gather(
 ) -> Evidence:
     """Everything that the first judgement of a run uses, apart from older snapshots. `claimed` replaces the claims of
     this run. `runs` are those whose claims stood when this one began; if they are not given, those that stand now.
-
-    Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-    """
+    Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     storage = table.storage
     schemas, journal, claims = (SchemaStore(storage), Journal(storage, identity.user), Claims(storage, identity))
 
@@ -117,11 +115,9 @@ def judge(
     *,
     overwrites: bool = False,
 ) -> FirstJudgement:
-    """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged.
-    `overwrites` says that each batch replaces the whole table.
-
-    Raises a `ReplayError` if exactly-once cannot be proven, `StorageError`, `FormatError`.
-    """
+    """Judges the batch, and decides whether files that an earlier run prepared can be committed unchanged. `overwrites`
+    says that each batch replaces the whole table. Raises a `ReplayError` if exactly-once cannot be proven,
+    `StorageError`, `FormatError`."""
     verdict = judge_first(snapshots, evidence, refuse)
     if isinstance(verdict, Reuse):
         why_not = _why_not_reusable(
@@ -155,11 +151,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 def _why_not_reusable(
     storage: Storage, table: Table, schema_digest: str, offsets_hash: str | None, clock: Clock, entry: JournalEntry
 ) -> str | None:
-    """Why the journalled attempt must not be committed, in words. None if it may be committed.
-
-    The batch must have the same data (its source offsets), table, schema and bucket count. It must have been
-    prepared recently, and every file must still exist (exactly-once.md §4).
-    """
+    """Why the journalled attempt must not be committed, in words. None if it may be committed. The batch must have the
+    same data (its source offsets), table, schema and bucket count. It must have been prepared recently, and every file
+    must still exist (exactly-once.md §4)."""
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
     if entry.offsets_hash is None or entry.offsets_hash != offsets_hash:

@@ -37,11 +37,8 @@ class RunFence:
         self.gap_seen = False
 
     def __call__(self) -> bool:
-        """Whether nobody else can have published the batch in the gap.
-
-        Raises `SharedCheckpoint` if an earlier run has, `HistoryUnknown` if one may have and no operator has
-        decided to continue, `StorageError`, `FormatError`.
-        """
+        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if an earlier run has,
+        `HistoryUnknown` if one may have and no operator has decided to continue, `StorageError`, `FormatError`."""
         self.gap_seen = True
         if self._attempted and self._live():
             raise self._refuse.published_by_earlier_run()

@@ -289,11 +289,9 @@ def _judge_known(
     last_entry: JournalEntry | None,
     refuse: ReplayErrors,
 ) -> Verdict:
-    """Our newest snapshot exists: compares its identifier with the batch.
-
-    If an operator lets a doubtful batch continue, its entry is not passed on as dead, because the files that
-    it names may be those of the published batch.
-    """
+    """Our newest snapshot exists: compares its identifier with the batch. If an operator lets a doubtful batch
+    continue, its entry is not passed on as dead, because the files that it names may be those of the published
+    batch."""
     batch_id, marks = evidence.batch_id, Marks.of(own.properties)
     if own.commit_identifier >= batch_id and marks.query_id is None and evidence.identity.query_id:
         refuse.checkpoint_reset(None, f"snapshot {own.id} (batch {own.commit_identifier})")

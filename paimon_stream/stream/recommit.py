@@ -58,8 +58,7 @@ _SHOWN: Final = 5
 class RecommitReport(Report):
     """What a batch of `user` had committed: `files` with `rows`. In place of its snapshot, whose id was
     `replaced`, stands one of the user `by`. `snapshot` has the batch now: it was published by this call, or
-    had been there before (`found`). It is None in a dry run, and if only files show that the batch is there.
-    """
+    had been there before (`found`). It is None in a dry run, and if only files show that the batch is there."""
 
     location: str
     user: str

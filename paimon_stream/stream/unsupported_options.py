@@ -45,11 +45,8 @@ def warn_of_work_left(table: Table) -> None:
     if not table.options.value(WRITE_ONLY):
         left += _left(table.options, _OF_MAINTENANCE)
     if left:
-        _LOG.warning(
-            "%s has options that this package does not act upon: %s. Have a job of Paimon's do it.",
-            table.location,
-            "; ".join(left),
-        )
+        text = "%s has options that this package does not act upon: %s. Have a job of Paimon's do it."
+        _LOG.warning(text, table.location, "; ".join(left))
     secrets = [key for key in table.schema.options if is_secret(key)]
     if secrets:
         _LOG.warning(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from paimon_stream.compact.compactable import refusal
 from paimon_stream.compact.in_stream import compacts
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
@@ -23,10 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
-    """Raises, before anything is written, for a table that this release cannot write as its definition
-    demands: `UnsupportedFeature` because of its kind, a column, an option or an aggregate function,
-    `InvalidOption` for options that contradict the schema or each other. With `in_stream`, a stream writes the
-    table, in append or update mode."""
+    """Raises, before anything is written, for a table that this release cannot write as its definition demands:
+    `UnsupportedFeature` because of its kind, a column, an option or an aggregate function, `InvalidOption` for options
+    that contradict the schema or each other. With `in_stream`, a stream writes the table, in append or update mode."""
     check_table_kind(table)
     if not table.schema.primary_keys:
         return
@@ -34,7 +34,7 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
     if table.options.value(WRITE_ONLY):
         return
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and option != DELETION_VECTORS.key else "Set"
+        cure = f"Set {STREAM_COMPACT.key} to auto, or set" if in_stream and refusal(table) is None else "Set"
         raise UnsupportedFeature(
             f"{table.location} has {option} = {value!r}: {why}, and nothing compacts it here. {cure} 'write-only' to "
             f"'true' on the table and let a job compact it, or remove {option!r}.",
@@ -51,18 +51,12 @@ def warn_of_compaction(table: Table, *, in_stream: bool = False) -> None:
         return
     spec = MergeSpec.of(table.schema, table.options, table=table.location)
     for option, value, why in _left_to_compaction(table, spec, in_stream):
-        _LOG.warning(
-            "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
-            table.location,
-            option,
-            value,
-            why,
-        )
+        text = "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one."
+        _LOG.warning(text, table.location, option, value, why)
 
 
 def warn_of_late_deletes(table: Table) -> None:
-    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a
-    run."""
+    """Logs the columns because of which no reader could merge a -D that comes late. Called at the start of a run."""
     if not table.schema.primary_keys:
         return
     merge = MergeSpec.of(table.schema, table.options, table=table.location)
@@ -78,8 +72,7 @@ def warn_of_late_deletes(table: Table) -> None:
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec, in_stream: bool) -> Iterator[tuple[str, str, str]]:
-    """The table's options that only a compaction by others fulfils: option, value, and what is missing until
-    then."""
+    """The table's options that only a compaction by others fulfils: option, value, and what is missing until then."""
     invisible = "rows are invisible to readers until a compaction has taken them in"
     if table.options.value(DELETION_VECTORS):
         yield DELETION_VECTORS.key, "true", invisible
@@ -100,12 +93,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
         return
     batch, identity = evidence.batch_id, evidence.identity
     if batch > 0:
-        _LOG.warning(
+        text = (
             "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: if "
             "the sink wrote to another table before, their rows are in that table. To have all rows in this "
-            "table, start with a new checkpoint.",
-            table.location,
-            identity.checkpoint or f"of commit user {identity.user!r}",
-            batch,
-            batch - 1,
+            "table, start with a new checkpoint."
         )
+        _LOG.warning(text, table.location, identity.checkpoint or f"of commit user {identity.user!r}", batch, batch - 1)

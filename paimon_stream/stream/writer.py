@@ -118,11 +118,8 @@ class StreamWriter:
     # -- judging ----------------------------------------------------------------------------------
 
     def judge(self, batch: Batch) -> Verdict:
-        """Decides what to do with the batch, on the table as it is now.
-
-        Raises a `ReplayError` if exactly-once cannot be proven, `UnsupportedFeature` for tables that
-        cannot be written, `StorageError`, `FormatError`.
-        """
+        """Decides what to do with the batch, on the table as it is now. Raises a `ReplayError` if exactly-once cannot
+        be proven, `UnsupportedFeature` for tables that cannot be written, `StorageError`, `FormatError`."""
         self._meter = Meter(self._storage)
         self._observer.reached(Phase.BATCH_STARTED, batch.batch_id)
         self._numbering = self._judged = self._held = None
@@ -380,6 +377,11 @@ class StreamWriter:
 
     # -- compaction -------------------------------------------------------------------------------
 
+    @property
+    def has_published(self) -> bool:
+        """Whether this run has published or found a batch, so that a compaction can be published behind it."""
+        return self._memory is not None and self._memory.own is not None and bool(self._marks)
+
     def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`. Called after `commit`. Raises `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
@@ -477,11 +479,9 @@ class StreamWriter:
         return outcome
 
     def _give_up(self, verdict: Fresh | Reuse, entry: JournalEntry, *, journalled: bool, conflict: bool) -> None:
-        """After a definite failure, keeps the files that a restart can use and removes the others.
-
-        After a conflict these files will never fit, and without a journal nobody would find them. Files that
-        an earlier run prepared stay, because that run may still be alive.
-        """
+        """After a definite failure, keeps the files that a restart can use and removes the others. After a conflict
+        these files will never fit, and without a journal nobody would find them. Files that an earlier run prepared
+        stay, because that run may still be alive."""
         if isinstance(verdict, Reuse) or (journalled and not conflict):
             return
         if journalled:

@@ -39,10 +39,8 @@ def first_schema(
     time_millis: int = 0,
 ) -> TableSchema:
     """Schema 0 of a new table. Field ids are assigned, primary key columns become NOT NULL, and the options
-    `primary-key` and `partition` become the keys of the schema.
-
-    Raises `IncompatibleSchema` for columns and keys that Paimon would refuse, `InvalidOption` for options.
-    """
+    `primary-key` and `partition` become the keys of the schema. Raises `IncompatibleSchema` for columns and keys that
+    Paimon would refuse, `InvalidOption` for options."""
     stored = _stored_options(options or {})
     primary = _keys(primary_keys, stored, "primary-key", "primary_keys")
     partition = _keys(partition_keys, stored, "partition", "partition_keys")

@@ -195,17 +195,13 @@ class Layout:
         )
 
     def partition_values(self, partition: bytes) -> Sequence[object]:
-        """The values of a serialized partition row, in partition key order (see `format/binary_row.py`).
-
-        Raises `FormatError` for bytes that are not such a row.
-        """
+        """The values of a serialized partition row, in partition key order (see `format/binary_row.py`). Raises
+        `FormatError` for bytes that are not such a row."""
         return deserialize_partition(self.partition_types, partition)
 
     def partition(self, partition: bytes) -> str:
-        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions.
-
-        Raises `FormatError` for bytes that are not such a row.
-        """
+        """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without partitions. Raises
+        `FormatError` for bytes that are not such a row."""
         values = self.partition_values(partition)
         if not self.partition_keys:
             return ""

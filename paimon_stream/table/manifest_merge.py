@@ -91,11 +91,9 @@ class ManifestAccess:
 
 
 def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
-    """Merges the manifests if a merge is due, else returns them unchanged.
-
-    Raises what `access` raises, and `DeletedFiles` if a file is listed twice in manifests that must be
-    decoded. The caller then removes what was written.
-    """
+    """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access` raises, and
+    `DeletedFiles` if a file is listed twice in manifests that must be decoded. The caller then removes what was
+    written."""
     after = full_merge(metas, limits, access)
     if after is None:
         after = minor_merge(metas, limits, access)

@@ -47,10 +47,8 @@ class ManifestStore:
         self._storage = storage
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
-        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.
-
-        Raises `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`.
-        """
+        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it. Raises
+        `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`."""
         data, path = self._read(name, size)
         return tuple(decode_manifest_list(data, path))
 
@@ -75,11 +73,8 @@ class ManifestStore:
         return self.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
 
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
-        """The entries of a manifest, in order.
-
-        Raises `CorruptMetadata` if the manifest is missing, cut off or broken, or has other counts than its
-        list records, `UnknownVersion`.
-        """
+        """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing, cut off or broken,
+        or has other counts than its list records, `UnknownVersion`."""
         data, path = self._read(meta.file_name, meta.file_size)
         entries = decode_manifest(data, path)
         added = sum(entry.kind is FileKind.ADD for entry in entries)
@@ -99,10 +94,7 @@ class ManifestStore:
         return decode_entries_of(data, path, partitions.holds, partitions.may_be_in_block)
 
     def index_entries(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot, from the index manifest of that name.
-
-        Raises what `read_list` raises.
-        """
+        """The live index files of a snapshot, from the index manifest of that name. Raises what `read_list` raises."""
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
 

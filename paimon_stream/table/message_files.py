@@ -23,12 +23,9 @@ _MOST_NUMBER: Final = 2**62
 
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
-    """Checks that the table can have every partition, bucket and file that the messages name. They may come
-    from another engine or from a file: each name becomes a path, and a number that no file has would make the
-    table unusable. `location` is for the error.
-
-    Raises `FormatError`.
-    """
+    """Checks that the table can have every partition, bucket and file that the messages name. They may come from
+    another engine or from a file: each name becomes a path, and a number that no file has would make the table
+    unusable. `location` is for the error. Raises `FormatError`."""
     partitions: set[bytes] = set()
     for message in messages:
         try:

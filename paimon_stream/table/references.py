@@ -166,10 +166,8 @@ def _noted(entry: JournalEntry) -> Iterator[str]:
 
 
 def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """The given names that something refers to. Reads every manifest of the table once, so use it rarely.
-
-    Raises what `References.read` raises; then no name is known to be unused.
-    """
+    """The given names that something refers to. Reads every manifest of the table once, so use it rarely. Raises what
+    `References.read` raises; then no name is known to be unused."""
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(storage, runtime, Mentions(wanted)).read())
     return frozenset(name for name in names if name in used)
@@ -199,11 +197,8 @@ class References:
         self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
-        """The hashes of all names in use, sorted.
-
-        Raises `CorruptMetadata`, `UnknownVersion`, `StorageError` for what cannot be read, and
-        `CommitContended` if roots come and go faster than they can be read.
-        """
+        """The hashes of all names in use, sorted. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError` for what
+        cannot be read, and `CommitContended` if roots come and go faster than they can be read."""
         self._read_journals()
         known: set[FileStat] = set()
         for _ in range(_ROUNDS):

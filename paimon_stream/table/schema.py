@@ -72,10 +72,7 @@ class SchemaStore:
         return sorted(found for name in names if (found := id_in_name(name, _PREFIX)) is not None)
 
     def latest(self) -> TableSchema:
-        """The newest schema.
-
-        Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`.
-        """
+        """The newest schema. Raises `NotFound` if there is no table, `CorruptMetadata`, `UnknownVersion`."""
         ids, first = self._storage.together([self.ids, partial(self._if_readable, 0)])
         if not ids:
             raise no_such_table(self._storage)
@@ -105,11 +102,8 @@ class SchemaStore:
             return None  # reported by whoever needs it
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema with that id.
-
-        Raises `CorruptMetadata` if it is missing or broken, `UnknownVersion`, `UnsupportedFeature` for types
-        that cannot even be read. All name the file.
-        """
+        """The schema with that id. Raises `CorruptMetadata` if it is missing or broken, `UnknownVersion`,
+        `UnsupportedFeature` for types that cannot even be read. All name the file."""
         path = self._full(schema_path(schema_id))
         try:
             schema = decode_schema(self._read(schema_id), path)
@@ -124,10 +118,8 @@ class SchemaStore:
         return schema
 
     def create(self, schema: TableSchema) -> bool:
-        """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists.
-
-        Raises `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`.
-        """
+        """Creates the schema's file atomically (schema 0 is the table itself); False if it already exists. Raises
+        `IncompatibleSchema`, and creates nothing, if the file could not be read again; `StorageError`."""
         result = self._storage.put_if_absent(schema_path(schema.id), self._readable(schema))
         return result is PutResult.CREATED
 
@@ -152,10 +144,8 @@ class SchemaStore:
         )
 
     def first_digest(self) -> str:
-        """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5).
-
-        Raises `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing.
-        """
+        """The SHA-256 of schema 0's bytes, in hex. Another digest means another table (exactly-once.md §5). Raises
+        `NotFound` if there is no table, `CorruptMetadata` if only schema 0 is missing."""
         try:
             return hashlib.sha256(self._storage.read(schema_path(0), MOST_JSON)).hexdigest()
         except NotFound:

@@ -81,12 +81,10 @@ class SnapshotStore:
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven,
-        else the one with the highest id in a listing. The first call lists, and so does every 256th. While
-        nobody else commits, the hint is not needed: the newest known snapshot is still the newest.
-
-        Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-        """
+        """The newest snapshot, None in an empty table. It is the one that LATEST names if that is proven, else the one
+        with the highest id in a listing. The first call lists, and so does every 256th. While nobody else commits, the
+        hint is not needed: the newest known snapshot is still the newest. Raises `CorruptMetadata`, `UnknownVersion`,
+        `StorageError`."""
         return self._unchanged() or self._hinted() or self._listed()
 
     def note(self, snapshot: Snapshot, content: bytes | None = None) -> None:
@@ -135,11 +133,9 @@ class SnapshotStore:
         )
 
     def _unchanged(self) -> Snapshot | None:
-        """The newest known snapshot if it is proven to be still the newest; None if there may be another one.
-
-        The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of
-        the table exists, all later ones exist, too, and above a missing id there are none.
-        """
+        """The newest known snapshot if it is proven to be still the newest; None if there may be another one. The
+        proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be part of the table
+        exists, all later ones exist, too, and above a missing id there are none."""
         known = None if self._doubted else self._known_newest()
         return None if known is None else self._proven(known.id, known)
 
@@ -245,10 +241,8 @@ class SnapshotStore:
         return found
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, None if there is no such file.
-
-        Raises `CorruptMetadata` if it does not parse for 2 seconds (`when_whole`), `UnknownVersion`, `StorageError`.
-        """
+        """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it does not parse for 2
+        seconds (`when_whole`), `UnknownVersion`, `StorageError`."""
         path = self._full(snapshot_path(snapshot_id))
 
         def look() -> Snapshot | None:

@@ -63,11 +63,8 @@ class Table:
 
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table at the storage's root, with its newest schema.
-
-    Raises `NotFound` if there is none, `InvalidOption` for overrides of options that apply to all writers,
-    `CorruptMetadata`, `UnknownVersion`, `StorageError`.
-    """
+    """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none, `InvalidOption` for
+    overrides of options that apply to all writers, `CorruptMetadata`, `UnknownVersion`, `StorageError`."""
     return table_of(storage, SchemaStore(storage).latest(), overrides)
 
 
@@ -81,12 +78,9 @@ def create_table(
     comment: str = "",
     runtime: Runtime | None = None,
 ) -> Table | None:
-    """Creates a table at the storage's root by creating its first schema atomically; None if there is already
-    a table, whatever its schema.
-
-    Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`. Nothing is created then, because Java could
-    not write such a table either.
-    """
+    """Creates a table at the storage's root by creating its first schema atomically; None if there is already a table,
+    whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`, `StorageError`. Nothing is created then, because
+    Java could not write such a table either."""
     schema = first_schema(
         fields,
         partition_keys=partition_keys,

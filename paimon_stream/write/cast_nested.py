@@ -18,11 +18,9 @@ from paimon_stream.write.cast_scalar import Place, cast_scalar, check_nulls
 
 
 def cast_nested(column: pa.Array, type_: DataType, target: pa.DataType, place: Place) -> pa.Array:
-    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked.
-
-    Raises what `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL
-    although their type is NOT NULL.
-    """
+    """The column as `target`, the Arrow type of `type_`. NULLs on the top level are not checked. Raises what
+    `cast_scalar` raises, and `NullInNotNull` for keys, elements, values and members that are NULL although their type
+    is NOT NULL."""
     source = column.type
     if pa.types.is_null(source):
         return pa.nulls(len(column), target)
@@ -74,10 +72,8 @@ def _cast_map(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _alive(column: pa.Array, *children: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """New offsets of lists or maps, and the elements that they point to.
-
-    The offsets begin at 0 and are NULL where the row is NULL. The elements are those of rows that are not NULL.
-    """
+    """New offsets of lists or maps, and the elements that they point to. The offsets begin at 0 and are NULL where the
+    row is NULL. The elements are those of rows that are not NULL."""
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
     bounds = np.asarray(column.offsets)
@@ -117,11 +113,8 @@ def _cast_row(column: pa.Array, type_: DataType, target: pa.DataType, place: Pla
 
 
 def _spread(member: pa.Array, field: pa.Field, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """The members of the rows that are not NULL, moved to their places among all rows.
-
-    The places of NULL rows hold NULL. If the member is NOT NULL, they hold an arbitrary value instead,
-    because writers insist on one.
-    """
+    """The members of the rows that are not NULL, moved to their places among all rows. The places of NULL rows hold
+    NULL. If the member is NOT NULL, they hold an arbitrary value instead, because writers insist on one."""
     if not field.nullable and not len(member):
         return _zeros(field.type, len(valid))
     places = np.maximum(np.cumsum(valid) - 1, 0)

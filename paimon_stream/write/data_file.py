@@ -78,9 +78,7 @@ def small_below(target: int, options: Options) -> int:
 
 def file_settings(schema: TableSchema, options: Options, wanted: tuple[bool, ...], table: str = "") -> FileSettings:
     """How the data files of a table are written. `wanted` says which columns get statistics; `table` is for messages.
-
-    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do.
-    """
+    Raises `InvalidOption` and `UnsupportedFeature` for what the format cannot do."""
     format_ = file_format(options)
     check_columns(format_, schema.fields, options, table)
     match format_:

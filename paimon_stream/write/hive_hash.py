@@ -22,11 +22,8 @@ _WIDE: Final = Context(prec=50)
 
 
 def hive_hashes(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Hashes:
-    """The hash of every row of these columns.
-
-    Raises `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not fit
-    their type.
-    """
+    """The hash of every row of these columns. Raises `UnsupportedFeature` for timestamps and nested types, and
+    `InvalidData` for columns that do not fit their type."""
     h = np.zeros(len(columns[0]) if columns else 0, np.uint32)
     for column, type_ in zip(columns, types, strict=True):
         h *= np.uint32(_FACTOR)

@@ -42,12 +42,10 @@ def write_keyed_task(
 ) -> TaskResult:
     """Writes all rows. Returns one commit message per (partition, bucket), in the order of their first rows.
 
-    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U, 3 -D) or
-    the column that `operations` names.
-    `first_sequence` is above every sequence number in the table. `is_sorted` promises that the rows are
-    sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they
-    apply.
-    Files are durable when this returns.
+    The batches have the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1 -U, 2 +U, 3 -D) or the column
+    that `operations` names. `first_sequence` is above every sequence number in the table. `is_sorted` promises that the
+    rows are sorted by partition and bucket, then by primary key in Paimon's order, then in the order in which they
+    apply. Files are durable when this returns.
 
     Raises what `write_task` raises, and `NullInNotNull`, `BadRowKind` and `InvalidData` for rows that the
     merge engine refuses. Before any error is raised, the task's files are removed (best effort).

@@ -177,10 +177,8 @@ def _of_level(options: Options, level: int) -> dict[tuple[str, str], str]:
 def _modes(
     schema: TableSchema, keys: Sequence[DataField], options: Options, *, thin: bool
 ) -> tuple[StatsPlan, tuple[StatsMode, ...]]:
-    """The statistics modes of the table's columns and of the key columns (format.md §4.5).
-
-    Keys have longer bounds, except in Avro files.
-    """
+    """The statistics modes of the table's columns and of the key columns (format.md §4.5). Keys have longer bounds,
+    except in Avro files."""
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
     if file_format(options) is FileFormat.AVRO:

@@ -112,10 +112,8 @@ def _holds_timestamps(type_: DataType) -> bool:
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds.
-
-    Arrow's writer stores a negative remainder for them, which Java does not expect.
-    """
+    """Raises `InvalidData` for timestamps before 1970 with fractions of seconds. Arrow's writer stores a negative
+    remainder for them, which Java does not expect."""
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
             continue

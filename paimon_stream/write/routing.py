@@ -65,10 +65,8 @@ class Router:
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
-        """The group number of each row of a conformed batch, or one number if all rows are in one group.
-
-        Raises `ValueTooLong` for partition values that cannot name a folder.
-        """
+        """The group number of each row of a conformed batch, or one number if all rows are in one group. Raises
+        `ValueTooLong` for partition values that cannot name a folder."""
         if not self._partition and not self._keys:
             return self._number(Group(EMPTY_ROW, 0))
         codes, partitions = self._partition_codes(batch)

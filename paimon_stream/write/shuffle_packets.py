@@ -60,10 +60,8 @@ def pack(
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets of one shuffle key. The packets must come in order.
-
-    Raises `PaimonStreamError` if the last stream has no end.
-    """
+    """The rows of the packets of one shuffle key. The packets must come in order. Raises `PaimonStreamError` if the
+    last stream has no end."""
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")

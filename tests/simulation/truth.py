@@ -136,8 +136,16 @@ class Truth:
         asleep = [self.there[one] for one, maker in self.beside.items() if maker.alive_at_work]
         if missing and any(missing <= state.tokens() for state in asleep):
             raise Limit(FOUND_IN_SLEEPERS)
+        if missing and self.world.disturbed and self._is_torn():
+            raise Limit(ROLLBACK_UNDER_WAY)
         if missing:
             raise Violation("acknowledged rows are there", f"batches {sorted(missing)} are not in the table")
+
+    def _is_torn(self) -> bool:
+        """Whether a rollback has not removed all yet, and somebody has built on what it was about to remove."""
+        line = {one for one in self.there if one not in self.beside}
+        pinned = any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags)
+        return pinned and bool(line) and len(line) <= max(line) - min(line)
 
     # -- snapshots --------------------------------------------------------------------------------
 

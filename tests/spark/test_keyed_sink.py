@@ -275,12 +275,13 @@ def test_an_operation_column_must_make_sense(job: Job) -> None:
 def test_tables_that_this_release_cannot_write_are_refused_before_any_write(
     job: Job, options: dict[str, str], kind: type[Exception], message: str
 ) -> None:
-    keyed(job, **options)
+    keyed(job, **{key: value for key, value in options.items() if key not in OFF})
+    of_sink = {key: value for key, value in options.items() if key in OFF}
     changes(job, (1, "a"))
     before = {str(path) for path in job.table.rglob("*")}
     with pytest.raises(kind, match=message):
-        job.sink().start(job.stream(), checkpoint=str(job.checkpoint))
-    seen_by_user(job.run_failing(), kind, message)  # type: ignore[arg-type]
+        job.sink(options=of_sink).start(job.stream(), checkpoint=str(job.checkpoint))
+    seen_by_user(job.run_failing(job.sink(options=of_sink)), kind, message)  # type: ignore[arg-type]
     assert {str(path) for path in job.table.rglob("*")} == before
 
 

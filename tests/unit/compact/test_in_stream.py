@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -198,20 +201,30 @@ def test_a_stream_that_does_not_compact_refuses_tables_that_need_it(tmp_path: Pa
     assert not table.snapshots()
 
 
+class Dying(Held):
+    """The process dies when a unit comes."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise Killed
+
+
 def test_a_stream_writes_the_changelog_of_each_batch_once(tmp_path: Path) -> None:
-    table, pool = keyed(tmp_path, **{"changelog-producer": "lookup"}), Held(at_once=True)
-    stream = CompactedStream(table, pool=pool)
+    table = keyed(tmp_path, **{"changelog-producer": "lookup"})
+    stream = CompactedStream(table)
     run(stream, 2)
-    pool.at_once = False
-    run(stream, 2)  # its units are pending
-    stream.start()  # and lost
-    pool.calls, pool.at_once = [], True
-    stream.next_batch = 3
-    run(stream, 2)
+    stream.pool = Dying()
+    stream.start()
+    with pytest.raises(Killed):
+        run(stream, 1)
+    assert len(compactions(table)) == 2
+    stream.pool = Held(at_once=True)
+    stream.start()
+    run(stream, 3)
+    assert stream.reports[-3].outcome == "already committed"
     assert rows(table) == expected(5)
     made = compactions(table)
-    assert [one.commit_identifier for one in made] == [0, 1, 4]
-    assert [one.changelog_record_count for one in made] == [3, 5, 7], "one change for each key since the last"
+    assert [one.commit_identifier for one in made] == [0, 1, 2, 3, 4]
+    assert [one.changelog_record_count for one in made] == [3, 5, 5, 5, 5]
 
 
 # -- others -------------------------------------------------------------------------------------------
@@ -330,12 +343,12 @@ def test_a_compaction_that_another_engine_has_replaced_is_no_lost_batch(tmp_path
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("stop", [True, False])
 def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: Moment, stop: bool) -> None:
-    at = 0
+    at, made = 0, keyed(tmp_path)
+    run(CompactedStream(made), 4)
     while True:
         at += 1
-        table = keyed(tmp_path / str(at))
-        stream = CompactedStream(table)
-        run(stream, 4)
+        table = PaimonTable.load(str(shutil.copytree(made.location, tmp_path / str(at))))
+        stream = CompactedStream(table, next_batch=4, runs=1)
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
         stream.start(storage=storage)
         with contextlib.suppress(Killed, PaimonStreamError):
