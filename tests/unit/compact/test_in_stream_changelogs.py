@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -91,24 +90,6 @@ def test_a_stream_that_does_not_compact_is_refused_with_its_cure(tmp_path: Path,
     with pytest.raises(UnsupportedFeature, match=r"Set paimon-stream\.compact to auto, or set 'write-only' to 'true'"):
         stream.batch(changes(0, options))
     assert not table.snapshots()
-
-
-@pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST], ids=repr)
-def test_a_bucket_whose_compaction_failed_once_is_seen_without_more_rows_for_it(
-    tmp_path: Path, options: dict[str, str]
-) -> None:
-    for at in count(40, 15):
-        table = made(tmp_path / str(at), options)
-        stream = CompactedStream(table)
-        stream.batch(changes(0, options))
-        storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at)])
-        stream.start(storage=storage)
-        stream.batch([("+I", {"k": key, "v": 1}) for key in range(20)])
-        if not storage.fired:
-            return
-        for number in range(2, 6):
-            stream.batch([("+I", {"k": 0, "v": number})])
-        check(table, options)
 
 
 def test_with_delta_commits_the_changelog_comes_with_each_of_these_batches(tmp_path: Path) -> None:
