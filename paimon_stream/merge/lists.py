@@ -269,8 +269,8 @@ def _offsets(owner: Ints, owners: int) -> pa.Array:
 def equals(values: pa.Array, *, plain: bool = False) -> Ints:
     """A number for each value. Equal values have equal numbers, and NULL equals NULL.
 
-    With `plain`, values are compared as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, and maps
-    are equal in any order, but not if they have a NULL value.
+    With `plain`, values are compared as Java compares two rows: NaN equals nothing, -0.0 equals 0.0, maps are
+    equal in any order, and no list or map that holds a NULL value equals another.
     """
     type_ = values.type
     if pa.types.is_struct(type_):
@@ -281,8 +281,9 @@ def equals(values: pa.Array, *, plain: bool = False) -> Ints:
         inner = [values.keys, values.items] if pa.types.is_map(type_) else [values.values]
         words = np.stack([equals(one, plain=plain) for one in inner], 1)
         bounds = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        if plain:
+            words[:, -1] = _unlike(words[:, -1], inner[-1].is_null())
         if plain and len(inner) > 1:
-            words[:, 1] = _unlike(words[:, 1], values.items.is_null())
             words = words[np.lexsort((words[:, 0], np.repeat(np.arange(len(values)), np.diff(bounds))))]
         return _numbered(words.ravel(), bounds * len(inner), nulls(values))
     nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None

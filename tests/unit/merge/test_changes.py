@@ -32,7 +32,7 @@ MAP = pa.map_(pa.string(), pa.int32())
         (pa.float32(), 1.5, 1.5, True),
         (pa.list_(pa.float64()), [0.0, 1.0], [-0.0, 1.0], True),
         (pa.list_(pa.float64()), [NAN], [NAN], False),
-        (pa.list_(pa.int32()), [1, None], [1, None], True),
+        (pa.list_(pa.int32()), [1, None], [1, None], False),
         (pa.list_(pa.int32()), [1], [1, 1], False),
         (pa.list_(ROW), [{"x": 1, "y": NAN}], [{"x": 1, "y": NAN}], False),
         (ROW, {"x": 1, "y": -0.0}, {"x": 1, "y": 0.0}, True),
