@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
-_OF_COMMITS: Final = 16  # In an object store, one of so many commits after which something may be due expires.
+_OF_COMMITS: Final = 16  # In an object store, an expiry begins after one of 16 commits after which one may be due.
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
