@@ -15,8 +15,10 @@ from paimon_stream.read.convert import Chunk, Leaf, normalize, nothing_but_rows
 from paimon_stream.read.int96 import as_timestamps, as_twelve_bytes
 
 _INT96: Final = "INT96"
-_BATCH_BYTES: Final = 32 << 20
-"""About the most bytes of a batch, as far as the file's encodings show the size of rows."""
+_BATCH_BYTES: Final = 16 << 20
+"""About the most bytes of a batch."""
+_SAMPLE: Final = 16
+"""Rows that show how wide rows are if dictionaries make them small in the file."""
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
@@ -33,10 +35,23 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
         yield from nothing_but_rows(file.metadata.num_rows, batch_rows)
         return
     for number in range(file.num_row_groups):  # iterated all at once, batches would span row groups
-        group = file.metadata.row_group(number)
-        most = max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size))
-        for batch in file.iter_batches(min(batch_rows, most), row_groups=[number], columns=names):
+        rows = _rows_at_once(file, number, names, batch_rows)
+        for batch in file.iter_batches(rows, row_groups=[number], columns=names):
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
+
+
+def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
+    """How many rows of a row group make a batch: as its size shows, or its first rows if a large value of a dictionary
+    may be in many rows."""
+    group = file.metadata.row_group(number)
+    most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
+    columns = map(group.column, range(group.num_columns))
+    largest = max((one.total_uncompressed_size for one in columns if one.has_dictionary_page), default=0)
+    if min(most, group.num_rows) * largest <= 64 * _BATCH_BYTES:
+        return most
+    first: pa.RecordBatch = next(file.iter_batches(_SAMPLE, row_groups=[number], columns=names))
+    rows: int = first.num_rows * _BATCH_BYTES // max(1, first.nbytes)
+    return min(most, max(1, rows))
 
 
 def _with_int96(path: str) -> Leaf:

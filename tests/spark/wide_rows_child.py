@@ -22,10 +22,11 @@ from paimon_stream import CommitReport, PaimonSink, PaimonTable
 
 COLUMNS = [("id", "BIGINT NOT NULL"), ("text", "STRING")]
 KEYED: dict[str, Any] = {"primary_keys": ["id"], "options": {"bucket": "2"}}
+UNCOMPACTED = {"paimon-stream.compact": "off"}
 OFF = {"paimon-stream.small-batch": "off"}
 WIDE, NARROW = 1_300, 6
 
-CASES = ("append", "first_batch_keys", "burst_after_small_batches", "burst_in_tasks")
+CASES = ("append", "first_batch_keys", "burst_after_small_batches", "burst_in_tasks", "compacted_keys")
 
 
 def widened(ids: DataFrame, wide: str) -> DataFrame:
@@ -48,7 +49,11 @@ class Cases:
 
     def first_batch_keys(self) -> list[int]:
         """The first batch of a stream into a table with a primary key."""
-        return self._stream("first_batch_keys", [WIDE, NARROW], create=KEYED)
+        return self._stream("first_batch_keys", [WIDE, NARROW], create=KEYED, options=UNCOMPACTED)
+
+    def compacted_keys(self) -> list[int]:
+        """The same, compacted by threads of the driver. It comes last, because it needs more memory."""
+        return self._stream("compacted_keys", [WIDE, NARROW], create=KEYED)
 
     def burst_after_small_batches(self) -> list[int]:
         """Batches that the driver writes are followed by one of many wide rows."""
