@@ -45,13 +45,12 @@ def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most:
     may be in many rows."""
     group = file.metadata.row_group(number)
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
-    columns = map(group.column, range(group.num_columns))
-    largest = max((one.total_uncompressed_size for one in columns if one.has_dictionary_page), default=0)
-    if min(most, group.num_rows) * largest <= 64 * _BATCH_BYTES:
-        return most
-    first: pa.RecordBatch = next(file.iter_batches(_SAMPLE, row_groups=[number], columns=names))
-    rows: int = first.num_rows * _BATCH_BYTES // max(1, first.nbytes)
-    return min(most, max(1, rows))
+    if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
+        return most  # no value is larger than all
+    for first in file.iter_batches(_SAMPLE, row_groups=[number], columns=names):
+        most = min(most, max(1, first.num_rows * _BATCH_BYTES // max(1, first.nbytes)))
+        break
+    return most
 
 
 def _with_int96(path: str) -> Leaf:
