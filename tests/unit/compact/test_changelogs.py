@@ -22,7 +22,7 @@ from tests.kits.compaction import TRIGGER, WAYS, Acting, changelog, changelog_fi
 from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import batches, looking_up
 from tests.kits.reading import wire_rows
-from tests.kits.seeds import seeds
+from tests.kits.seeds import examples, seeds
 
 LOOKUP = {"changelog-producer": "lookup"}
 FULL = {"changelog-producer": "full-compaction"}
@@ -251,7 +251,7 @@ def test_wherever_it_fails_the_next_one_says_what_is_missing(tmp_path: Path, mom
     table.compact()
     fired = True
     while fired:
-        at += 1
+        at += examples(5, 1)
         write(table, {at: at, 4000 + at: 2, 7: at})
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])
         logs, since = {path.name for path in Path(table.location).rglob("changelog-*")}, table.latest_snapshot().id

@@ -26,6 +26,7 @@ from paimon_stream.table.table import load_table
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live, problems
 from tests.kits.keyed import Change
+from tests.kits.seeds import examples
 
 COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
 
@@ -346,7 +347,7 @@ def test_wherever_it_fails_no_batch_is_lost_or_doubled(tmp_path: Path, moment: M
     at, made = 0, keyed(tmp_path)
     run(CompactedStream(made), 4)
     while True:
-        at += 1
+        at += examples(5, 1)
         table = PaimonTable.load(str(shutil.copytree(made.location, tmp_path / str(at))))
         stream = CompactedStream(table, next_batch=4, runs=1)
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=moment, stop=stop)])

@@ -14,6 +14,7 @@ from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream
 from tests.kits.compaction import problems
 from tests.kits.keyed import Change
+from tests.kits.seeds import examples
 from tests.unit.compact.test_changelogs import FIRST, FULL, LOOKUP, SUM, applied, in_table
 
 KINDS = [LOOKUP, FULL, FIRST, SUM, {"merge-engine": "first-row"}]
@@ -58,7 +59,7 @@ def test_what_a_killed_run_has_not_compacted_is_seen_after_the_restart(tmp_path:
     stream.batch(changes(0, options))
     ends = set()
     while at < 400:
-        at += 5
+        at += examples(25, 5)
         storage = FaultyStorage(LocalStorage(table.location), [Fault(at=at, moment=Moment.AFTER, stop=True)])
         stream.start(storage=storage)
         try:

@@ -31,6 +31,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import Acting, data_files, live, problems, run
 from tests.kits.keyed import commit_changes, write_changes
+from tests.kits.seeds import examples
 
 COLUMNS = [("k", "INT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "INT")]
 
@@ -427,7 +428,7 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
     commit_changes(table, [("+I", {"k": 1, "dt": "d1", "v": 1})], 100)
     expected, place, at = rows(table), LocalStorage(table.location), 0
     while True:
-        at += 1
+        at += examples(3, 1)
         storage = FaultyStorage(place, [Fault(at=at, moment=moment, stop=stop)])
         snapshots = table.latest_snapshot().id
         before, raised = data_files(table), None
