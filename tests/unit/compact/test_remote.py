@@ -105,7 +105,7 @@ def test_append_tables_become_what_threads_make_of_them(tmp_path: Path, full: bo
     "way",
     [
         *WAYS,
-        {"record-level.expire-time": "4000 s", "record-level.time-field": "at"},
+        {"record-level.expire-time": "4500 s", "record-level.time-field": "at"},
         {"changelog-producer": "lookup"},
         {"changelog-producer": "full-compaction", "changelog-producer.row-deduplicate": "true"},
         {"merge-engine": "first-row", "changelog-producer": "lookup", "ignore-delete": "true"},
