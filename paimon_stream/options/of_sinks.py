@@ -80,7 +80,8 @@ STREAM_COMPACT_SHARE = Option(
     "paimon-stream.compact.max-share", share, "0.5",
     "After a batch, a stream waits for its compaction at most this share of the time since the batch before. What is "
     "not done by then goes on beside the next batches. The limit also holds if a bucket has more sorted runs than "
-    "num-sorted-run.stop-trigger.",
+    "num-sorted-run.stop-trigger. With first-row and the changelog producers lookup and full-compaction, a batch waits "
+    "until its compaction has ended.",
 )  # fmt: skip
 OPERATION_COLUMN = Option(
     "paimon-stream.operation-column", text, None,
