@@ -45,9 +45,9 @@ _MOST_TEXT: Final = 1 << 20
 _BROKEN: Final = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError, AttributeError)
 
 
-def read_records(data: bytes, path: str, wanted: Mapping[str, Any], version: int) -> Iterator[Mapping[str, Any]]:
-    """The records of all blocks as dicts. `wanted` is the schema to read them as, `version` the value that `_VERSION`
-    must have, `path` is for messages. Only one block is in memory at a time. Raises `CorruptMetadata`,
+def read_records(data: bytes, path: str, wanted: bytes, version: int) -> Iterator[Mapping[str, Any]]:
+    """The records of all blocks as dicts. `wanted` is the schema to read them as (JSON), `version` the value that
+    `_VERSION` must have, `path` is for messages. Only one block is in memory at a time. Raises `CorruptMetadata`,
     `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     text, blocks = blocks_of(data, path)
     schemas = _checked_schemas(text, wanted, len(data), path)
@@ -60,7 +60,7 @@ def read_records(data: bytes, path: str, wanted: Mapping[str, Any], version: int
 def read_rows(
     data: bytes,
     path: str,
-    wanted: Mapping[str, Any],
+    wanted: bytes,
     version: int,
     paths: Sequence[str],
     read_block: BlockReader,
@@ -126,19 +126,27 @@ class _Schemas(NamedTuple):
     exact: bool
 
 
-def _checked_schemas(text: str, wanted: Mapping[str, Any], size: int, path: str) -> _Schemas:
+def _checked_schemas(text: str, wanted: bytes, size: int, path: str) -> _Schemas:
     """The schemas of a file. Raises `CorruptMetadata` if the records cannot be read as `wanted`."""
     if len(text) > _MOST_TEXT:
         raise corrupt(path, size, f"the Avro schema in its header has {len(text):,} characters")
     try:
-        written, meant = _array_of(text), json.dumps(wanted)
-        problem = _misfit(wanted, written["items"])
-        if not problem:
-            return _Schemas(written, _read_as(text, meant), written == _array_of(meant))
+        found = _schemas_of(text, wanted)
     except (*_BROKEN, *SCHEMA_ERRORS) as why:
         reason = f": {in_words(why)}" if isinstance(why, ValueError) else ""
         raise corrupt(path, size, f"the Avro schema in its header is not valid{reason}") from None
-    raise corrupt(path, size, problem)
+    if isinstance(found, str):
+        raise corrupt(path, size, found)
+    return found
+
+
+@lru_cache(maxsize=32)
+def _schemas_of(text: str, wanted: bytes) -> _Schemas | str:
+    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. The files of a table
+    have few different schemas, and checking one takes longer than reading a small file."""
+    written, meant = _array_of(text), json.loads(wanted)
+    problem = _misfit(meant, written["items"])
+    return problem or _Schemas(written, _read_as(text, meant), written == _array_of(wanted.decode()))
 
 
 def _records(block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget) -> Iterator[Mapping[str, Any]]:
@@ -181,18 +189,16 @@ def _at_once(value: Any, budget: _Budget) -> int:
     return 0
 
 
-@lru_cache(maxsize=32)
 def _array_of(text: str) -> Any:
     """The parsed schema of an array of the file's records."""
     return parsed_array(without_logical_types(text), _MOST_EMPTY)
 
 
-@lru_cache(maxsize=32)
-def _read_as(text: str, wanted: str) -> Any:
+def _read_as(text: str, wanted: Any) -> Any:
     """The parsed schema of an array of the records without the fields that are not wanted, so that no memory
     is spent on them; None if there are no such fields."""
     items = without_logical_types(text)
-    fewer = _projected(items, json.loads(wanted))
+    fewer = _projected(items, wanted)
     return None if fewer == items else parsed_array(fewer, _MOST_EMPTY)
 
 

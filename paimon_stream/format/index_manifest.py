@@ -77,7 +77,7 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     """The live index files, in the order of the file. `path` is for messages. Raises `CorruptMetadata`,
     `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     try:
-        return tuple([_entry(one) for one in read_records(data, path, INDEX_MANIFEST_SCHEMA, VERSION)])
+        return tuple([_entry(one) for one in read_records(data, path, _TEXT, VERSION)])
     except (ValueError, TypeError, KeyError) as wrong:
         raise corrupt(path, len(data), f"one of its entries is not an index file: {in_words(wrong)}") from None
 

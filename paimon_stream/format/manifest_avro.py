@@ -127,7 +127,7 @@ def _rows(
     of_interest: Callable[[AvroBlock], bool] | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     return read_rows(
-        data, path, MANIFEST_SCHEMA, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest
+        data, path, _MANIFEST_TEXT, RECORD_VERSION, PATHS, read_entries, wants=wants, of_interest=of_interest
     )
 
 
@@ -135,7 +135,7 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """The manifests that a manifest list names, in order. `path` is for messages. Raises `CorruptMetadata`, also for a
     name that no file can have, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec."""
     try:
-        metas = [_meta(record) for record in read_records(data, path, MANIFEST_LIST_SCHEMA, RECORD_VERSION)]
+        metas = [_meta(record) for record in read_records(data, path, _MANIFEST_LIST_TEXT, RECORD_VERSION)]
     except (ValueError, TypeError) as wrong:
         raise corrupt(path, len(data), f"one of its entries cannot be read: {in_words(wrong)}") from None
     for meta in metas:

@@ -22,11 +22,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _TAG: Final = "tag-"
-_NAME_ONLY: Final = {
-    "type": "record",
-    "name": "record",
-    "fields": [{"name": "_VERSION", "type": "int"}, {"name": "_FILE_NAME", "type": "string"}],
-}
+_NAME_ONLY: Final = b"""{"type": "record", "name": "record", "fields": [
+    {"name": "_VERSION", "type": "int"}, {"name": "_FILE_NAME", "type": "string"}]}"""
 _LIST_VERSION: Final = 2
 
 

@@ -12,6 +12,7 @@ taken effect; all others prove that it has not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -187,12 +188,15 @@ class OneByOne:
         return in_turn(requests)
 
 
+_OUTSIDE: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
+"""A part of a path that is empty, `.` or `..`, or a NUL character."""
+
+
 def checked_path(path: str) -> str:
     """Returns the path if it stays inside the root. Raises `InvalidOption` for empty, absolute and backward paths
     (`a/../b`), for NUL characters, and for text that no file system can hold (a lone surrogate that does not stand for
     a byte)."""
-    parts = path.split("/")
-    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path or not _is_text(path):
+    if _OUTSIDE.search(path) or not (path.isascii() or _is_text(path)):
         raise InvalidOption(f"The path {path!r} would leave the table's folder, or is none.", path=path)
     return path
 

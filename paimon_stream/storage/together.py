@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, thread
 from contextlib import suppress
 from typing import Any, Final
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 32
 """How many requests a process has in flight, apart from those of the threads that wait for them."""
 
 KINDS: Final = ("GET", "PUT", "HEAD", "LIST", "DELETE")

@@ -26,6 +26,8 @@ from tests.kits.manifests import encode_manifest
 from tests.kits.seeds import examples
 from tests.property.test_manifest_codec import ENTRIES
 
+_TEXT = json.dumps(MANIFEST_SCHEMA).encode()
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 QUICK = settings(deadline=None, max_examples=examples(40, 400), suppress_health_check=[HealthCheck.too_slow])
 RECORD = dict[str, Any]
@@ -53,7 +55,7 @@ def test_any_fields_of_any_entries_are_as_a_generic_reader_has_them(
     dice = random.Random(seed)
     entries = dice.choices(entries, k=2 * len(entries)) if entries else []  # some come again, as runs do
     data = encode_manifest(entries, compression="null", level=1)
-    records = list(read_records(data, "x", MANIFEST_SCHEMA, 2))
+    records = list(read_records(data, "x", _TEXT, 2))
     whole = [tuple(at(one, path) for path in chosen) for one in records]
     assert list(read_manifest(data, "x", tuple(chosen))) == whole
     assert decode_manifest(data, "x") == list(entries)
@@ -75,7 +77,7 @@ def test_damaged_records_give_the_same_rows_or_the_same_error(entries: Sequence[
     file = encode_file(written.schema.encode(), "null", [AvroBlock(count, bytes(damaged))])
 
     def generic() -> list[tuple[Any, ...]]:
-        records = read_records(file, "x", MANIFEST_SCHEMA, 2)
+        records = read_records(file, "x", _TEXT, 2)
         return [tuple(at(one, path) for path in PATHS) for one in records]
 
     assert judged(lambda: list(read_manifest(file, "x", PATHS))) == judged(generic)
@@ -103,9 +105,7 @@ def test_the_order_of_the_writers_fields_does_not_matter_nor_what_it_adds_or_lea
     made = io.BytesIO()
     fastavro.writer(made, schema, records, codec="null", validator=False)
     found = list(read_manifest(made.getvalue(), "x", PATHS))
-    expected = [
-        tuple(at(one, path) for path in PATHS) for one in read_records(made.getvalue(), "x", MANIFEST_SCHEMA, 2)
-    ]
+    expected = [tuple(at(one, path) for path in PATHS) for one in read_records(made.getvalue(), "x", _TEXT, 2)]
     assert found == expected
     wanted = records[0]["_PARTITION"]
     entries = decode_entries_of(made.getvalue(), "x", wanted.__eq__, bool)
@@ -154,7 +154,7 @@ def test_all_manifests_of_the_golden_tables_are_as_a_generic_reader_has_them() -
         if path.name.startswith("manifest-list"):
             continue
         data, name = path.read_bytes(), path.name
-        records = list(read_records(data, name, MANIFEST_SCHEMA, 2))
+        records = list(read_records(data, name, _TEXT, 2))
         expected = [tuple(at(one, path) for path in PATHS) for one in records]
         blocks = read_file(data, name).blocks
         rows = [row for block in blocks for row in read_entries(block.data, block.records, 2, None, [].append)]

@@ -7,6 +7,7 @@ the run into docs/reliability.md.
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -65,6 +66,7 @@ class Tally:
 
 def chunk(first: int) -> Tally:
     """Runs some schedules, one seed after another."""
+    gc.set_threshold(50_000, 20, 50)  # a schedule makes many objects, and few cycles
     tally = Tally()
     begun = time.process_time()
     for seed in range(first, first + CHUNK):
