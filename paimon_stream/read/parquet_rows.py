@@ -17,18 +17,25 @@ from paimon_stream.read.int96 import as_timestamps, as_twelve_bytes
 _INT96: Final = "INT96"
 _BATCH_BYTES: Final = 16 << 20
 """About the most bytes of a batch."""
+_BUFFER: Final = 64 << 10
+_RANGE: Final = 1 << 20
+"""Bytes of a column that are read at a time: of a local file, and of one in a store."""
+_ALONE: Final = 65_536
+"""Who asks for batches of fewer rows has many files open."""
 _SAMPLE: Final = 16
 """Rows that show how wide rows are if dictionaries make them small in the file."""
 
 
 def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows: int) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. `fields` belong to the schema that the file was written with.
-    One row group is in memory at a time. Raises `UnsupportedFeature` for timestamps of precision 7 to 9 outside the
-    range of Arrow's nanoseconds, and whatever Arrow raises on a broken file."""
-    file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold the whole file
+    One row group is in memory at a time; of a local file, or where many files are open, only some pages of it. Raises
+    `UnsupportedFeature` for timestamps of precision 7 to 9 outside the range of Arrow's nanoseconds, and whatever Arrow
+    raises on a broken file."""
+    buffer = _buffered(source, len(fields), batch_rows)
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer)
     leaf: Leaf = normalize
     if any(file.schema.column(i).physical_type == _INT96 for i in range(len(file.schema))):
-        file = pq.ParquetFile(as_twelve_bytes(source), pre_buffer=False)
+        file = pq.ParquetFile(as_twelve_bytes(source), pre_buffer=False, buffer_size=buffer)
         leaf = _with_int96(path)
     names = [one.name for one in fields if file.schema_arrow.get_field_index(one.name) >= 0]
     if not names:
@@ -38,6 +45,14 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
         rows = _rows_at_once(file, number, names, batch_rows)
         for batch in file.iter_batches(rows, row_groups=[number], columns=names):
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
+
+
+def _buffered(source: Any, columns: int, batch_rows: int) -> int:
+    """The size of the buffers of columns; 0 to read all of a row group's column at once, in one request."""
+    if isinstance(source, pa.OSFile):
+        return _BUFFER
+    several = batch_rows < _ALONE and source.size() > 2 * columns * _RANGE
+    return _RANGE if several else 0
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:

@@ -20,6 +20,7 @@ from paimon_stream.compact.threads import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
+from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
@@ -152,6 +153,21 @@ def test_full_compactions_come_with_every_so_many_commits(tmp_path: Path) -> Non
     run(stream, 7)
     assert [one.commit_identifier for one in compactions(table)] == [2, 5]
     assert levels(table) == [0, 5]
+
+
+def test_rows_that_are_too_old_go_with_the_compactions_of_a_stream(tmp_path: Path) -> None:
+    day, now = 86_400, 1_700_000_000
+    old = {"record-level.expire-time": "1 d", "record-level.time-field": "v"}
+    table, clock = keyed(tmp_path, **old), SimulatedClock(1000 * now)
+    stream = CompactedStream(table, runtime=simulated(1, clock))
+    for number in range(5):
+        stream.batch([("+I", {"k": number, "dt": "d0", "v": now - day + (60 if number % 2 else -60)})])
+    assert [row[0] for row in rows(table)] == [1, 3]
+    clock.advance(120_000)
+    for number in range(5, 10):
+        stream.batch([("+I", {"k": number, "dt": "d0", "v": now})])
+    assert [row[0] for row in rows(table)] == [5, 6, 7, 8, 9]
+    assert not problems(table)
 
 
 def test_an_interval_of_full_compactions_is_counted_for_each_bucket(tmp_path: Path) -> None:
