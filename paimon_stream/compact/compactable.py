@@ -13,7 +13,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, check_table_kind
 
 _REFUSED: Final[tuple[tuple[Option[bool], str], ...]] = (
-    (DELETION_VECTORS, "so a compaction has to mark older rows"),
+    (DELETION_VECTORS, "so a compaction has to change the deletion vectors"),
     (CHAIN_TABLE, "so deletes have to stay for the partitions that build on them"),
     (LOOKUP_REMOTE_FILES, "so a compaction has to keep files for look-ups"),
 )
@@ -26,7 +26,7 @@ def check_compactable(table: Table) -> None:
     if options.value(CLUSTERING_INCREMENTAL):
         raise _refused(table, CLUSTERING_INCREMENTAL.key, "so a compaction has to sort its rows")
     for option, why in _REFUSED:
-        if keyed and options.value(option):
+        if (keyed or option is DELETION_VECTORS) and options.value(option):
             raise _refused(table, option.key, why)
     check_table_kind(table)
 

@@ -40,7 +40,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import TARGET_FILE_SIZE, compaction_options
-from paimon_stream.read.scan import Scan, plan_scan
+from paimon_stream.read.scan import Scan, plan_scan, without_vectors
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -138,7 +138,7 @@ class _Run:
         check_compactable(table)
         self.location, self.layout = table.location, table.layout
         specs = None if self.partitions is None else [static_spec(table, one) for one in self.partitions]
-        scan = plan_scan(table, specs=specs, hidden=True)
+        scan = without_vectors(plan_scan(table, specs=specs, hidden=True))
         units: list[Unit] = []
         stale: list[Unit] = []
         limits, found = plan_units(scan, self.runtime, self._wrong, full=self.full, only=only)

@@ -7,12 +7,18 @@ from paimon_stream.options.option import Option, duration, one_of, switch, text,
 TABLE_TYPE = Option("type", word, "table", "Kind of table. Only ordinary tables are read and written.")
 BRANCH = Option("branch", word, "main", "The branch to read and write. Only main is supported.")
 EXTERNAL_PATHS = Option(
-    "data-file.external-paths", text, "", "Data files lie outside the table. Such tables are refused."
+    "data-file.external-paths", text, "", "Data files lie outside the table, unless the strategy is none."
+)
+EXTERNAL_STRATEGY = Option(
+    "data-file.external-paths.strategy",
+    one_of("none", "specific-fs", "round-robin", "weight-robin", "entropy-inject"),
+    "none",
+    "How the external path of a file is chosen. Tables with external paths and another value than none are refused.",
 )
 DELETION_VECTORS = switch(
     "deletion-vectors.enabled",
-    "Deleted rows are marked, and their files are not rewritten. Append tables with this option are refused. "
-    "Tables with primary keys are written only if another job compacts them (write-only).",
+    "Deleted rows are marked, and their files are not rewritten. Rows are appended to such tables. Those with primary "
+    "keys are written only if another job compacts them (write-only).",
 )
 DELETION_VECTORS_MERGE_ON_READ = switch(
     "deletion-vectors.merge-on-read", "Readers merge the files of level 0 although the table has deletion vectors."

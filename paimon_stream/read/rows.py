@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.binary_columns import value_scalar
+from paimon_stream.format.deletion_vectors import Positions, deleted_positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type
@@ -175,6 +177,7 @@ class _Reader:
         self._arrow = arrow_schema(columns)
         self._partition_keys = scan.table.schema.partition_keys
         self._ahead = OpenAhead(scan.table.storage)
+        self._index = ("", b"")  # the path of the index file that was read last, and its bytes
 
     @property
     def opens_ahead(self) -> bool:
@@ -195,17 +198,35 @@ class _Reader:
         values = self._scan.table.layout.partition_values(entry.partition)
         partition = dict(zip(self._partition_keys, values, strict=True))
         sources = self._sources(written, partition)
-        rows = 0
+        rows, deleted = 0, self._deleted(entry)
         for chunk in self._chunks(entry, path, written, tuple(sources.values()), batch_rows):
-            rows += chunk.rows
             with _reading(path, self._scan):
                 batch = self._fitted(chunk, sources, partition)
+            first, end = np.searchsorted(deleted, (rows, rows + chunk.rows)).tolist()
+            if first < end:
+                kept = np.ones(chunk.rows, bool)
+                kept[deleted[first:end] - rows] = False
+                batch = batch.filter(pa.array(kept))
+            rows += chunk.rows
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
             raise FormatError(
                 f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. {_CURE}", path=path
             )
+
+    def _deleted(self, entry: ManifestEntry) -> Positions:
+        """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`, `NotFound`."""
+        vector = self._scan.vectors.get(entry.file.file_name)
+        if vector is None:
+            return np.empty(0, np.int64)
+        index, place = vector
+        path = self._scan.table.layout.index_file(index.partition, index.bucket, index.file)
+        full = f"{self._scan.table.location}/{path}"
+        if self._index[0] != path:  # the vectors of files that are read one after the other are mostly in one
+            with _reading(full, self._scan):
+                self._index = path, self._scan.table.storage.read(path)
+        return deleted_positions(self._index[1], place, entry.file.row_count, full)
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
         """The columns to read from a file of that schema, by field id."""

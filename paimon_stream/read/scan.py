@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from paimon_stream.errors import IncompatibleSchema, NotFound, UnsupportedFeature
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.errors import CorruptMetadata, IncompatibleSchema, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import DeletionRange, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
@@ -37,11 +37,15 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
+Vector = tuple[IndexManifestEntry, DeletionRange]
+"""Where a deletion vector is: the index file and the place in it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """A planned read: the schema in force, the wanted columns, the live files in reading order, and their snapshot
-    (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables."""
+    (None: the table is empty). `merge` defines how rows of one key are merged; None for append tables. `vectors` are
+    the deletion vectors of these files, by the name of the data file."""
 
     table: Table
     schema: TableSchema
@@ -49,6 +53,7 @@ class Scan:
     snapshot: Snapshot | None
     files: tuple[ManifestEntry, ...]
     merge: MergeSpec | None = None
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
 
 
 def plan_scan(
@@ -80,16 +85,41 @@ def plan_scan(
         specs = [parse_partition(schema.partition_fields, partition, default_name, table=table.location)]
     merge = MergeSpec.of(schema, table.options, table=table.location) if schema.primary_keys else None
     entries = [] if snapshot is None else _files(table, snapshot, specs, merge, hidden)
-    return Scan(table=table, schema=schema, columns=chosen, snapshot=snapshot, files=tuple(entries), merge=merge)
+    vectors = {} if snapshot is None else _vectors(table, snapshot, entries)
+    files = tuple(entries)
+    return Scan(
+        table=table, schema=schema, columns=chosen, snapshot=snapshot, files=files, merge=merge, vectors=vectors
+    )
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`."""
+    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except `NotFound`, and
+    `UnsupportedFeature` for files with deletion vectors, which no compaction of this release rewrites."""
     _check_readable(table)
     merge = MergeSpec.of(table.schema, table.options, table=table.location) if table.schema.primary_keys else None
-    _check_no_deletions(table, snapshot, ManifestStore(table.storage), files)
-    schema, columns = table.schema, table.schema.fields
-    return Scan(table=table, schema=schema, columns=columns, snapshot=snapshot, files=tuple(files), merge=merge)
+    schema, columns, vectors = table.schema, table.schema.fields, _vectors(table, snapshot, files)
+    return without_vectors(
+        Scan(
+            table=table,
+            schema=schema,
+            columns=columns,
+            snapshot=snapshot,
+            files=tuple(files),
+            merge=merge,
+            vectors=vectors,
+        )
+    )
+
+
+def without_vectors(scan: Scan) -> Scan:
+    """The scan. Raises `UnsupportedFeature` if one of its files has a deletion vector."""
+    if scan.vectors:
+        raise UnsupportedFeature(
+            f"Files of {scan.table.location} have deletion vectors, such as {min(scan.vectors)}, and this release does "
+            "not compact such files. Compact the table with an engine that does.",
+            table=scan.table.location,
+        )
+    return scan
 
 
 def find_snapshot(table: Table, snapshot_id: int | None, tag: str | None) -> Snapshot | None:
@@ -171,7 +201,6 @@ def _files(
     entries = live_files(manifests, metas, types, chosen)
     if merge is not None:
         entries = _visible(table, merge, entries, hidden)
-    _check_no_deletions(table, snapshot, manifests, entries)
     if merge is None and any(entry.total_buckets > 0 for entry in entries):
         entries.sort(key=lambda entry: (entry.partition, entry.bucket, entry.file.min_sequence_number))
     return entries
@@ -203,20 +232,32 @@ def _check_readable(table: Table) -> None:
             )
 
 
-def _check_no_deletions(
-    table: Table, snapshot: Snapshot, manifests: ManifestStore, files: Sequence[ManifestEntry]
-) -> None:
-    """Raises `UnsupportedFeature` if these files have deletion vectors. They mark deleted rows; without them those rows
-    would come back. A compaction may leave an index without vectors, or with vectors of files that it has replaced."""
+def _vectors(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> dict[str, Vector]:
+    """The deletion vectors of these files. Index files may also have those of files that were replaced. Raises
+    `CorruptMetadata` for an index without places, and for a file with two vectors."""
     if snapshot.index_manifest is None:
-        return
-    indexes = [one.file for one in manifests.index_entries(snapshot.index_manifest)]
-    vectors = [one.deletions for one in indexes if one.index_type == VECTORS_INDEX]
-    names = {one.file.file_name for one in files} if vectors else set()
-    if any(marked is None or any(one.data_file in names for one in marked) for marked in vectors):
-        raise UnsupportedFeature(
-            f"Snapshot {snapshot.id} of {table.location} has deletion vectors, which this release does not "
-            "read. Compact the table with an engine that does, or read it there.",
-            table=table.location,
-            snapshot=snapshot.id,
-        )
+        return {}
+    found: dict[str, Vector] = {}
+    names = {one.file.file_name for one in files}
+    for entry in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
+        if entry.file.index_type != VECTORS_INDEX:
+            continue
+        for one in entry.file.deletions or ():
+            if one.data_file in found or entry.file.external_path is not None:
+                why = "lies outside the table" if entry.file.external_path else f"is a second one for {one.data_file}"
+                raise UnsupportedFeature(
+                    f"Snapshot {snapshot.id} of {table.location}: a deletion vector in {entry.file.file_name} {why}. "
+                    "Read the table with the engine that wrote it.",
+                    table=table.location,
+                    file=entry.file.file_name,
+                )
+            if one.data_file in names:
+                found[one.data_file] = entry, one
+        if entry.file.deletions is None:
+            raise CorruptMetadata(
+                f"Snapshot {snapshot.id} of {table.location}: the entry of the index file {entry.file.file_name} does "
+                "not say where its deletion vectors are. Roll the table back to before it.",
+                table=table.location,
+                file=entry.file.file_name,
+            )
+    return found

@@ -17,8 +17,8 @@ from paimon_stream.options import (
     BRANCH,
     BUCKET,
     DATA_EVOLUTION,
-    DELETION_VECTORS,
     EXTERNAL_PATHS,
+    EXTERNAL_STRATEGY,
     MANIFEST_COMPRESSION,
     MANIFEST_FORMAT,
     PARTITION_LEGACY_NAME,
@@ -109,18 +109,15 @@ def table_of(storage: Storage, schema: TableSchema, overrides: Mapping[str, str]
 
 # Options that, if true, require something that a commit of this release would silently leave out.
 _NOT_BUILT: Final = {
-    DELETION_VECTORS: "deletion vectors",
     ROW_TRACKING: "row tracking",
     DATA_EVOLUTION: "data evolution",
     PK_CLUSTERING_OVERRIDE: "files that are not sorted by the key",
 }
-# The ones that, in tables with primary keys, are the compaction's work; `stream/writable.py` decides when.
-_LEFT_TO_COMPACTION: Final = (DELETION_VECTORS,)
 # The ones whose commits give each row an id.
 _MADE_BY_COMMITS: Final = (ROW_TRACKING, DATA_EVOLUTION)
 # Options that move files or history to where this release does not look.
 _ELSEWHERE: Final = {
-    EXTERNAL_PATHS: "keeps its data files outside the table",
+    EXTERNAL_STRATEGY: "keeps its data files outside the table",
     BRANCH: "is read and written on a branch",
 }
 
@@ -202,11 +199,9 @@ def _check_kind(table: Table) -> None:
 
 
 def _check_options(table: Table) -> None:
-    keyed = bool(table.schema.primary_keys)
     for option, what in _NOT_BUILT.items():
-        if not table.options.value(option) or (keyed and option in _LEFT_TO_COMPACTION):
-            continue
-        raise _unsupported(table, option, f"uses {what}, which this release does not write")
+        if table.options.value(option):
+            raise _unsupported(table, option, f"uses {what}, which this release does not write")
     _check_places(table)
     format_ = file_format(table.options)
     compression(table.options, format_)
@@ -217,7 +212,7 @@ def _check_options(table: Table) -> None:
 def _check_places(table: Table) -> None:
     """Checks where data and history are, and how manifests are written."""
     for option, what in _ELSEWHERE.items():
-        if table.options.differs(option):
+        if table.options.differs(option) and (option is BRANCH or table.options.value(EXTERNAL_PATHS)):
             raise _unsupported(table, option, f"{what}, which this release does not support")
     if table.options.get(MANIFEST_FORMAT.key, "avro").strip().lower() != "avro":
         what = "is of a file format that this release does not write"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from tests.kits.reading import append, assert_rows, java_rows
 
 FORMATS = ["parquet", "orc", "avro"]
@@ -296,7 +296,7 @@ def test_files_of_several_formats_live_in_one_table(java: Any, path: Path) -> No
     assert len({Path(file.path).suffix for file in table.files()}) == 3
 
 
-def test_deletion_vectors_are_refused(java: Any, path: Path) -> None:
+def test_an_index_that_does_not_say_where_its_deletion_vectors_are_is_refused(java: Any, path: Path) -> None:
     """Rows that are marked as deleted must not come back."""
     java.create_table(path, [("k", "INT")])
     java.write(path, [(1,), (2,)])
@@ -308,7 +308,7 @@ def test_deletion_vectors_are_refused(java: Any, path: Path) -> None:
         snapshot = json.loads(file.read_text())
         file.write_text(json.dumps({**snapshot, "indexManifest": "index-manifest-x-0"}))
         if refused:
-            with pytest.raises(UnsupportedFeature, match="deletion vectors"):
+            with pytest.raises(CorruptMetadata, match="where its deletion vectors are"):
                 table.to_arrow()
         else:
             assert table.to_arrow().num_rows == 2

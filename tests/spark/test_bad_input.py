@@ -229,7 +229,6 @@ UNWRITABLE = {
         "orc.timestamp-ltz.legacy.type",
     ),
     "row tracking": (PLAIN, [], {"row-tracking.enabled": "true"}, "row-tracking.enabled"),
-    "deletion vectors": (PLAIN, [], {"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
 }
 
 

@@ -1,0 +1,133 @@
+"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1).
+
+An index file holds a version and one vector for each of its data files. A vector is a roaring bitmap of row positions,
+with 32 or 64 bits, and a checksum. Nothing in it is believed: a vector that cannot be read is an error, because without
+it deleted rows would come back.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeAlias
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.byte_cursor import ByteCursor
+from paimon_stream.format.entries import DeletionRange
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+"""Row positions in a data file, ascending."""
+
+_VERSION: Final = b"\x01"
+_MAGIC_32: Final = struct.pack(">i", 1581511376)
+_MAGIC_64: Final = struct.pack("<i", 1681511377)
+_WITHOUT_RUNS: Final = 12346
+_WITH_RUNS: Final = 12347
+_OFFSETS_FROM: Final = 4
+"""Bitmaps with runs have offsets from this number of containers on."""
+_MOST_IN_ARRAY: Final = 4096
+
+
+def deleted_positions(data: bytes, one: DeletionRange, rows: int, path: str) -> Positions:
+    """The deleted rows of a data file with `rows` rows. `data` is the whole index file, `path` is for messages. Raises
+    `CorruptMetadata` for anything but a vector of this file."""
+    try:
+        return _positions(data, one, rows)
+    except (ValueError, IndexError, struct.error) as why:
+        raise CorruptMetadata(
+            f"{path}: the deletion vector of {one.data_file} cannot be read ({why}). Without it, deleted rows would "
+            "come back. Restore the file from a backup, or roll the table back to before it.",
+            path=path,
+            file=one.data_file,
+        ) from None
+
+
+def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
+    if data[:1] != _VERSION:
+        raise ValueError(f"the version of the file is {data[:1].hex() or 'missing'}, not 01")
+    (size,) = struct.unpack_from(">i", data, one.offset)
+    record, end = data[one.offset + 4 : one.offset + 4 + max(0, size)], one.offset + 4 + size
+    if size < 8 or len(record) != size or one.length not in (size, size + 8):
+        raise ValueError(f"{size} bytes do not fit the {one.length} of its entry, or the file")
+    if struct.unpack_from(">I", data, end)[0] != crc32(record):
+        raise ValueError("its checksum is wrong")
+    source = _Source(record[4:])
+    if record[:4] == _MAGIC_32:
+        found = _bitmap(source, rows)
+    elif record[:4] == _MAGIC_64:
+        pieces, before = [np.empty(0, np.int64)], -1
+        for _ in range(source.number("<q")):
+            high = source.number("<I")
+            if high <= before:
+                raise ValueError("its parts are not in order")
+            before = high
+            pieces.append(_bitmap(source, rows - sum(map(len, pieces))) + (high << 32))
+        found = np.concatenate(pieces)
+    else:
+        raise ValueError(f"it begins with {record[:4].hex()}")
+    if source.left or (len(found) and found[-1] >= rows) or one.cardinality not in (None, len(found)):
+        raise ValueError(f"it marks {len(found)} rows of {rows}, and its entry says {one.cardinality}")
+    return found
+
+
+def _bitmap(source: _Source, rows: int) -> Positions:
+    """The values of a 32-bit roaring bitmap in its portable form. It has at most `rows` values."""
+    cookie = source.number("<I")
+    runs = np.zeros(0, bool)
+    if cookie & 0xFFFF == _WITH_RUNS:
+        count = (cookie >> 16) + 1
+        runs = np.unpackbits(np.frombuffer(source.take((count + 7) // 8), np.uint8), bitorder="little").astype(bool)
+    elif cookie == _WITHOUT_RUNS:
+        count = source.number("<I")
+    else:
+        raise ValueError(f"its bitmap begins with {cookie}")
+    header = source.shorts(2 * count).reshape(-1, 2)
+    keys, sizes = header[:, 0], header[:, 1] + 1
+    if (np.diff(keys) <= 0).any() or sizes.sum() > rows:
+        raise ValueError(f"its bitmap marks {sizes.sum()} rows of {rows}, or is not in order")
+    if not len(runs) or count >= _OFFSETS_FROM:
+        source.take(4 * count)  # where the containers begin, which is one after the other
+    pieces = [np.empty(0, np.int64)]
+    for number, (key, size) in enumerate(zip(keys.tolist(), sizes.tolist(), strict=True)):
+        if len(runs) and runs[number]:
+            low = _of_runs(source.shorts(2 * source.number("<H")).reshape(-1, 2), size)
+        elif size <= _MOST_IN_ARRAY:
+            low = source.shorts(size)
+        else:
+            low = np.flatnonzero(np.unpackbits(np.frombuffer(source.take(8192), np.uint8), bitorder="little"))
+        if len(low) != size or (np.diff(low) <= 0).any():
+            raise ValueError("one of its containers has other values than it says")
+        pieces.append(low + (key << 16))
+    return np.concatenate(pieces)
+
+
+def _of_runs(runs: Positions, size: int) -> Positions:
+    """The values of runs, each given as its first value and the number of those that follow."""
+    lengths = runs[:, 1] + 1
+    if lengths.sum() != size:
+        raise ValueError("its runs have another length than they say")
+    offsets = np.cumsum(lengths) - lengths
+    return np.repeat(runs[:, 0] - offsets, lengths) + np.arange(size)
+
+
+class _Source(ByteCursor):
+    cut_off = "it is cut off"
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        return self._take(size)
+
+    def number(self, form: str) -> int:
+        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+
+    def shorts(self, count: int) -> Positions:
+        return np.frombuffer(self._take(2 * count), "<u2").astype(np.int64)
+
+    def _error(self, why: str) -> ValueError:  # type: ignore[override]
+        return ValueError(why)
