@@ -3,8 +3,8 @@
     python benchmarks/compaction_memory.py [--sizes 250,1000,4000] [--buckets 1] [--folder …]
 
 Each table has a primary key and twenty sorted runs for each bucket. Half of the keys of a run are in other runs,
-too. Each is compacted by a process of its own. The peak is that of the process's memory (PSS), with Python and its libraries;
-"idle" is that of a process that has compacted a small table.
+too. Each is compacted by a process of its own. The peak is that of the process's memory (PSS), with Python and its
+libraries; "idle" is that of a process that has compacted a small table.
 """
 
 from __future__ import annotations
