@@ -58,13 +58,13 @@ def _positions(data: bytes, one: DeletionRange, rows: int) -> Positions:
     if record[:4] == _MAGIC_32:
         found = _bitmap(source, rows)
     elif record[:4] == _MAGIC_64:
-        pieces, before = [np.empty(0, np.int64)], -1
+        pieces, before, left = [np.empty(0, np.int64)], -1, rows
         for _ in range(source.number("<q")):
             high = source.number("<I")
-            if high <= before:
-                raise ValueError("its parts are not in order")
-            before = high
-            pieces.append(_bitmap(source, rows - sum(map(len, pieces))) + (high << 32))
+            if high <= before or high << 32 >= rows:
+                raise ValueError("its parts are not in order, or beyond the rows of the file")
+            pieces.append(_bitmap(source, left) + (high << 32))
+            before, left = high, left - len(pieces[-1])
         found = np.concatenate(pieces)
     else:
         raise ValueError(f"it begins with {record[:4].hex()}")
@@ -98,7 +98,7 @@ def _bitmap(source: _Source, rows: int) -> Positions:
             low = source.shorts(size)
         else:
             low = np.flatnonzero(np.unpackbits(np.frombuffer(source.take(8192), np.uint8), bitorder="little"))
-        if len(low) != size or (np.diff(low) <= 0).any():
+        if len(low) != size or low[-1] >> 16 or (np.diff(low) <= 0).any():
             raise ValueError("one of its containers has other values than it says")
         pieces.append(low + (key << 16))
     return np.concatenate(pieces)

@@ -95,3 +95,20 @@ def test_a_few_bytes_cannot_mark_more_rows_than_the_file_has() -> None:
     data, length = file_of(start + header + bytes(4 * keys) + struct.pack("<HHH", 1, 0, 65535) * keys)
     with pytest.raises(CorruptMetadata, match="262144000 rows of 1000"):
         read(data, length, 1000)
+
+
+def test_a_run_does_not_leave_its_container() -> None:
+    header = struct.pack("<I", 12347) + b"\x01" + struct.pack("<HH", 0, 5)
+    data, length = file_of(header + struct.pack("<HHH", 1, 65535, 5))
+    with pytest.raises(CorruptMetadata, match="other values"):
+        read(data, length, 70_000)
+
+
+@pytest.mark.parametrize("highs", [[0xFFFFFFFF], [1], [0, 0], list(range(20_000))])
+def test_parts_lie_within_the_rows_of_the_file(highs: list[int]) -> None:
+    """Without a bound, the time for many empty parts would grow with their square."""
+    parts = b"".join(struct.pack("<III", high, 12346, 0) for high in highs)
+    record = struct.pack("<iq", 1681511377, len(highs)) + parts
+    data = b"\x01" + struct.pack(">i", len(record)) + record + struct.pack(">I", crc32(record))
+    with pytest.raises(CorruptMetadata, match="not in order, or beyond"):
+        read(data, len(record) + 8, 10)
