@@ -49,10 +49,10 @@ def read_parquet(source: Any, path: str, fields: Sequence[DataField], batch_rows
 
 def _buffered(source: Any, columns: int, batch_rows: int) -> int:
     """The size of the buffers of columns; 0 to read all of a row group's column at once, in one request."""
-    if isinstance(source, pa.OSFile):
-        return _BUFFER
-    several = batch_rows < _ALONE and source.size() > 2 * columns * _RANGE
-    return _RANGE if several else 0
+    local = isinstance(source, pa.OSFile)
+    size = _BUFFER if local else _RANGE
+    pays = (local or batch_rows < _ALONE) and source.size() > 2 * columns * size
+    return size if pays else 0
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
