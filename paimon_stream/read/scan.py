@@ -234,7 +234,7 @@ def _check_readable(table: Table) -> None:
 
 def _vectors(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> dict[str, Vector]:
     """The deletion vectors of these files. Index files may also have those of files that were replaced. Raises
-    `CorruptMetadata` for an index without places, and for a file with two vectors."""
+    `CorruptMetadata` for an index without places, `UnsupportedFeature` for a second vector of a file or one outside."""
     if snapshot.index_manifest is None:
         return {}
     found: dict[str, Vector] = {}

@@ -36,6 +36,19 @@ def rows_of(table: PaimonTable, made: Definition, snapshot: int | None = None) -
     )
 
 
+def created(root: Path, made: Definition) -> PaimonTable | None:
+    """The table; None if its options contradict each other."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            path = str(root / "db.db" / "t")
+            return PaimonTable.create(
+                path, made.columns, partition_keys=made.partition, primary_keys=made.keys, options=made.options
+            )
+    except InvalidOption:
+        return None
+
+
 def compact_a_random_table(root: Path, seed: int) -> str:
     """Returns what happened to the table of this seed."""
     random = Random(seed)
@@ -43,14 +56,8 @@ def compact_a_random_table(root: Path, seed: int) -> str:
     if made.options["merge-engine"] == "first-row":
         return "refused"
     made.options.update(random.choice(WAYS))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            path = str(root / "db.db" / "t")
-            table = PaimonTable.create(
-                path, made.columns, partition_keys=made.partition, primary_keys=made.keys, options=made.options
-            )
-    except InvalidOption:
+    table = created(root, made)
+    if table is None:
         return "refused"
     compacted = 0
     for identifier, batch in enumerate((one for _ in range(4) for one in batches(random, made)), 1):
@@ -85,14 +92,8 @@ def stream_into_a_random_table(root: Path, seed: int) -> str:
     if made.options["merge-engine"] == "first-row":
         return "refused"
     made.options.update({**random.choice(WAYS), "write-only": "false"})
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            path = str(root / "db.db" / "t")
-            table = PaimonTable.create(
-                path, made.columns, partition_keys=made.partition, primary_keys=made.keys, options=made.options
-            )
-    except InvalidOption:
+    table = created(root, made)
+    if table is None:
         return "refused"
     stream, compacted = CompactedStream(table), 0
     for batch in (one for _ in range(3) for one in batches(random, made)):
