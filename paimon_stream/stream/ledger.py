@@ -309,7 +309,10 @@ def _judge_known(
             )
             return Fresh(seen=seen)
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
-    published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(with_rows(snapshots, own)))
+    newest = with_rows(snapshots, own)
+    published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(newest))
+    if _judge_created(evidence, newest, refuse):
+        return Fresh(seen=seen, own=published)
     previous = None if entry is None else entry.previous
     known = max(-1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id)
     if own.commit_identifier < known:
@@ -415,15 +418,24 @@ def _judge_lost_batch(
     return True
 
 
+def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
+    """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of ours is then that of
+    a run on a copy of the checkpoint, unless the snapshot is older than the batch, because one clock is wrong.
+    Returns whether an operator let the batch continue all the same."""
+    done, created = evidence.previous_done_millis, evidence.schema_created_millis
+    if done is None or done >= created or (own is not None and own.time_millis <= done):
+        return False
+    refuse.table_replaced("the table was created after this stream had finished its previous batch")
+    return True
+
+
 def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed?"""
-    registered, done = evidence.registered, evidence.previous_done_millis
-    if registered is None:
+    if _judge_created(evidence, None, refuse):
+        return
+    if evidence.registered is None:
         if evidence.batch_id == 0:
             return  # a stream that begins
-        if done is not None and done < evidence.schema_created_millis:
-            refuse.table_replaced("the table was created after this stream had finished its previous batch")
-            return
     elif evidence.journal_since is not None and evidence.batch_id >= evidence.journal_since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:

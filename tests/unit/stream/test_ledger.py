@@ -32,7 +32,7 @@ from paimon_stream.format.snapshot_json import (
     SnapshotRef,
     encode_snapshot,
 )
-from paimon_stream.options import Options
+from paimon_stream.options import ON_TABLE_CHANGE, Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import RegisteredWriter
@@ -109,7 +109,9 @@ class World:
     def snapshots(self) -> SnapshotStore:
         return SnapshotStore(self.storage, simulated(1))
 
-    def publish(self, id_: int, user: str, identifier: int, nonce: str = "", **marks: str) -> Snapshot:
+    def publish(
+        self, id_: int, user: str, identifier: int, nonce: str = "", time_millis: int = 0, **marks: str
+    ) -> Snapshot:
         snapshot = Snapshot(
             id=SnapshotId(id_),
             schema_id=0,
@@ -118,7 +120,7 @@ class World:
             commit_user=user,
             commit_identifier=identifier,
             commit_kind=CommitKind.APPEND,
-            time_millis=0,
+            time_millis=time_millis,
             total_record_count=0,
             delta_record_count=0,
             properties={"paimon-stream." + key.replace("_", "-"): value for key, value in marks.items()},
@@ -128,7 +130,7 @@ class World:
             self.storage.write(f"manifest/{name}", NO_MANIFESTS)
         return snapshot
 
-    def mine(self, id_: int, identifier: int, **marks: str) -> Snapshot:
+    def mine(self, id_: int, identifier: int, **marks: Any) -> Snapshot:
         return self.publish(id_, ME.user, identifier, **{"query_id": "q1", "run_id": "run-1", **marks})
 
     def expire(self, *ids: int) -> None:
@@ -438,6 +440,27 @@ def test_a_table_younger_than_our_previous_batch_is_a_replaced_table(world: Worl
 def test_a_table_older_than_our_previous_batch_is_not(world: World) -> None:
     world.previous_done_millis = 1001
     assert isinstance(world.judge(3), Fresh)
+
+
+def test_a_batch_that_a_copy_of_the_checkpoint_published_in_a_younger_table_is_not_our_previous_one(
+    world: World,
+) -> None:
+    world.registered = registered(journal_since=0)
+    world.previous_done_millis = 999
+    with pytest.raises(TableReplaced, match="created after"):  # the copy has registered, and goes on
+        world.judge(1)
+    world.mine(1, 0, time_millis=1001)
+    with pytest.raises(TableReplaced, match="created after"):
+        world.judge(1)
+    world.options = {ON_TABLE_CHANGE.key: "continue"}
+    assert isinstance(world.judge(1), Fresh)
+
+
+def test_a_clock_ahead_where_the_table_was_created_hides_no_batch_that_we_have_finished(world: World) -> None:
+    world.mine(1, 0, time_millis=990)
+    world.previous_done_millis = 999
+    verdict = world.judge(1)
+    assert isinstance(verdict, Fresh) and verdict.own is not None
 
 
 def test_a_journalled_batch_missing_from_the_lineage_is_a_rollback(world: World) -> None:
