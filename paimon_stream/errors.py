@@ -255,6 +255,10 @@ class SequenceConflict(CommitConflict):
     """Another writer used the same sequence numbers in a bucket."""
 
 
+class IndexConflict(SequenceConflict):
+    """Another writer changed the hash index by which keys got their dynamic buckets."""
+
+
 class StrictModeViolated(CommitConflict):
     """`commit.strict-mode.last-safe-snapshot` forbids a commit after what other users committed."""
 

@@ -7,6 +7,7 @@ an error that says nothing was published, its files are removed. If that is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -60,9 +61,9 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
         try:
             commit = partial(TableCommit.append, messages=messages, numbering=numbering, properties=summary)
             return _publish(table, messages, commit)
-        except SequenceConflict:
+        except SequenceConflict as conflict:
             read_once = isinstance(rows, pa.RecordBatchReader)
-            if read_once or rewritten == MOST_REWRITES or not rewrites(table):
+            if read_once or rewritten == MOST_REWRITES or not rewrites(table, conflict):
                 raise
     raise AssertionError("unreachable")
 
@@ -82,7 +83,10 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    table, messages, summary = _write(table, rows, fixed, _numbers(table))
+    numbering = _numbers(table)
+    if numbering is not None:
+        numbering = replace(numbering, index=None)  # keys that go do not keep their buckets
+    table, messages, summary = _write(table, rows, fixed, numbering)
     said = None if partition is not None else replaces_some
     commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)
     return _publish(table, messages, commit)
@@ -131,9 +135,9 @@ def _write(
 def _write_files(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
-    first = 0 if numbering is None else numbering.first
+    first, index = (0, None) if numbering is None else (numbering.first, numbering.index)
     if _is_spark(rows):
-        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first)
+        grown: tuple[Table, tuple[CommitMessage, ...]] = _frames().write_frame(rows, table, fixed, first, index)
         return grown
     if table.options.value(MERGE_SCHEMA) != "off":
         raise UnsupportedFeature(
@@ -142,7 +146,7 @@ def _write_files(
             table=table.location,
             option="merge_schema",
         )
-    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
     operations = Operations.of(table.options)
     batches: Iterable[pa.RecordBatch] = _batches(table, rows)
     if operations is not None:

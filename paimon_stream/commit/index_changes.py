@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from paimon_stream.commit.plan import IndexChange
 from paimon_stream.errors import DeletedFiles
-from paimon_stream.format.entries import FileKind, IndexManifestEntry
-from paimon_stream.format.index_manifest import DELETION_VECTORS, HASH
+from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry
+from paimon_stream.format.index_manifest import DELETION_VECTORS
 
 
 def apply_index_changes(

@@ -18,10 +18,10 @@ from typing import Final
 
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache, highest_of
-from paimon_stream.errors import CorruptMetadata, NotFound, SequenceConflict
-from paimon_stream.format.entries import FileKind
+from paimon_stream.errors import CorruptMetadata, IndexConflict, NotFound, SequenceConflict
+from paimon_stream.format.entries import HASH, FileKind
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.options import ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
+from paimon_stream.options import BUCKET, ON_SEQUENCE_CONFLICT, SEQUENCE_FIELD, SEQUENCE_INIT_MODE
 from paimon_stream.table.lineage import published_after
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -37,15 +37,17 @@ _Bucket = tuple[bytes, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
     """The numbers of one batch. They begin at `first`, which is above all numbers of the table at `base`.
-    `base` is None if the table was empty then."""
+    `base` is None if the table was empty then. `index` is the index manifest of `base`, by which keys get their
+    buckets if these are dynamic."""
 
     base: SnapshotRef | None
     first: int = 0
+    index: str | None = None
 
 
-def rewrites(table: Table) -> bool:
-    """Whether a batch is written again if others have used its numbers."""
-    return table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
+def rewrites(table: Table, conflict: SequenceConflict) -> bool:
+    """Whether a batch is written again after that conflict."""
+    return isinstance(conflict, IndexConflict) or table.options.value(ON_SEQUENCE_CONFLICT) == "rewrite"
 
 
 class Sequences:
@@ -59,6 +61,7 @@ class Sequences:
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
+        self._is_dynamic = options.value(BUCKET) == -1
 
     # -- numbers ------------------------------------------------------------------------------------
 
@@ -73,7 +76,9 @@ class Sequences:
                 if self._snapshots.latest() == latest:
                     raise
                 continue  # it expired meanwhile
-            return Numbering(base=None if latest is None else SnapshotRef.of(latest), first=highest + 1)
+            if latest is None:
+                return Numbering(base=None, first=highest + 1)
+            return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=latest.index_manifest)
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
         """The properties with the largest sequence number, for the snapshot of these changes on this base.
@@ -95,7 +100,11 @@ class Sequences:
 
         Reads each delta that was committed since only once.
         """
-        if numbering is None or not self._checks:
+        if numbering is None:
+            return
+        if self._is_dynamic:
+            self._check_index(numbering, changes, base)
+        if not self._checks:
             return
         lowest: dict[_Bucket, int] = {}
         for entry in changes.entries:
@@ -119,6 +128,39 @@ class Sequences:
                 "Nothing was published. Keep snapshots longer than a batch may take.",
                 table=self._location,
             )
+
+    def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
+        """Raises `IndexConflict` if, since keys got their buckets, others have changed the hash index of a partition
+        of these changes (table-kinds.md K1.4). A key could then be in two buckets."""
+        now = None if base is None else SnapshotRef.of(base)
+        if now == numbering.base:
+            return
+        then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
+        if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
+            raise self._assigned_anew(f"snapshot {numbering.base.id}, by which it did so, is gone")
+        if (then and then.index_manifest) == (base and base.index_manifest):
+            return
+        try:
+            before = self._index_files(then)
+        except (NotFound, CorruptMetadata):
+            raise self._assigned_anew(f"snapshot {numbering.base and numbering.base.id} has expired") from None
+        after = self._index_files(base)
+        touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
+        for where in before.keys() | after.keys():
+            if where[0] in touched and before.get(where) != after.get(where):
+                raise self._assigned_anew(f"another writer has changed the index of bucket {where[1]} since")
+
+    def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
+        """The hash index file of each bucket."""
+        entries = () if snapshot is None else self._cache.index_entries(snapshot)
+        return {(one.partition, one.bucket): one.file.file_name for one in entries if one.file.index_type == HASH}
+
+    def _assigned_anew(self, why: str) -> IndexConflict:
+        return IndexConflict(
+            f"{self._location}: this batch has given its keys their buckets by the hash index, and {why}. A key could "
+            "be in two buckets. Nothing was published. Write the batch again.",
+            table=self._location,
+        )
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
         return SequenceConflict(

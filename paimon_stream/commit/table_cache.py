@@ -19,7 +19,7 @@ from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
-from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.live import BucketIndex, live_files
@@ -234,6 +234,11 @@ class TableCache:
         if latest is None or recorded_number(latest) is not None:
             return True
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
+
+    def index_entries(self, snapshot: Snapshot) -> tuple[IndexManifestEntry, ...]:
+        """The live index files of a snapshot. Raises `CorruptMetadata`, `StorageError`."""
+        name = snapshot.index_manifest
+        return () if name is None else self._manifests.index_entries(name)
 
     def highest_at(self, latest: Snapshot | None) -> int:
         """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,

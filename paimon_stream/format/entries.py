@@ -114,6 +114,10 @@ class GlobalIndexMeta:
     source_meta: bytes | None = None
 
 
+HASH: Final = "HASH"
+"""The type of index files that hold the hashes of a dynamic bucket's keys."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileMeta:
     """An index file: bucket hashes, deletion vectors (`deletions` has their positions), or a global index."""

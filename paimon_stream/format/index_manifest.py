@@ -15,9 +15,6 @@ from paimon_stream.format.entries import DeletionRange, FileKind, GlobalIndexMet
 from paimon_stream.format.manifest_schema import INDEX_MANIFEST_SCHEMA
 from paimon_stream.format.unreadable import in_words
 
-HASH: Final = "HASH"
-"""The type of index files that hold the hashes of a dynamic bucket's keys."""
-
 DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that record which rows of data files are deleted."""
 

@@ -179,7 +179,7 @@ class Runs:
                 report = writer.commit(batch, verdict, messages, settings.before_commit, phases)
                 break
             except SequenceConflict as conflict:
-                if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table)):
+                if rewritten == MOST_REWRITES or not (isinstance(verdict, Reuse) or rewrites(writer.table, conflict)):
                     raise
                 _LOG.info("%s The batch is written again.", conflict.message)
                 verdict = writer.again(verdict)
@@ -200,11 +200,14 @@ class Runs:
                 plan=plan,
                 cuts=run.cuts,
                 first_sequence=first,
+                index=writer.index,
                 operations=operations,
                 opened=writer.table_for_driver,
             )
         if written is None:
-            written = run_write_job(rows, table, plan=plan, first_sequence=first, operations=operations)
+            written = run_write_job(
+                rows, table, plan=plan, first_sequence=first, index=writer.index, operations=operations
+            )
         return written.messages
 
     @contextmanager

@@ -31,12 +31,12 @@ def overwrites_dynamically(frame: DataFrame) -> bool | None:
 
 
 def write_frame(
-    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0
+    frame: DataFrame, table: Table, fixed: Mapping[str, pa.Scalar], first_sequence: int = 0, index: str | None = None
 ) -> tuple[Table, tuple[CommitMessage, ...]]:
     """Writes all rows. Returns the table to commit to, and the messages.
 
     Nothing is published except, if `merge-schema` allows it, the schema that the rows need. `fixed` are
-    columns that the DataFrame may lack. `first_sequence` is as for `run_write_job`.
+    columns that the DataFrame may lack. `first_sequence` and `index` are as for `run_write_job`.
 
     Raises `InvalidOption` for a streaming DataFrame, and what `fit_rows` and `run_write_job` raise.
     """
@@ -51,7 +51,7 @@ def write_frame(
     operations = Operations.of(table.options)
     table, rows = fit_rows(whole, table, partial(evolve, table), beside=operations)
     plan = WritePlan(streaming=False)
-    written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, operations=operations)
+    written = run_write_job(rows, table, plan=plan, first_sequence=first_sequence, index=index, operations=operations)
     return table, written.messages
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -25,7 +25,15 @@ from pyspark.sql import types as st
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.types import DataType, TypeRoot
-from paimon_stream.options import BUCKET, BUCKET_FUNCTION, SHUFFLE
+from paimon_stream.options import (
+    BUCKET,
+    BUCKET_FUNCTION,
+    DYNAMIC_INITIAL_BUCKETS,
+    DYNAMIC_MAX_BUCKETS,
+    DYNAMIC_PARALLELISM,
+    SHUFFLE,
+    Options,
+)
 from paimon_stream.spark.bucket_sql import bucket_expression
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.map_arrow import map_arrow
@@ -33,6 +41,7 @@ from paimon_stream.spark.named import named
 from paimon_stream.spark.tasks import PackTask
 from paimon_stream.table.table import Table
 from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.dynamic_buckets import MOST_BUCKETS
 from paimon_stream.write.shuffle_packets import PACKETS
 from paimon_stream.write.task import WriteSpec
 
@@ -88,13 +97,28 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
     return placed.drop(_BUCKET, _ORDER), by_key
 
 
+def assigners(frame: DataFrame, table: Table) -> int:
+    """How many tasks give keys their dynamic buckets at once (table-kinds.md §1.4)."""
+    options = table.options
+    tasks = options.value(DYNAMIC_PARALLELISM)
+    if tasks is None:
+        tasks = _most_by_conf(frame) if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism
+    for most in (options.value(DYNAMIC_INITIAL_BUCKETS), options.value(DYNAMIC_MAX_BUCKETS), MOST_BUCKETS):
+        tasks = min(tasks, most) if most is not None and most > 0 else tasks
+    return max(1, int(tasks))
+
+
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     """The rows as shuffle packets (write/shuffle_packets.py). All rows of a (partition, bucket) are in one
     partition, in their original order.
 
     Spark moves and sorts a few packets instead of many rows. The rows do not come sorted by key, so the task
-    that writes them sorts them in its own memory.
+    that writes them sorts them in its own memory. With dynamic buckets, the rows of the keys of one assigner are
+    together instead.
     """
+    if spec.is_dynamic:
+        fixed = {**spec.options, BUCKET.key: str(spec.assigners), BUCKET_FUNCTION.key: "default"}
+        spec = replace(spec, options=Options(fixed, location=spec.storage.location))
     count = _most_tasks(frame, spec)
     if not (spec.schema.partition_keys or is_connect(frame)):
         # Buckets are spread evenly. A task for each bucket would wait for a core, and each start has a cost.
@@ -107,12 +131,16 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
     """The number of tasks that are worth their start."""
     buckets: int = table.options.value(BUCKET)
-    most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
+    most = _most_by_conf(frame)
     if table.schema.partition_keys and not is_connect(frame):
         # More tasks only cost their start. The number of partitions in the rows is not known.
         cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
+
+
+def _most_by_conf(frame: DataFrame) -> int:
+    return int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
 
 
 def _with_bucket(frame: DataFrame, table: Table) -> tuple[DataFrame, Column]:

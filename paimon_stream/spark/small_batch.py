@@ -47,7 +47,7 @@ from paimon_stream.spark.release_memory import release_memory
 from paimon_stream.spark.row_size import fixed_row_bytes, row_bytes
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import write_task_of, written_by
+from paimon_stream.spark.write_job import spec_of, write_task_of, written_by
 from paimon_stream.spark.write_plan import Share, Way, WritePlan, Written
 from paimon_stream.table.table import Table
 from paimon_stream.write.result import TaskFailure, TaskResult, decode_result, encode_result
@@ -115,6 +115,7 @@ def write_small(
     plan: WritePlan,
     cuts: Cuts,
     first_sequence: int = 0,
+    index: str | None = None,
     operations: Operations | None = None,
     opened: Callable[[], Table] | None = None,
 ) -> Written | None:
@@ -130,7 +131,8 @@ def write_small(
         plan.refused()
         return None
     target = table if opened is None else opened()
-    task = write_task_of(frame, target, first_sequence=first_sequence, is_sorted=False, operations=operations)
+    given = spec_of(target, index)
+    task = write_task_of(frame, given, first_sequence=first_sequence, is_sorted=False, operations=operations)
     answer, size = _answer(task, rows), sum(batch.get_total_buffer_size() for batch in rows)
     del rows
     release_memory(size)

@@ -21,7 +21,7 @@ from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
 from paimon_stream.spark.row_size import fixed_row_bytes
-from paimon_stream.spark.shuffle import check_shuffle, gather_keys, gather_packets
+from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, WriteTask
 from paimon_stream.spark.write_plan import Way, WritePlan, Written
 from paimon_stream.table.message_files import data_files, remove_files
@@ -39,27 +39,35 @@ _LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 
 
 def run_write_job(
-    frame: DataFrame, table: Table, *, plan: WritePlan, first_sequence: int = 0, operations: Operations | None = None
+    frame: DataFrame,
+    table: Table,
+    *,
+    plan: WritePlan,
+    first_sequence: int = 0,
+    index: str | None = None,
+    operations: Operations | None = None,
 ) -> Written:
     """Writes all rows of the DataFrame, which has exactly the table's columns, in the way that the plan chooses. The
     plan learns from the result. The messages are in the order of Spark's partitions. Nothing is published.
 
-    For a table with a primary key, `first_sequence` is above all sequence numbers in it. `operations` names a
-    column, in addition to the table's, that says what each row does.
+    For a table with a primary key, `first_sequence` is above all sequence numbers in it, and `index` names the index
+    manifest by which keys get their dynamic buckets. `operations` names a column, in addition to the table's, that says
+    what each row does.
 
     If a task fails with an error of this package, the files of the other tasks are removed, and the error is
     raised: those of `write_task` and `write_keyed_task`. Other failures in the plan are raised by Spark.
     """
     check_shuffle(table)
     way = plan.way_of_tasks(table)
-    placed, is_sorted = frame, False
+    placed, is_sorted, spec = frame, False, spec_of(table, index)
     if way is Way.PACKETS:
-        placed = gather_packets(frame, _spec(table))
+        spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=assigners(frame, table))
+        placed = gather_packets(frame, spec)
     elif way is Way.SPARK_SORT:
         placed, is_sorted = gather_keys(with_key_defaults(frame, table), table)
     task = write_task_of(
         frame,
-        table,
+        spec,
         first_sequence=first_sequence,
         is_sorted=is_sorted,
         operations=operations,
@@ -90,7 +98,7 @@ def answers_of(answers: DataFrame, table: Table) -> Written:
 
 def write_task_of(
     frame: DataFrame,
-    table: Table,
+    spec: WriteSpec,
     *,
     first_sequence: int,
     is_sorted: bool,
@@ -99,7 +107,6 @@ def write_task_of(
 ) -> WriteTask:
     """The task that writes rows. `is_sorted` is as for `write_keyed_task`. `packed` says that the rows come
     as packets."""
-    spec = replace(_spec(table), buffer_bytes=_PACKED_BYTES) if packed else _spec(table)
     return WriteTask(
         spec=spec,
         attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
@@ -110,8 +117,9 @@ def write_task_of(
     )
 
 
-def _spec(table: Table) -> WriteSpec:
-    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+def spec_of(table: Table, index: str | None) -> WriteSpec:
+    """What tasks need to know. `index` is as for `run_write_job`."""
+    return WriteSpec(storage=table.storage, schema=table.schema, options=table.options, index=index)
 
 
 def written_by(answers: Iterable[TaskResult | TaskFailure], table: Table) -> Written:

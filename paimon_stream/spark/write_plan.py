@@ -151,7 +151,9 @@ class WritePlan:
         """How tasks write the next batch."""
         if table.schema.primary_keys:
             fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
-            return Way.PACKETS if self.streaming and fits else Way.SPARK_SORT
+            # Spark cannot sort by buckets that it does not know.
+            is_dynamic = table.options.value(BUCKET) == -1
+            return Way.PACKETS if is_dynamic or (self.streaming and fits) else Way.SPARK_SORT
         choice = table.options.value(SHUFFLE)
         if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
             return Way.PACKETS

@@ -275,6 +275,12 @@ class StreamWriter:
         self._numbering = self._committer.numbers(self._judged)
         return 0 if self._numbering is None else self._numbering.first
 
+    @property
+    def index(self) -> str | None:
+        """The index manifest by which keys get their dynamic buckets. None if there is none, or if each batch replaces
+        the whole table. Called after `first_sequence`."""
+        return None if self._numbering is None or self._overwrites else self._numbering.index
+
     def again(self, verdict: Fresh | Reuse) -> Fresh:
         """The verdict on a batch that is to be written again, after a `SequenceConflict`."""
         self._judged = self._held = None  # others are writing

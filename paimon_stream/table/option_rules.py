@@ -26,7 +26,7 @@ from paimon_stream.options import (
     Options,
     table_options,
 )
-from paimon_stream.options.option import boolean, duration, integer, levels, one_of, positive, size
+from paimon_stream.options.option import boolean, duration, levels, one_of, positive, size
 
 IMMUTABLE: Final = frozenset({
     # Java refuses to change these.
@@ -67,8 +67,6 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("deletion-vectors.bitmap64", "deletion-vectors.modifiable", "commit.force-compact"), boolean),
     **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
     **dict.fromkeys(("write.batch-size", "postpone.default-bucket-num"), positive),
-    "dynamic-bucket.initial-buckets": positive,
-    **dict.fromkeys(("dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"), integer),
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
     "deletion-vector.index-file.target-size": size,
     **dict.fromkeys(("consumer.expiration-time", "partition.expiration-check-interval"), duration),

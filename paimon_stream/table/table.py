@@ -184,7 +184,7 @@ def _check_kind(table: Table) -> None:
     if buckets == POSTPONE:
         mode = "first writes its rows to no bucket (postpone), where only a job of Java's finds them"
     elif set(schema.partition_keys) <= set(schema.primary_keys):
-        mode = "finds the bucket of a key by an index of all keys (dynamic buckets)"
+        return
     else:
         mode = "finds a key in any partition by an index of all keys (cross-partition)"
     raise UnsupportedFeature(

@@ -45,6 +45,12 @@ def assign_buckets(
     return buckets
 
 
+def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Buckets:
+    """Paimon's hash of every row. The columns are those of the key, and `types` their types."""
+    blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
+    return np.concatenate([hash_rows(encode_columns(one.columns, types)) for one in blocks] or [np.zeros(0, np.int32)])
+
+
 def _default(block: pa.RecordBatch, types: Sequence[DataType], num_buckets: int) -> Buckets:
     hashes = hash_rows(encode_columns(block.columns, types))
     # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.

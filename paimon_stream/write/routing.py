@@ -22,7 +22,8 @@ from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.bucket import assign_buckets, key_hashes
+from paimon_stream.write.dynamic_buckets import MOST_BUCKETS, Assigner, Hashes
 
 GroupIds = npt.NDArray[np.int64]
 
@@ -46,8 +47,11 @@ class Router:
     Holds one entry for each (partition, bucket) seen, and nothing for single rows.
     """
 
-    def __init__(self, schema: TableSchema, options: Options, table: str = "") -> None:
-        """`table` is for messages. Raises `UnsupportedFeature` unless buckets are fixed or `bucket` is -1."""
+    def __init__(
+        self, schema: TableSchema, options: Options, table: str = "", assigner: Assigner | None = None
+    ) -> None:
+        """`table` is for messages. `assigner` finds the buckets if they are dynamic. Raises `UnsupportedFeature`
+        unless buckets are fixed or `bucket` is -1."""
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
         if self.total_buckets != UNAWARE and self.total_buckets < 1:
@@ -60,7 +64,9 @@ class Router:
         self._table = table
         self._numbers: dict[Group, int] = {}
         self._partition = schema.partition_fields
-        self._keys = () if self.total_buckets == UNAWARE else tuple(schema.field(name) for name in schema.bucket_keys)
+        self._assigner = assigner
+        has_keys = self.total_buckets != UNAWARE or assigner is not None
+        self._keys = tuple(schema.field(name) for name in schema.bucket_keys) if has_keys else ()
         self._function = options.value(BUCKET_FUNCTION)
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
 
@@ -73,7 +79,11 @@ class Router:
         buckets_of = max(1, self.total_buckets)
         if self._keys:
             keys, types = batch.select([one.name for one in self._keys]), [one.type for one in self._keys]
-            codes = codes * buckets_of + assign_buckets(keys, types, self.total_buckets, self._function)
+            if self._assigner is not None:
+                buckets_of = MOST_BUCKETS
+                codes = codes * buckets_of + self._dynamic(self._assigner, codes, partitions, key_hashes(keys, types))
+            else:
+                codes = codes * buckets_of + assign_buckets(keys, types, self.total_buckets, self._function)
         below = len(partitions) * buckets_of
         found = _distinct(codes, below)
         numbers = np.array(
@@ -83,6 +93,19 @@ class Router:
         if len(numbers) == 1:
             return int(numbers[0])
         return _replaced(codes, found, numbers, below)
+
+    def _dynamic(
+        self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Hashes
+    ) -> npt.NDArray[np.int32]:
+        """The bucket of each row, by its partition's code and the hash of its key."""
+        if len(partitions) == 1:
+            return assigner.assign(partitions[0], hashes)
+        buckets, order = np.empty(len(codes), np.int32), np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
+        for partition, start, end in zip(partitions, [0, *ends.tolist()], ends.tolist(), strict=False):
+            rows = order[start:end]
+            buckets[rows] = assigner.assign(partition, hashes[rows])
+        return buckets
 
     def _number(self, group: Group) -> int:
         number = self._numbers.get(group)

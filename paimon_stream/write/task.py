@@ -17,16 +17,18 @@ import pyarrow as pa
 
 from paimon_stream.errors import InvalidData, StorageError
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta
+from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
-from paimon_stream.options import Options
+from paimon_stream.options import BUCKET, Options
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
+from paimon_stream.table.message_files import remove_files
 from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.data_file import BucketWriter, DataFileSettings
+from paimon_stream.write.dynamic_buckets import Assigner
 from paimon_stream.write.result import TaskResult
-from paimon_stream.write.routing import GroupIds, Router, split
+from paimon_stream.write.routing import UNAWARE, Group, GroupIds, Router, split
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class WriteSpec:
     """Everything that a task needs to know. It can be pickled, because it is sent to executors.
 
     `options` are the table's with the sink's overrides. `buffer_bytes` bounds the rows that a task holds in
-    memory; above it the task writes row groups that are smaller than they could be.
+    memory; above it the task writes row groups that are smaller than they could be. With dynamic buckets, `index`
+    names the index manifest by which keys get their buckets, and `assigners` is the number of tasks that do so.
     """
 
     storage: Storage
@@ -52,15 +55,28 @@ class WriteSpec:
     options: Options
     runtime: Runtime = field(default_factory=system)
     buffer_bytes: int = _BUFFER_BYTES
+    index: str | None = None
+    assigners: int = 1
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the bucket of a key is found by an index."""
+        return bool(self.schema.primary_keys) and self.options.value(BUCKET) == UNAWARE
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A schema's options are a read-only view, which cannot be pickled; its JSON can.
         parts = (self.storage, encode_schema(self.schema), dict(self.options), self.runtime)
-        return _restored, (*parts, self.buffer_bytes)
+        return _restored, (*parts, self.buffer_bytes, self.index, self.assigners)
 
 
 def _restored(
-    storage: Storage, schema: bytes, options: dict[str, str], runtime: Runtime, buffer_bytes: int
+    storage: Storage,
+    schema: bytes,
+    options: dict[str, str],
+    runtime: Runtime,
+    buffer_bytes: int,
+    index: str | None,
+    assigners: int,
 ) -> WriteSpec:
     return WriteSpec(
         storage=storage,
@@ -68,6 +84,8 @@ def _restored(
         options=Options(options, location=storage.location),
         runtime=runtime,
         buffer_bytes=buffer_bytes,
+        index=index,
+        assigners=assigners,
     )
 
 
@@ -99,8 +117,14 @@ class Task(ABC):
         table = spec.storage.location
         self.spec = spec
         self.columns = ColumnPlan.of(spec.schema, table)
-        self.router = Router(spec.schema, spec.options, table)
         self.layout = Layout.of(spec.schema, spec.options)
+        self.assigner: Assigner | None = None
+        if spec.is_dynamic:
+            given = spec.storage, self.layout, spec.options
+            uuid = spec.runtime.ids.uuid()
+            self.assigner = Assigner(*given, index=spec.index, tasks=spec.assigners, uuid=uuid)
+        self.router = Router(spec.schema, spec.options, table, self.assigner)
+        self.indexes: list[str] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes all rows. Before any error is raised, the task's files are removed (best effort)."""
@@ -145,6 +169,7 @@ class Task(ABC):
                 total_buckets=self.router.total_buckets,
                 new_files=new,
                 changelog_files=changelog,
+                new_index_files=self._index_files(group),
             )
             for group, (new, changelog) in zip(self.router.groups, files, strict=True)
         )
@@ -156,6 +181,12 @@ class Task(ABC):
             files=len(written),
         )
 
+    def _index_files(self, group: Group) -> tuple[IndexFileMeta, ...]:
+        """The group's next index file, if it has new keys."""
+        written = () if self.assigner is None else self.assigner.write(*group)
+        self.indexes += [self.layout.index_file(*group, one) for one in written]
+        return written
+
     def _others(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
         """The errors in the values of the remaining batches, which are not written any more."""
         for batch in batches:
@@ -165,6 +196,7 @@ class Task(ABC):
                 yield another
 
     def _abort(self, why: BaseException) -> None:
+        remove_files(self.spec.storage, tuple(self.indexes))
         for writer in self.open_writers():
             try:
                 for path in writer.abort(why):

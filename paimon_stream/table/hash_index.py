@@ -1,0 +1,34 @@
+"""The files of the hash index of a table with dynamic buckets (table-kinds.md §1.1)."""
+
+from __future__ import annotations
+
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import HASH, IndexFileMeta
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.layout import Layout
+
+
+def index_file(name: str, content: bytes) -> IndexFileMeta:
+    """The entry of an index file with this content: hashes, four bytes each."""
+    return IndexFileMeta(index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4)
+
+
+def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
+    """The hashes of a bucket's keys, four bytes each, big endian. Raises `CorruptMetadata` if the file is missing or
+    has another size than its entry says, and `StorageError`."""
+    path = layout.index_file(partition, bucket, file)
+    try:
+        data = storage.read(path)
+        trouble = f"has {len(data):,} bytes" if len(data) != file.file_size else ""
+    except NotFound:
+        data, trouble = b"", "is missing"
+    if not trouble and len(data) != 4 * file.row_count:
+        trouble = f"has {file.row_count:,} hashes by its entry"
+    if trouble:
+        raise CorruptMetadata(
+            f"{storage.location}/{path} {trouble}, and its entry says {file.file_size:,} bytes. It is the hash index "
+            f"of bucket {bucket}: without it, keys would be written a second time. Nothing was written. Run "
+            "`paimon-stream rebuild-index`, which makes the index anew from the table's files.",
+            path=path,
+        )
+    return data

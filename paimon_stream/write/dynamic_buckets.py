@@ -1,0 +1,215 @@
+"""Which bucket a key gets in a table with dynamic buckets (table-kinds.md §1).
+
+The hash index of a snapshot has a file for each bucket, with the hashes of all keys that were ever written there. A
+known hash keeps its bucket. A new one goes to the first bucket that is not full, and else opens a bucket.
+
+Several tasks may assign keys at once. Task `t` of `n` gets the keys with `|hash % n| = t`, and adds keys only to
+buckets with `bucket % n = t`. So a bucket gets new keys from one task, which writes the bucket's next index file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.format.entries import HASH, IndexFileMeta
+from paimon_stream.options import DYNAMIC_MAX_BUCKETS, DYNAMIC_TARGET_ROWS, Options
+from paimon_stream.storage.base import Storage
+from paimon_stream.table.hash_index import index_file, read_index_file
+from paimon_stream.table.layout import Layout
+
+Hashes = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int32]
+
+MOST_BUCKETS: Final = 32_767
+"""Java holds the number of a dynamic bucket in 16 bits."""
+
+_LITTLE: Final = 1 << 16
+"""New keys are kept apart from the older ones until they are this many, or an eighth of the older ones."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """Hashes in ascending order, and the bucket of each."""
+
+    hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.int32))
+    buckets: Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    def find(self, hashes: Hashes) -> Numbers:
+        """The bucket of each hash, -1 for one that is not known."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1, np.int32)
+        at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[at] == hashes, self.buckets[at], np.int32(-1))
+
+    def with_more(self, hashes: Hashes, buckets: Numbers) -> _Known:
+        """These and others."""
+        both = np.concatenate([self.hashes, hashes])
+        order = np.argsort(both, kind="stable")
+        return _Known(both[order], np.concatenate([self.buckets, buckets])[order])
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The keys of one partition. `fill` is the number of hashes in each bucket, `files` its index file, and
+    `new` the hashes that it gets now."""
+
+    old: _Known = field(default_factory=_Known)
+    recent: _Known = field(default_factory=_Known)
+    fill: dict[int, int] = field(default_factory=dict)
+    files: dict[int, IndexFileMeta] = field(default_factory=dict)
+    new: dict[int, list[Hashes]] = field(default_factory=dict)
+
+    def find(self, hashes: Hashes) -> Numbers:
+        """The bucket of each hash, -1 for one that is not known."""
+        return np.maximum(self.old.find(hashes), self.recent.find(hashes))
+
+    def learn(self, hashes: Hashes, buckets: Numbers) -> None:
+        """Takes in new hashes with their buckets."""
+        self.recent = self.recent.with_more(hashes, buckets)
+        if len(self.recent.hashes) > max(_LITTLE, len(self.old.hashes) >> 3):
+            self.old, self.recent = self.old.with_more(self.recent.hashes, self.recent.buckets), _Known()
+
+
+class Assigner:
+    """Gives each key its bucket, by the index that the index manifest `index` of a snapshot lists. It is None if
+    there is none, or if the rows replace all that is in their partitions. `tasks` is the number of tasks that
+    assign keys at once.
+
+    Holds about eight bytes for each key of the partitions that get rows.
+    """
+
+    def __init__(
+        self, storage: Storage, layout: Layout, options: Options, *, index: str | None, tasks: int, uuid: str
+    ) -> None:
+        self._storage, self._layout, self._uuid = storage, layout, uuid
+        self._index, self._tasks, self._written = index, tasks, 0
+        self._target = options.value(DYNAMIC_TARGET_ROWS)
+        most = options.value(DYNAMIC_MAX_BUCKETS)
+        self._most = MOST_BUCKETS if most < 1 else min(most, MOST_BUCKETS)
+        self._partitions: dict[bytes, _Partition] = {}
+        self._listed: dict[bytes, dict[int, IndexFileMeta]] | None = None
+
+    def assign(self, partition: bytes, hashes: Hashes) -> Numbers:
+        """The bucket of each key. Raises `UnsupportedFeature` if there would be too many buckets, and
+        `CorruptMetadata`, `StorageError` if the index cannot be read."""
+        known = self._partition(partition)
+        distinct, where = np.unique(hashes, return_inverse=True)
+        buckets = known.find(distinct)
+        new = np.flatnonzero(buckets < 0)
+        if len(new):
+            buckets[new] = self._place(known, distinct[new])
+            known.learn(distinct[new], buckets[new])
+        return buckets[where]
+
+    def write(self, partition: bytes, bucket: int) -> tuple[IndexFileMeta, ...]:
+        """Writes the bucket's next index file, with the older hashes and the new ones. Writes nothing if there
+        are no new ones. Raises `CorruptMetadata`, `StorageError`."""
+        known = self._partition(partition)
+        new = known.new.get(bucket)
+        if not new:
+            return ()
+        old = known.files.get(bucket)
+        before = b"" if old is None else self._read(partition, bucket, old)
+        content = before + np.concatenate(new).astype(">i4").tobytes()
+        meta = index_file(f"index-{self._uuid}-{self._written}", content)
+        self._written += 1
+        with self._storage.open_output(self._layout.index_file(partition, bucket, meta)) as output:
+            output.write(content)
+        return (meta,)
+
+    # -- the index as it was ------------------------------------------------------------------------
+
+    def _partition(self, partition: bytes) -> _Partition:
+        found = self._partitions.get(partition)
+        if found is None:
+            found = self._partitions[partition] = self._load(partition)
+        return found
+
+    def _load(self, partition: bytes) -> _Partition:
+        files = self._files().get(partition, {})
+        wanted = [partial(self._read, partition, bucket, file) for bucket, file in files.items()]
+        contents = [np.frombuffer(data, ">i4").astype(np.int32) for data in self._storage.together(wanted)]
+        known = _Partition(files=files, fill={b: len(one) for b, one in zip(files, contents, strict=True)})
+        if contents:
+            buckets = np.repeat(np.array(list(files), np.int32), [len(one) for one in contents])
+            known.old = _Known().with_more(np.concatenate(contents), buckets)
+            self._check(known.old, partition)
+        return known
+
+    def _check(self, known: _Known, partition: bytes) -> None:
+        """A hash that is in two buckets gives its key two rows (table-kinds.md D1)."""
+        twice = np.flatnonzero(known.hashes[1:] == known.hashes[:-1])
+        if len(twice):
+            first, second = known.buckets[twice[0]], known.buckets[twice[0] + 1]
+            raise CorruptMetadata(
+                f"{self._storage.location}: the hash index of partition {self._layout.partition(partition) or '()'} "
+                f"has a key twice: buckets {first} and {second} share {len(twice)} hashes, so two writers have assigned "
+                "keys at once, and such keys may have two rows. Nothing was written. Run `paimon-stream verify`.",
+                table=self._storage.location,
+                partition=self._layout.partition(partition),
+            )
+
+    def _files(self) -> Mapping[bytes, dict[int, IndexFileMeta]]:
+        if self._listed is None:
+            # Imported here, because most tasks need no Avro.
+            from paimon_stream.table.manifests import ManifestStore
+
+            self._listed = {}
+            entries = () if self._index is None else ManifestStore(self._storage).index_entries(self._index)
+            for entry in entries:
+                if entry.file.index_type == HASH:
+                    self._listed.setdefault(entry.partition, {})[entry.bucket] = entry.file
+        return self._listed
+
+    def _read(self, partition: bytes, bucket: int, file: IndexFileMeta) -> bytes:
+        return read_index_file(self._storage, self._layout, partition, bucket, file)
+
+    # -- new keys -----------------------------------------------------------------------------------
+
+    def _place(self, known: _Partition, hashes: Hashes) -> Numbers:
+        """Buckets for new hashes, which are distinct."""
+        found = np.zeros(len(hashes), np.int32)
+        tasks = np.abs(np.fmod(hashes, np.int32(self._tasks)))
+        for task in np.unique(tasks).tolist():
+            left = np.flatnonzero(tasks == task)
+            for bucket, room in self._places(known, task):
+                some, left = left[:room], left[room:]
+                found[some] = bucket
+                known.fill[bucket] = known.fill.get(bucket, 0) + len(some)
+                known.new.setdefault(bucket, []).append(hashes[some])
+                if not len(left):
+                    break
+            else:
+                self._spread(known, hashes, found, left, task)
+        return found
+
+    def _places(self, known: _Partition, task: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a task that are not full, with their room; then those that it may open."""
+        own = sorted(bucket for bucket in known.fill if bucket % self._tasks == task)
+        yield from ((one, room) for one in own if (room := self._target - known.fill[one]) > 0)
+        for bucket in range(task, self._most, self._tasks):
+            if bucket not in known.fill:
+                yield bucket, self._target
+
+    def _spread(self, known: _Partition, hashes: Hashes, found: Numbers, left: Numbers, task: int) -> None:
+        """Spreads hashes over the full buckets of a task, because it may open no more."""
+        own = np.array(sorted(one for one in known.fill if one % self._tasks == task), np.int32)
+        if self._most == MOST_BUCKETS or not len(own):
+            raise UnsupportedFeature(
+                f"{self._storage.location}: a partition would have more than {self._most:,} buckets. Nothing was "
+                f"written. Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
+                table=self._storage.location,
+                option=DYNAMIC_TARGET_ROWS.key,
+            )
+        found[left] = own[(hashes[left].view(np.uint32) // np.uint32(self._tasks)) % np.uint32(len(own))]
+        for bucket in np.unique(found[left]).tolist():
+            more = hashes[left][found[left] == bucket]
+            known.fill[bucket] += len(more)
+            known.new.setdefault(bucket, []).append(more)
