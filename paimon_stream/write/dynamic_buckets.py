@@ -147,10 +147,10 @@ class Assigner:
         """A hash that is in two buckets gives its key two rows (table-kinds.md D1)."""
         twice = np.flatnonzero(known.hashes[1:] == known.hashes[:-1])
         if len(twice):
-            first, second = known.buckets[twice[0]], known.buckets[twice[0] + 1]
+            one, two = known.buckets[twice[0]], known.buckets[twice[0] + 1]
             raise CorruptMetadata(
                 f"{self._storage.location}: the hash index of partition {self._layout.partition(partition) or '()'} "
-                f"has a key twice: buckets {first} and {second} share {len(twice)} hashes, so two writers have assigned "
+                f"has a key twice: buckets {one} and {two} share {len(twice)} hashes, so two writers have assigned "
                 "keys at once, and such keys may have two rows. Nothing was written. Run `paimon-stream verify`.",
                 table=self._storage.location,
                 partition=self._layout.partition(partition),
