@@ -146,6 +146,7 @@ class Sequences:
             raise self._assigned_anew(f"snapshot {numbering.base and numbering.base.id} has expired") from None
         after = self._index_files(base)
         touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
+        touched |= {change.entry.partition for change in changes.index}
         for where in before.keys() | after.keys():
             if where[0] in touched and before.get(where) != after.get(where):
                 raise self._assigned_anew(f"another writer has changed the index of bucket {where[1]} since")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.entries import HASH
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import CHAIN_TABLE, CLUSTERING_INCREMENTAL, DELETION_VECTORS, LOOKUP_REMOTE_FILES
@@ -46,7 +47,7 @@ def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
     if snapshot is None or snapshot.index_manifest is None:
         return
     for one in ManifestStore(table.storage).index_entries(snapshot.index_manifest):
-        if one.file.index_type != VECTORS_INDEX:
+        if one.file.index_type not in (VECTORS_INDEX, HASH):
             raise UnsupportedFeature(
                 f"Snapshot {snapshot.id} of {table.location} has an index of type {one.file.index_type} "
                 f"({one.file.file_name}), which this release does not know. After a compaction it would name files "

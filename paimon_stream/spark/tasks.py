@@ -25,6 +25,9 @@ from paimon_stream.write.task import WriteSpec, write_task
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""
 
+_NUMBERS_OF_TASK: Final = 2**28
+"""The sequence numbers of each task where several may write a bucket, so that their files have none in common."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
@@ -54,19 +57,22 @@ class WriteTask:
         `Unavailable` if Spark should try the task again, perhaps on another machine."""
         rows = MeasuredRows(unpack(batches) if self.packed else batches)
         try:
-            written = self.write(merged(rows))
+            written = self.write(merged(rows), partition)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition, attempt_number=attempt)
         return replace(written, row_bytes=rows.row_bytes, partition_id=partition, attempt_number=attempt)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+    def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
         if not self.spec.schema.primary_keys:
             return write_task(self.spec, batches)
+        first = self.first_sequence
+        if self.spec.assigners > 1:  # several tasks may write older keys of a bucket, but never the same key
+            first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
-            self.spec, batches, first_sequence=self.first_sequence, is_sorted=self.is_sorted, operations=self.operations
+            self.spec, batches, first_sequence=first, is_sorted=self.is_sorted, operations=self.operations
         )
 
 

@@ -198,7 +198,7 @@ class Assigner:
             if bucket not in known.fill:
                 yield bucket, self._target
 
-    def _spread(self, known: _Partition, hashes: Hashes, found: Numbers, left: Numbers, task: int) -> None:
+    def _spread(self, known: _Partition, hashes: Hashes, found: Numbers, left: npt.NDArray[np.intp], task: int) -> None:
         """Spreads hashes over the full buckets of a task, because it may open no more."""
         own = np.array(sorted(one for one in known.fill if one % self._tasks == task), np.int32)
         if self._most == MOST_BUCKETS or not len(own):

@@ -1,0 +1,96 @@
+"""Tables with dynamic buckets: ours and Java's writers go on with each other's index, and no key is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from paimon_stream.api.table import PaimonTable
+from tests.kits.reading import assert_rows, java_rows
+from tests.kits.seeds import seeds
+
+Golden = Callable[[str], tuple[Path, dict[str, Any]]]
+GOLDEN = ("plain", "partitioned", "assigners", "capped", "expired")
+
+
+@pytest.fixture(scope="session")
+def kinds(java: Any) -> Any:
+    import java_kinds
+
+    return java_kinds.JavaKinds(java)
+
+
+def faults(kinds: Any, path: Path) -> list[str]:
+    import java_kinds
+
+    found: list[str] = java_kinds.index_faults(kinds, path)
+    return found
+
+
+def same_as_java(kinds: Any, path: Path) -> PaimonTable:
+    assert faults(kinds, path) == []
+    table = PaimonTable.load(str(path))
+    assert_rows(table.to_arrow(), table.schema.fields, java_rows(kinds, table))
+    assert not [one for one in table.verify().findings if one.severity != "info"]
+    return table
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_java_tables_are_read_and_checked(golden: Golden, kinds: Any, name: str) -> None:
+    path, expected = golden(f"kinds/dynamic_{name}")
+    assert same_as_java(kinds, path).to_arrow().num_rows == len(expected["rows"])
+
+
+@pytest.mark.parametrize("start", seeds(6, 60))
+def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start: int) -> None:
+    random = Random(start)
+    path = tmp_path / "db.db" / "t"
+    partitioned = random.random() < 0.6
+    options = {
+        "dynamic-bucket.target-row-num": str(random.choice([2, 3, 7, 1000])),
+        "dynamic-bucket.max-buckets": str(random.choice([-1, -1, 2, 4])),
+        "index-file-in-data-file-dir": str(random.random() < 0.3).lower(),
+    }
+    columns = [("p", "INT NOT NULL"), ("k", "STRING NOT NULL"), ("v", "BIGINT")]
+    keys = ["p", "k"]
+    kinds.create_table(
+        path, columns, primary_keys=keys, partition_keys=["p"] if partitioned else [], options={"bucket": "-1"} | options
+    )
+    model: dict[tuple[int, str], int] = {}
+    for step in range(12):
+        some = [(random.randint(0, 2), f"k{random.randint(0, 30)}" * random.choice([1, 9])) for _ in range(9)]
+        rows = [(p, k, step * 100 + n) for n, (p, k) in enumerate(some)]
+        what = random.choice(["ours", "ours", "java", "java", "compact", "ours compact", "overwrite"])
+        if what == "java":
+            kinds.write_dynamic(path, rows, channels=(c := random.randint(1, 3)), assigners=c)
+        elif what == "compact":
+            kinds.compact(path)
+        elif what == "ours compact":
+            PaimonTable.load(str(path)).compact(full=random.random() < 0.5)
+        else:
+            given = pa.table(
+                {
+                    "p": pa.array([row[0] for row in rows], pa.int32()),
+                    "k": [row[1] for row in rows],
+                    "v": pa.array([row[2] for row in rows], pa.int64()),
+                }
+            )
+            table = PaimonTable.load(str(path))
+            if what == "overwrite":
+                table.overwrite(given)
+                gone = {row[0] for row in rows}
+                model = {key: v for key, v in model.items() if partitioned and key[0] not in gone}
+            else:
+                table.append(given)
+        if what in ("ours", "java", "overwrite"):
+            model.update({(p, k): v for p, k, v in rows})
+        table = same_as_java(kinds, path)
+        assert {(row["p"], row["k"]): row["v"] for row in table.to_arrow().to_pylist()} == model
+        assert table.to_arrow().num_rows == len(model)
+
+

@@ -1,0 +1,133 @@
+"""What engines do on top of Paimon's core with tables that have dynamic buckets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from java_paimon import BATCH_COMMIT_IDENTIFIER, DEFAULT_USER, JavaPaimon, Row, _encode_row
+
+
+class JavaKinds(JavaPaimon):
+    """The JVM of a `JavaPaimon`, which can then also do what Flink and Spark do on top of Paimon's core."""
+
+    def __init__(self, java: JavaPaimon) -> None:
+        self.__dict__ = java.__dict__
+        if "_kinds" not in self.__dict__:
+            compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setSourceVersion(8)
+            compiler.setTargetVersion(8)
+            compiler.cook((Path(__file__).parent / "KindBridge.java").read_text())
+            self._kinds = compiler.getClassLoader().loadClass("KindBridge").newInstance()
+
+    def write_dynamic(
+        self,
+        path: str | os.PathLike,
+        rows: Iterable[Row],
+        commit_user: str = DEFAULT_USER,
+        commit_identifier: int | None = None,
+        kinds: Sequence[str] | None = None,
+        overwrite: Mapping[str, str] | None = None,
+        channels: int = 1,
+        assigners: int = 1,
+        options: Mapping[str, str] | None = None,
+    ) -> list[int]:
+        """Writes and commits rows of a table with hash dynamic buckets; returns the bucket of each row.
+
+        As an engine with `channels` assigner tasks of which `assigners` start a partition's buckets. An overwrite
+        uses the assigner that loads no index, as Spark's and Flink's do.
+        """
+        table = self._table(path, options)
+        identifier = BATCH_COMMIT_IDENTIFIER if commit_identifier is None else commit_identifier
+        write = table.newWrite(commit_user).withIOManager(self._io_manager())
+        write = write.withIgnorePreviousFiles(overwrite is not None)
+        try:
+            java_rows = self._java_rows(table, rows, kinds)
+            simple = overwrite is not None
+            buckets = self._kinds.writeHashDynamic(table, write, java_rows, commit_user, channels, assigners, simple)
+            buckets = list(buckets)
+            messages = list(write.prepareCommit(False, identifier))
+        finally:
+            write.close()
+        self._commit(table, commit_user, identifier, messages, overwrite, commit_identifier is not None, None)
+        return buckets
+
+    def key_hashes(self, path: str | os.PathLike, rows: Iterable[Row]) -> list[int]:
+        """The hash of each row's primary key without its partition columns."""
+        table = self._table(path)
+        return list(self._kinds.keyHashes(table, self._java_rows(table, rows, None)))
+
+    def index(self, path: str | os.PathLike, snapshot_id: int | None = None) -> list[dict[str, Any]]:
+        """The entries of the snapshot's index manifest with what is in their files, in a fixed order.
+
+        HASH: `hashes`, sorted. DELETION_VECTORS: `deleted`, positions by data file, and `dvRanges` as written.
+        """
+        table = self._table(path)
+        manager = table.snapshotManager()
+        snapshot = manager.latestSnapshot() if snapshot_id is None else manager.snapshot(snapshot_id)
+        if snapshot is None:
+            return []
+        partition_type = table.schema().logicalPartitionType()
+        found = []
+        for entry in self._kinds.indexEntries(table, snapshot.indexManifest()):
+            file = entry.indexFile()
+            described = {
+                "type": file.indexType(),
+                "partition": self._decode(partition_type, entry.partition()),
+                "bucket": entry.bucket(),
+                **self._describe_index(file),
+            }
+            del described["indexType"]
+            if file.indexType() == "HASH":
+                described["hashes"] = sorted(self._kinds.hashes(table, entry))
+            elif file.indexType() == "DELETION_VECTORS":
+                most = 1 + self._longest(table)
+                described["deleted"] = {
+                    name: list(positions) for name, positions in self._kinds.deletions(table, entry, most).items()
+                }
+            found.append(described)
+        return sorted(found, key=lambda e: (e["type"], str(e["partition"]), e["bucket"], e["fileName"]))
+
+    def _longest(self, table: Any) -> int:
+        files = [entry.file().rowCount() for entry in table.store().newScan().plan().files()]
+        return max(files, default=0)
+
+    def _java_rows(self, table: Any, rows: Iterable[Row], kinds: Sequence[str] | None) -> Any:
+        fields = self._fields_of(table)
+        wire = json.dumps([_encode_row(fields, row) for row in rows])
+        return self._bridge.parseRows(table.rowType(), wire, None if kinds is None else json.dumps(list(kinds)))
+
+
+def index_faults(java: JavaKinds, table: Path | str, snapshot_id: int | None = None) -> list[str]:
+    """What is wrong with the HASH index of a snapshot: spec table-kinds.md, invariants D1 to D5."""
+    faults = []
+    where: dict[tuple[str, int], int] = {}
+    indexed: dict[tuple[str, int], set[int]] = {}
+    for entry in java.index(table, snapshot_id):
+        if entry["type"] != "HASH":
+            continue
+        at = (json.dumps(entry["partition"], default=str), entry["bucket"])
+        if at in indexed:
+            faults.append(f"{at}: two index files")
+        hashes = entry["hashes"]
+        indexed[at] = set(hashes)
+        if len(set(hashes)) != len(hashes):
+            faults.append(f"{at}: a hash twice in {entry['fileName']}")
+        if entry["rowCount"] != len(hashes) or entry["fileSize"] != 4 * len(hashes):
+            faults.append(f"{at}: {len(hashes)} hashes, entry says {entry['rowCount']} in {entry['fileSize']} bytes")
+        for one in hashes:
+            other = where.setdefault((at[0], one), entry["bucket"])
+            if other != entry["bucket"]:
+                faults.append(f"{at[0]}: hash {one} in buckets {other} and {entry['bucket']}")
+    for partition, bucket, rows in java.read_buckets(table, snapshot_id):
+        at = (json.dumps(partition, default=str), bucket)
+        missing = set(java.key_hashes(table, rows)) - indexed.get(at, set())
+        if missing:
+            faults.append(f"{at}: {len(missing)} hashes of its rows are not in its index: {sorted(missing)[:3]}")
+    for file in java.files(table, snapshot_id):
+        if file["totalBuckets"] != -1:
+            faults.append(f"{file['fileName']}: totalBuckets {file['totalBuckets']}, not -1")
+    return faults
