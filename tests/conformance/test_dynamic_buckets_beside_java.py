@@ -65,7 +65,10 @@ def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start
         rows = [(p, k, step * 100 + n) for n, (p, k) in enumerate(some)]
         what = random.choice(["ours", "ours", "java", "java", "compact", "ours compact", "overwrite"])
         if what == "java":
-            kinds.write_dynamic(path, rows, channels=(c := random.randint(1, 3)), assigners=c)
+            tasks = (
+                1 if options["dynamic-bucket.max-buckets"] != "-1" else random.randint(1, 3)
+            )  # Java's own bound fails
+            kinds.write_dynamic(path, rows, channels=tasks, assigners=tasks)
         elif what == "compact":
             kinds.compact(path)
         elif what == "ours compact":
