@@ -21,10 +21,9 @@ from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
 from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.options import DYNAMIC_MAX_BUCKETS, DYNAMIC_TARGET_ROWS, Options
 from paimon_stream.storage.base import Storage
-from paimon_stream.table.hash_index import index_file, read_index_file
+from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, index_file, read_index_file
 from paimon_stream.table.layout import Layout
 
-Hashes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int32]
 
 MOST_BUCKETS: Final = 32_767
@@ -38,8 +37,8 @@ _LITTLE: Final = 1 << 16
 class _Known:
     """Hashes in ascending order, and the bucket of each."""
 
-    hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.int32))
-    buckets: Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
+    hashes: Hashes = field(default_factory=lambda: NO_HASHES)
+    buckets: Numbers = field(default_factory=lambda: NO_HASHES)
 
     def find(self, hashes: Hashes) -> Numbers:
         """The bucket of each hash, -1 for one that is not known."""
@@ -135,7 +134,7 @@ class Assigner:
     def _load(self, partition: bytes) -> _Partition:
         files = self._files().get(partition, {})
         wanted = [partial(self._read, partition, bucket, file) for bucket, file in files.items()]
-        contents = [np.frombuffer(data, ">i4").astype(np.int32) for data in self._storage.together(wanted)]
+        contents = [hashes_of(data) for data in self._storage.together(wanted)]
         known = _Partition(files=files, fill={b: len(one) for b, one in zip(files, contents, strict=True)})
         if contents:
             buckets = np.repeat(np.array(list(files), np.int32), [len(one) for one in contents])
