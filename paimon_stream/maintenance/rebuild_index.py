@@ -204,13 +204,13 @@ class _Rebuild:
         """Writes a bucket's new index file. Without keys, its entry goes."""
         content = hashes.astype(">i4").tobytes()
         file = index_file(name, content)
-        if len(hashes) and not self.dry_run:
+        gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
+        if not (gone or self.dry_run):
             path = self.table.layout.index_file(partition, bucket, file)
             self.table.storage.write(path, content)
             self.written.append(path)
-        new, gone = ((file,), ()) if len(hashes) else ((), self.listed[partition][bucket])
         message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
-        self.messages.append(message(new_index_files=new, deleted_index_files=gone))
+        self.messages.append(message(new_index_files=() if gone else (file,), deleted_index_files=gone))
 
     def _publish(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is written again under
@@ -224,6 +224,7 @@ class _Rebuild:
             entries = [IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file) for one, file in made]
             packed, path = table.options.value(MANIFEST_COMPRESSION), manifest_path(self.lost)
             data = encode_index_manifest(entries, compression=packed, level=table.options.value(ZSTD_LEVEL))
+            self.written.clear()  # if writing fails, the manifest may name them nevertheless
             if table.storage.exists(path):
                 table.storage.write(path, data)
             elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
