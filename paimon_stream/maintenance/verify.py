@@ -2,8 +2,8 @@
 
 Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
 storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
-once (by `verify_levels` once more), every folder is listed once, and data files are opened only for the
-sample. Memory: a few dozen bytes per manifest entry, none for their texts.
+once (by `verify_levels` and `check_hash_index` once more), every folder is listed once, and data files are opened
+only for the sample. Memory: a few dozen bytes per manifest entry, none for their texts.
 
 The codes of findings are stable. `verify_beside`, `verify_files`, `verify_levels`, `verify_manifests`,
 `verify_history` and `verify_sample` have the checks of their parts.
