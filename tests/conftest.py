@@ -71,6 +71,14 @@ def java() -> Any:
 
 
 @pytest.fixture(scope="session")
+def kinds(java: Any) -> Any:
+    """Java Paimon with its writers and indexes for dynamic buckets, deletion vectors and so on."""
+    import java_kinds
+
+    return java_kinds.JavaKinds(java)
+
+
+@pytest.fixture(scope="session")
 def java_on_s3(s3_server: StoreServer) -> Iterator[Any]:
     """Java Paimon with its S3 file system, in a JVM of its own: the settings of S3 are those of the JVM."""
     try:

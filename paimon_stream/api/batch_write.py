@@ -7,7 +7,6 @@ an error that says nothing was published, its files are removed. If that is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -68,9 +67,9 @@ def append_rows(table: Table, rows: Rows) -> CommitReport:
     raise AssertionError("unreachable")
 
 
-def _numbers(table: Table) -> Numbering | None:
+def _numbers(table: Table, *, replaces: bool = False) -> Numbering | None:
     """Where the sequence numbers of rows begin; None for a table without primary key."""
-    return batch_commit(table).numbers() if table.schema.primary_keys else None
+    return batch_commit(table).numbers(replaces=replaces) if table.schema.primary_keys else None
 
 
 def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None, dynamic: bool | None) -> CommitReport:
@@ -83,9 +82,7 @@ def overwrite_rows(table: Table, rows: Rows, partition: Mapping[str, Any] | None
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     fixed = static_spec(table, partition).scalars if partition else {}
-    numbering = _numbers(table)
-    if numbering is not None:
-        numbering = replace(numbering, index=None)  # keys that go do not keep their buckets
+    numbering = _numbers(table, replaces=True)
     table, messages, summary = _write(table, rows, fixed, numbering)
     said = None if partition is not None else replaces_some
     commit = partial(TableCommit.overwrite, partition=partition, messages=messages, dynamic=said, properties=summary)

@@ -14,6 +14,7 @@ from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.findings import VerifyReport
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.maintenance.orphans import OrphanReport, remove_orphan_files
+from paimon_stream.maintenance.rebuild_index import RebuiltIndexReport, rebuild_index
 from paimon_stream.maintenance.rollback import RollbackReport, rollback_to
 from paimon_stream.maintenance.tags import TagReport, create_tag, delete_tag
 from paimon_stream.maintenance.verify import DEFAULT_SAMPLE, verify
@@ -247,3 +248,16 @@ class TableMaintenance(LoadedTable):
         dry_run = self._given.flag("dry_run", dry_run)
         self._given.function("progress", progress, optional=True)
         return compact_manifests(self._table, dry_run=dry_run, progress=progress)
+
+    def rebuild_index(self, *, dry_run: bool = True, progress: Progress = silent) -> RebuiltIndexReport:
+        """Compares the hash index of a table with dynamic buckets with the keys of its files, and makes what is wrong
+        anew, in a new snapshot, if `dry_run` is False. No row changes. Stop the writers of other engines first.
+
+        Reads the key columns of all files. Raises `UnsupportedFeature` for a table without such an index, and
+        `CorruptMetadata` if a key has rows in two buckets, or if a lost index manifest also named deletion vectors.
+        Raises `IndexConflict` if others keep changing the index, `NotFound` and `FormatError` for missing and broken
+        files, and the errors of `new_commit().commit`. Then nothing was published, except for `CommitUnknown`.
+        """
+        dry_run = self._given.flag("dry_run", dry_run)
+        self._given.function("progress", progress)
+        return rebuild_index(self._newest(), dry_run=dry_run, progress=progress)

@@ -12,6 +12,7 @@ COMMAND_OF: Final = {
     "drop_partitions": "drop-partition",
     "expire_snapshots": "expire",
     "files": "files",
+    "rebuild_index": "rebuild-index",
     "recommit": "recommit",
     "remove_orphan_files": "orphans",
     "repair_hints": "repair-hints",

@@ -145,11 +145,12 @@ class Committer:
             request = replace(request, renumber=False)
         return commit_append_compact(request, collected, lambda part, source: self._publish_one(part, source, names))
 
-    def numbers(self, judged: Judged | None = None) -> Numbering | None:
+    def numbers(self, judged: Judged | None = None, *, replaces: bool = False) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written; None for a table without primary key. With
-        `judged`, they hold for the snapshot that the caller saw. Raises `CorruptMetadata`, `StorageError`."""
+        `judged`, they hold for the snapshot that the caller saw. For `replaces` see `Sequences.next`. Raises
+        `CorruptMetadata`, `StorageError`."""
         known = None if judged is None else judged.latest
-        return None if self._sequences is None else self._sequences.next(known)
+        return None if self._sequences is None else self._sequences.next(known, replaces=replaces)
 
     def watch(self, base: Base | None, partitions: Collection[bytes], below: int | None) -> tuple[Base, WatchedFiles]:
         """The live files of these partitions at the base, or at our own last snapshot. See `TableCache.watch`."""

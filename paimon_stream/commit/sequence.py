@@ -61,24 +61,46 @@ class Sequences:
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not ordered_by_user and options.value(ON_SEQUENCE_CONFLICT) != "ignore"
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
+        self._partition_of = table.layout.partition
         self._is_dynamic = options.value(BUCKET) == -1
+        self._is_indexed = not table.has_dynamic_buckets  # or it was checked
 
     # -- numbers ------------------------------------------------------------------------------------
 
-    def next(self, known: Snapshot | None = None) -> Numbering:
+    def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
         """Numbers for a batch that is about to be written, above those of a snapshot that is known to be the
-        latest, or of the one that is the latest now. Raises `CorruptMetadata`, `StorageError`."""
+        latest, or of the one that is the latest now. A batch that `replaces` what is there gets no index: keys that go
+        do not keep their buckets. Raises `CorruptMetadata`, also for a bucket without its index, `StorageError`."""
         while True:
             latest, known = known or self._snapshots.latest(), None
             try:
                 highest = self._cache.highest_at(latest)
+                if latest is not None and not (replaces or self._is_indexed):
+                    self._check_indexed(latest)
             except (NotFound, CorruptMetadata):
                 if self._snapshots.latest() == latest:
                     raise
                 continue  # it expired meanwhile
             if latest is None:
                 return Numbering(base=None, first=highest + 1)
-            return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=latest.index_manifest)
+            index = None if replaces else latest.index_manifest
+            return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=index)
+
+    def _check_indexed(self, latest: Snapshot) -> None:
+        """Raises `CorruptMetadata` if a bucket has files and no hash index: its keys would be written a second time
+        (table-kinds.md K1.5). Reads all manifests, once in a run."""
+        lacking = self._cache.unindexed(latest)
+        if lacking:
+            (partition, bucket), others = lacking[0], len(lacking) - 1
+            raise CorruptMetadata(
+                f"{self._location}: bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and"
+                f" {latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for it"
+                f"{f', nor for {others:,} other buckets' * bool(others)}: keys would be written a second time. Nothing "
+                "was written. Run `paimon-stream rebuild-index`, which makes the index anew from the table's files.",
+                table=self._location,
+                snapshot=latest.id,
+            )
+        self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
         """The properties with the largest sequence number, for the snapshot of these changes on this base.

@@ -240,6 +240,10 @@ class TableCache:
         name = snapshot.index_manifest
         return () if name is None else self._manifests.index_entries(name)
 
+    def unindexed(self, snapshot: Snapshot) -> list[_Bucket]:
+        """See `ManifestStore.unindexed`."""
+        return self._manifests.unindexed(snapshot)
+
     def highest_at(self, latest: Snapshot | None) -> int:
         """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,
         `CorruptMetadata`, `StorageError`."""

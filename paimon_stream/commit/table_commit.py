@@ -106,10 +106,10 @@ class TableCommit:
             raise self._shared(identifier, outcome.snapshot)
         return self._report(self._user, identifier, given, outcome)
 
-    def numbers(self) -> Numbering | None:
+    def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The first sequence number for rows that are about to be written. None for a table without primary
-        key. Raises `CorruptMetadata`, `StorageError`."""
-        return self._committer.numbers()
+        key. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`."""
+        return self._committer.numbers(replaces=replaces)
 
     def append(
         self,

@@ -11,6 +11,8 @@ from paimon_stream.reports import Report
 from paimon_stream.table.layout import PIN_PREFIX
 
 RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
+REBUILD: Final = "Run `paimon-stream rebuild-index TABLE --yes`, which makes the hash index anew from the data files."
+REBUILD_LATER: Final = "Nothing, unless you roll back to there: then run `paimon-stream rebuild-index TABLE --yes`."
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
@@ -113,6 +115,8 @@ class Findings:
     def _add(self, one: Finding) -> None:
         key = (one.code, one.path, one.message)
         if key in self._kept or hash(key) in self._omitted:
+            if key in self._kept and _ORDER[one.severity] < _ORDER[self._kept[key].severity]:
+                self._kept[key] = one  # for another snapshot it is worse
             return
         if self._by_code[one.code] < _MOST_OF_A_KIND:
             self._by_code[one.code] += 1

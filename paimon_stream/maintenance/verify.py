@@ -2,8 +2,8 @@
 
 Invariants: nothing is written. Everything broken becomes a finding, never an exception; only a failing
 storage raises. Snapshots that expire or are rolled back during the check are skipped. Every manifest is read
-once (by `verify_levels` once more), every folder is listed once, and data files are opened only for the
-sample. Memory: a few dozen bytes per manifest entry, none for their texts.
+once (by `verify_levels` and `check_hash_index` once more), every folder is listed once, and data files are opened
+only for the sample. Memory: a few dozen bytes per manifest entry, none for their texts.
 
 The codes of findings are stable. `verify_beside`, `verify_files`, `verify_levels`, `verify_manifests`,
 `verify_history` and `verify_sample` have the checks of their parts.
@@ -23,7 +23,7 @@ from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.manifest_avro import decode_manifest_list
 from paimon_stream.maintenance.findings import RESTORE, Findings, VerifyReport
 from paimon_stream.maintenance.replay import Longs, Replayed, follow, replay
-from paimon_stream.maintenance.verify_beside import check_index, check_statistics
+from paimon_stream.maintenance.verify_beside import check_hash_index, check_index, check_statistics
 from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.maintenance.verify_history import (
     Root,
@@ -94,6 +94,8 @@ def verify(
     check_levels(table, used, found)
     if state is not None and sample:
         check_sample(table, used, shelf, state, found, reporter)
+    for newest in [root for root in roots if not root.is_tag][-1:]:
+        check_hash_index(newest, shelf)
     return found.report(used.location)
 
 
@@ -121,10 +123,12 @@ class _HistoryCheck:
     found: Findings
     reported: set[int] = field(default_factory=set)
     tagged: frozenset[str] = frozenset()  # nonces
+    index: str | None = None  # the newest snapshot's index manifest
 
     def check(self, roots: Sequence[Root], reporter: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are unknown."""
         self.tagged = frozenset(root.snapshot.nonce for root in roots if root.is_tag)
+        self.index = next((one.snapshot.index_manifest for one in reversed(roots) if not one.is_tag), None)
         state: _State | None = None
         newest: Longs | None = None
         before: int | None = None
@@ -158,7 +162,7 @@ class _HistoryCheck:
             text = f"The schema {path} is missing."
             root.broken(self.found, "schema-missing", text, path, "Restore the schema file from a backup.")
         check_statistics(root, self.shelf)
-        check_index(root, self.shelf)
+        check_index(root, self.shelf, self.index)
         lists = self._lists(root)
         if lists.changelog is not None:
             self._check_changelog(root, lists.changelog)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
+from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.stats import schema_of_statistics
-from paimon_stream.maintenance.findings import RESTORE
+from paimon_stream.maintenance.findings import REBUILD, REBUILD_LATER, RESTORE
 from paimon_stream.maintenance.verify_history import Root
 from paimon_stream.maintenance.verify_manifests import Shelf
+from paimon_stream.options import DELETION_VECTORS
+from paimon_stream.table.hash_index import Hashes, hashes_of, in_several, read_index_file
 from paimon_stream.table.layout import manifest_path, statistics_path
+from paimon_stream.table.manifests import ManifestStore
 
 
 def check_statistics(root: Root, shelf: Shelf) -> None:
@@ -34,20 +44,25 @@ def check_statistics(root: Root, shelf: Shelf) -> None:
         found.needed(path, root.snapshot.id, root.tag)
 
 
-def check_index(root: Root, shelf: Shelf) -> None:
-    """Checks that the index files of a snapshot or tag exist with their sizes. Raises `StorageError`."""
+def check_index(root: Root, shelf: Shelf, current: str | None) -> None:
+    """Checks that the index files of a snapshot or tag exist with their sizes, and that a bucket has one hash index
+    (table-kinds.md D3, D4). `current` is the index manifest of the newest snapshot: only writers need a hash index, and
+    only that one. Raises `StorageError`."""
     name, found = root.snapshot.index_manifest, shelf.found
     if name is None:
         return
     path = manifest_path(name)
+    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(DELETION_VECTORS)
+    cure = REBUILD if can_be_made and name == current else RESTORE
     try:
         entries = decode_index_manifest(shelf.storage.read(path), path)
     except NotFound:
-        root.broken(found, "index-manifest-missing", f"{path} does not exist.", path, RESTORE)
+        root.broken(found, "index-manifest-missing", f"{path} does not exist.", path, cure)
         return
     except (FormatError, UnsupportedFeature) as wrong:
-        root.broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, RESTORE)
+        root.broken(found, "index-manifest-broken", f"{path} cannot be read: {wrong}", path, cure)
         return
+    indexes = Counter((one.partition, one.bucket) for one in entries if one.file.index_type == HASH)
     for entry in entries:
         found.checked["index files"] += 1
         if entry.file.external_path is not None:
@@ -58,10 +73,71 @@ def check_index(root: Root, shelf: Shelf) -> None:
             text = f"{path} has an entry of a file that the table cannot have: {wrong}"
             root.broken(found, "entry-unusable", text, path, RESTORE)
             continue
-        size = shelf.inventory.size_now(index)
+        is_hash, size = entry.file.index_type == HASH, shelf.inventory.size_now(index)
+        several = indexes[entry.partition, entry.bucket] if is_hash else 1
         if size is None:
-            text = f"Index file {index} does not exist."
-            root.broken(found, "index-file-missing", text, index, RESTORE)
+            code, text = "index-file-missing", f"Index file {index} does not exist."
         elif size != entry.file.file_size:
-            text = f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
-            root.broken(found, "index-file-size", text, index, RESTORE)
+            code, text = "index-file-size", f"Index file {index} has {size} bytes; {path} says {entry.file.file_size}."
+        elif is_hash and size != 4 * entry.file.row_count:
+            text = f"Hash index {index} has {size} bytes, four a hash; {path} says {entry.file.row_count} hashes."
+            code = "index-file-count"
+        elif several > 1:
+            code, text = "index-file-twice", f"{index} is one of {several} hash indexes of its bucket in {path}."
+        else:
+            continue
+        if not is_hash:
+            root.broken(found, code, text, index, RESTORE)
+            continue
+        tell, cure = (found.error, REBUILD) if name == current else (found.warning, REBUILD_LATER)
+        tell(code, text, index, cure)
+        found.needed(index, root.snapshot.id, root.tag)
+
+
+def check_hash_index(newest: Root, shelf: Shelf) -> None:
+    """Checks that the hash index of the newest snapshot has each bucket with files and each sampled row, and each hash
+    once in its partition (table-kinds.md D1 to D3). What cannot be read, others report. Raises `StorageError`."""
+    table, found, name = shelf.table, shelf.found, newest.snapshot.index_manifest
+    if not table.has_dynamic_buckets:
+        return
+    manifests = ManifestStore(shelf.storage)
+    try:
+        lacking = manifests.unindexed(newest.snapshot)
+        entries = () if name is None else manifests.index_entries(name)
+    except (FormatError, UnsupportedFeature):
+        return
+    for folder in (shelf.folder(*one) for one in lacking):
+        text = f"{folder} has files, and no hash index in {newest.name}: its keys would be written a second time."
+        found.error("hash-index-missing", text, folder, REBUILD)
+    indexes: dict[bytes, dict[int, IndexFileMeta]] = {}
+    for one in entries:
+        if one.file.index_type == HASH and one.file.external_path is None:
+            indexes.setdefault(one.partition, {})[one.bucket] = one.file
+    for partition, files in indexes.items():
+        hashes = {}
+        for bucket, file in files.items():
+            with suppress(FormatError):
+                hashes[bucket] = hashes_of(read_index_file(shelf.storage, table.layout, partition, bucket, file))
+        _check_hashes(shelf, partition, hashes)
+
+
+def _check_hashes(shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes]) -> None:
+    """Checks the hash indexes of the buckets of a partition."""
+    found = shelf.found
+    for bucket, one in hashes.items():
+        folder = shelf.folder(partition, bucket)
+        found.checked["index hashes"] += len(one)
+        if len(np.unique(one)) < len(one):
+            text = f"The hash index of {folder} has a hash twice, so the bucket seems to have more keys than it has."
+            found.error("hash-index-repeats", text, folder, REBUILD)
+        for path, keys in shelf.sampled.get((partition, bucket), ()):
+            unknown = len(np.setdiff1d(keys, one))
+            if unknown:
+                text = f"{unknown:,} keys in {path} are not in the hash index: they would be written a second time."
+                found.error("row-not-indexed", text, path, REBUILD)
+    shared = in_several(hashes.values())
+    if len(shared):
+        buckets = sorted(bucket for bucket, one in hashes.items() if np.isin(shared, one).any())
+        where = shelf.table.layout.partition(partition) or "the table"
+        text = f"Buckets {buckets} of {where} have {len(shared):,} hashes in common: a key may have two rows."
+        found.error("hash-index-shared", text, where, REBUILD)

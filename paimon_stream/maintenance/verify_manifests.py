@@ -34,6 +34,7 @@ from paimon_stream.maintenance.verify_files import Inventory
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.read_ahead import ReadAhead
+from paimon_stream.table.hash_index import Hashes
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.table import Table
 
@@ -74,7 +75,8 @@ class Facts:
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """All manifests that were read, by name; None for those that cannot be read."""
+    """All manifests that were read, by name; None for those that cannot be read. `sampled` are the sampled files of
+    dynamic buckets, each with the hashes of its keys, by partition and bucket."""
 
     table: Table
     storage: Storage
@@ -87,6 +89,7 @@ class Shelf:
     suspects: dict[int, Suspect] = field(default_factory=dict)
     folders: dict[int, str] = field(default_factory=dict)
     pool: list[tuple[int, str]] = field(default_factory=list)
+    sampled: dict[tuple[bytes, int], list[tuple[str, Hashes]]] = field(default_factory=dict)
     ahead: ReadAhead = field(init=False)
     _blocks: dict[_BlockKey, _Pass] = field(default_factory=dict)
     _values: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)

@@ -31,9 +31,10 @@ from paimon_stream.read.convert import Chunk, convert
 from paimon_stream.read.rows import BROKEN_FILE, file_chunks
 from paimon_stream.reports import Progress
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
-from paimon_stream.write.bucket import assign_buckets
+from paimon_stream.write.bucket import assign_buckets, key_hashes
 from paimon_stream.write.file_stats import column_bounds, merged
 
 
@@ -43,7 +44,7 @@ def check_sample(
     """Reads up to `shelf.sample` of the live files in the shelf's pool. Raises `StorageError`."""
     chosen = list(_chosen(shelf, live, storage))
     for done, entry in enumerate(chosen):
-        _check_file(table, storage, entry, found)
+        _check_file(table, storage, entry, shelf, found)
         progress("sample", done + 1, len(chosen))
 
 
@@ -68,7 +69,7 @@ def _chosen(shelf: Shelf, live: npt.NDArray[np.int64], storage: Storage) -> Iter
                 yield entry
 
 
-def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Findings) -> None:
+def _check_file(table: Table, storage: Storage, entry: ManifestEntry, shelf: Shelf, found: Findings) -> None:
     path = table.layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
     try:
         written = SchemaStore(storage).get(entry.file.schema_id)
@@ -91,6 +92,7 @@ def _check_file(table: Table, storage: Storage, entry: ManifestEntry, found: Fin
         return
     found.checked["sampled files"] += 1
     found.checked["sampled rows"] += checker.rows
+    shelf.sampled.setdefault((entry.partition, entry.bucket), []).append((path, np.concatenate(checker.hashes)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +108,7 @@ class _File:
     nulls: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
     astray: int = 0
+    hashes: list[Hashes] = field(default_factory=lambda: [NO_HASHES])
     elsewhere: set[str] = field(default_factory=set)
 
     @property
@@ -149,10 +152,14 @@ class _File:
 
     def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
         total, keys = self.entry.total_buckets, self.written.bucket_keys
-        if total < 1 or not keys or any(name not in columns for name in keys) or not rows:
+        dynamic = self.table.has_dynamic_buckets
+        if not (total > 0 or dynamic) or not keys or any(name not in columns for name in keys) or not rows:
             return
         batch = pa.RecordBatch.from_arrays([columns[name] for name in keys], names=list(keys))
         types = [self.written.field(name).type for name in keys]
+        if dynamic:
+            self.hashes.append(np.unique(key_hashes(batch, types)))
+            return
         function = self.table.options.value(BUCKET_FUNCTION)
         placed = assign_buckets(batch, types, total, function)
         self.astray += int((placed != self.entry.bucket).sum())

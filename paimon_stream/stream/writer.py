@@ -272,14 +272,14 @@ class StreamWriter:
         key. Called after `judge`, or after a `SequenceConflict`, and before `commit`. Raises
         `CorruptMetadata`, `StorageError`."""
         assert self._committer is not None
-        self._numbering = self._committer.numbers(self._judged)
+        self._numbering = self._committer.numbers(self._judged, replaces=self._overwrites)
         return 0 if self._numbering is None else self._numbering.first
 
     @property
     def index(self) -> str | None:
         """The index manifest by which keys get their dynamic buckets. None if there is none, or if each batch replaces
         the whole table. Called after `first_sequence`."""
-        return None if self._numbering is None or self._overwrites else self._numbering.index
+        return None if self._numbering is None else self._numbering.index
 
     def again(self, verdict: Fresh | Reuse) -> Fresh:
         """The verdict on a batch that is to be written again, after a `SequenceConflict`."""

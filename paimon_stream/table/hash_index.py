@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.layout import Layout
+
+Hashes = npt.NDArray[np.int32]
+
+NO_HASHES: Final = np.zeros(0, np.int32)
 
 
 def index_file(name: str, content: bytes) -> IndexFileMeta:
@@ -32,3 +42,14 @@ def read_index_file(storage: Storage, layout: Layout, partition: bytes, bucket: 
             path=path,
         )
     return data
+
+
+def hashes_of(data: bytes) -> Hashes:
+    """The hashes in an index file."""
+    return np.frombuffer(data, ">i4").astype(np.int32)
+
+
+def in_several(buckets: Iterable[Hashes]) -> Hashes:
+    """The hashes that more than one bucket has."""
+    every = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
+    return np.unique(every[1:][every[1:] == every[:-1]])

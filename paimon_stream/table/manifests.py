@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format.avro_file import AvroBlock, compressor
-from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
+from paimon_stream.format.entries import HASH, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.index_manifest import decode_index_manifest, encode_index_manifest
 from paimon_stream.format.manifest_avro import (
     chunks,
@@ -21,6 +21,7 @@ from paimon_stream.format.manifest_avro import (
     encode_entries,
     encode_manifest_list,
     manifest_of_blocks,
+    read_manifest,
 )
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import partition_stats
@@ -97,6 +98,19 @@ class ManifestStore:
         """The live index files of a snapshot, from the index manifest of that name. Raises what `read_list` raises."""
         data, path = self._read(name, None)
         return decode_index_manifest(data, path)
+
+    def unindexed(self, snapshot: Snapshot) -> list[tuple[bytes, int]]:
+        """The (partition, bucket)s of a table with dynamic buckets that have files and no hash index. Of all manifests,
+        only these two values are read. Raises what `read_list` raises."""
+        files: Counter[tuple[bytes, int]] = Counter()
+        for meta in self.base_and_delta(snapshot):
+            data, path = self._read(meta.file_name, meta.file_size)
+            for partition, bucket, kind in read_manifest(data, path, ("_PARTITION", "_BUCKET", "_KIND")):
+                files[partition, bucket] += 1 if kind == FileKind.ADD else -1
+        name = snapshot.index_manifest
+        entries = () if name is None else self.index_entries(name)
+        indexed = {(one.partition, one.bucket) for one in entries if one.file.index_type == HASH}
+        return [one for one, count in files.items() if count > 0 and one[1] >= 0 and one not in indexed]
 
     def _read(self, name: str, size: int | None) -> tuple[bytes, str]:
         path = f"{self._storage.location}/{manifest_path(name)}"

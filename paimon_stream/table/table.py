@@ -61,6 +61,12 @@ class Table:
         """The types of the partition columns, in partition key order."""
         return self.layout.partition_types
 
+    @property
+    def has_dynamic_buckets(self) -> bool:
+        """Whether a hash index says in which bucket of its partition a key is (table-kinds.md §1)."""
+        keys = self.schema.primary_keys
+        return bool(keys) and self.options.value(BUCKET) == -1 and set(self.schema.partition_keys) <= set(keys)
+
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
     """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none, `InvalidOption` for

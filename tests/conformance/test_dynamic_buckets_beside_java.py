@@ -18,13 +18,6 @@ Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 GOLDEN = ("plain", "partitioned", "assigners", "capped", "expired")
 
 
-@pytest.fixture(scope="session")
-def kinds(java: Any) -> Any:
-    import java_kinds
-
-    return java_kinds.JavaKinds(java)
-
-
 def faults(kinds: Any, path: Path) -> list[str]:
     import java_kinds
 

@@ -37,6 +37,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "remove_orphan_files": {},
     "verify": {},
     "compact_manifests": {},
+    "rebuild_index": {},
     "compact": {},
 }
 OF_COMMIT: dict[str, dict[str, Any]] = {
@@ -144,6 +145,7 @@ def test_the_start_of_a_sink_refuses_a_value_of_another_type(argument: str) -> N
         ("rollback_to", {"target": True}),
         ("expire_snapshots", {"retain_max": True}),
         ("compact_manifests", {"dry_run": 0}),
+        ("rebuild_index", {"dry_run": 0}),
         ("compact", {"full": 1}),
         ("compact", {"partitions": {"dt": "a"}}),
         ("to_batches", {"batch_rows": True}),

@@ -1,0 +1,232 @@
+"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md §1).
+
+Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile. After it, the index has
+the keys of all live files, also those that delete. A hash index that is right stays. A wrong one that can be read keeps
+its hashes, except those that another bucket has. No row changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+import numpy as np
+
+from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
+from paimon_stream.commit.table_commit import TableCommit, batch_user
+from paimon_stream.errors import (
+    CommitUnknown,
+    CorruptMetadata,
+    IndexConflict,
+    NotFound,
+    PaimonStreamError,
+    SequenceConflict,
+    UnsupportedFeature,
+)
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.entries import HASH, FileIdentity, IndexFileMeta, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.index_manifest import encode_index_manifest
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.options import BUCKET, DELETION_VECTORS, MANIFEST_COMPRESSION, ZSTD_LEVEL, Options
+from paimon_stream.read.rows import read_batches
+from paimon_stream.read.scan import Scan
+from paimon_stream.reports import Progress, Report, silent
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import PutResult
+from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, in_several, index_file, read_index_file
+from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.live import live_files
+from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.message_files import remove_files
+from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
+from paimon_stream.write.bucket import key_hashes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltIndexReport(Report):
+    """`buckets` are the folders of those whose hash index was wrong, of `checked`, and `keys` the hashes in their new
+    index files. `manifest` is the index manifest that was lost and is there again under its name, or None. Otherwise
+    the new index is in snapshot `snapshot_id`; None if nothing was wrong, and in a dry run, which writes nothing."""
+
+    table: str
+    snapshot_id: int | None = None
+    dry_run: bool
+    checked: int = 0
+    buckets: tuple[str, ...] = ()
+    keys: int = 0
+    manifest: str | None = None
+
+
+def rebuild_index(
+    table: Table, *, dry_run: bool = True, progress: Progress = silent, runtime: Runtime | None = None
+) -> RebuiltIndexReport:
+    """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises the same errors."""
+    if not table.has_dynamic_buckets:
+        raise UnsupportedFeature(
+            f"{table.location} has no hash index, because only tables with a primary key and dynamic buckets "
+            f"({BUCKET.key} = -1) have one, so there is nothing to rebuild.",
+            table=table.location,
+        )
+    running = runtime or system()
+    snapshots = SnapshotStore(table.storage, running)
+    for tried in count():
+        latest = snapshots.latest()
+        if latest is None:
+            break
+        rebuild = _Rebuild(table, running, snapshots, latest, dry_run)
+        try:
+            return rebuild.run(progress)
+        except CommitUnknown:
+            raise
+        except PaimonStreamError as why:
+            remove_files(table.storage, tuple(rebuild.written))
+            expired = isinstance(why, (NotFound, CorruptMetadata)) and snapshots.latest() != latest
+            if tried == MOST_REWRITES or not (expired or isinstance(why, SequenceConflict)):
+                raise
+    return RebuiltIndexReport(table=table.location, dry_run=dry_run)
+
+
+@dataclass(slots=True)
+class _Rebuild:
+    """One attempt, on one snapshot. `lost` is its index manifest if that is missing or cannot be read."""
+
+    table: Table
+    runtime: Runtime
+    snapshots: SnapshotStore
+    latest: Snapshot
+    dry_run: bool
+    lost: str | None = None
+    listed: dict[bytes, dict[int, tuple[IndexFileMeta, ...]]] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    messages: list[CommitMessage] = field(default_factory=list)
+
+    def run(self, progress: Progress) -> RebuiltIndexReport:
+        """Checks the index of each partition, and publishes what is new."""
+        for entry in self._entries():
+            if entry.file.index_type == HASH:
+                listed = self.listed.setdefault(entry.partition, {})
+                listed[entry.bucket] = (*listed.get(entry.bucket, ()), entry.file)
+        files: dict[bytes, dict[int, list[ManifestEntry]]] = {partition: {} for partition in self.listed}
+        for one in self._live():
+            if one.bucket >= 0:
+                files.setdefault(one.partition, {}).setdefault(one.bucket, []).append(one)
+        uuid, checked = self.runtime.ids.uuid(), 0
+        for done, (partition, of) in enumerate(files.items()):
+            checked += len(of.keys() | self.listed.get(partition, {}).keys())
+            for bucket, hashes in self._wrong(partition, of).items():
+                self._write(partition, bucket, hashes, f"index-{uuid}-{len(self.messages)}")
+            progress("partitions", done + 1, len(files))
+        return RebuiltIndexReport(
+            table=self.table.location,
+            snapshot_id=None if self.dry_run else self._publish(),
+            dry_run=self.dry_run,
+            checked=checked,
+            buckets=tuple(self.table.layout.bucket_folder(one.partition, one.bucket) for one in self.messages),
+            keys=sum(file.row_count for one in self.messages for file in one.new_index_files),
+            manifest=self.lost,
+        )
+
+    def _entries(self) -> tuple[IndexManifestEntry, ...]:
+        """The entries of the index manifest; none if it is lost."""
+        name = self.latest.index_manifest
+        try:
+            return () if name is None else ManifestStore(self.table.storage).index_entries(name)
+        except CorruptMetadata as why:
+            schemas = SchemaStore(self.table.storage)
+            if any(Options(schemas.get(one).options).value(DELETION_VECTORS) for one in schemas.ids()):
+                raise CorruptMetadata(
+                    f"{why.message} It cannot be made anew, because it also named the deletion vectors, and no other "
+                    "file says which rows are deleted. Nothing was written.",
+                    **why.context,
+                ) from None
+            self.lost = name
+            return ()
+
+    def _live(self) -> Iterable[ManifestEntry]:
+        """The live files. If the index manifest is lost, those of all snapshots and tags that have it."""
+        manifests, snapshots = ManifestStore(self.table.storage), [self.latest]
+        if self.lost is not None:
+            kept = [*filter(None, map(self.snapshots.find, self.snapshots.ids())), *self.snapshots.tags()]
+            snapshots += [one for one in kept if one.index_manifest == self.lost]
+        live: dict[FileIdentity, ManifestEntry] = {}
+        for one in snapshots:
+            files = live_files(manifests, manifests.base_and_delta(one), self.table.partition_types)
+            live.update((file.identity, file) for file in files)
+        return live.values()
+
+    def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
+        """What is right, for each bucket of a partition whose index is wrong. Raises `CorruptMetadata` if a key is in
+        two buckets."""
+        keys = {bucket: self._keys(of) for bucket, of in files.items()}
+        twice = in_several(keys.values())
+        if len(twice):
+            buckets = sorted(bucket for bucket, one in keys.items() if np.isin(twice, one).any())
+            where = self.table.layout.partition(partition) or "()"
+            raise CorruptMetadata(
+                f"{self.table.location}: {len(twice):,} keys of partition {where} have rows in several of the buckets "
+                f"{buckets}, so readers return them twice, and no index is right. Nothing was written. Overwrite the "
+                "partition with the right rows, which makes its index, too; then run this again.",
+                table=self.table.location,
+                partition=where,
+            )
+        present = {bucket: self._present(partition, bucket) for bucket in self.listed.get(partition, {})}
+        every = {one: (keys.get(one, NO_HASHES), present.get(one)) for one in sorted(keys.keys() | present.keys())}
+        with_old = {bucket: np.union1d(own, NO_HASHES if old is None else old) for bucket, (own, old) in every.items()}
+        shared, wrong = in_several(with_old.values()), {}
+        for bucket, (own, old) in every.items():
+            right = np.setdiff1d(with_old[bucket], np.setdiff1d(shared, own))
+            if old is None or not np.array_equal(np.sort(old), right):
+                wrong[bucket] = right
+        return wrong
+
+    def _keys(self, files: Iterable[ManifestEntry]) -> Hashes:
+        """The hashes of all keys in these files, also of those that delete."""
+        schema = self.table.schema
+        fields = tuple(map(schema.field, schema.bucket_keys))
+        scan = Scan(table=self.table, schema=schema, columns=fields, snapshot=self.latest, files=tuple(files))
+        found = [np.unique(key_hashes(rows, [one.type for one in fields])) for rows in read_batches(scan)]
+        return np.unique(np.concatenate([NO_HASHES, *found]))
+
+    def _present(self, partition: bytes, bucket: int) -> Hashes | None:
+        """The hashes in the bucket's index; None if it is missing, there twice or cannot be read."""
+        file, *others = self.listed[partition][bucket]
+        try:
+            data = read_index_file(self.table.storage, self.table.layout, partition, bucket, file)
+        except CorruptMetadata:
+            return None
+        return None if others else hashes_of(data)
+
+    def _write(self, partition: bytes, bucket: int, hashes: Hashes, name: str) -> None:
+        """Writes a bucket's new index file. Without keys, its entry goes."""
+        content = hashes.astype(">i4").tobytes()
+        file = index_file(name, content)
+        gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
+        if not (gone or self.dry_run):
+            path = self.table.layout.index_file(partition, bucket, file)
+            self.table.storage.write(path, content)
+            self.written.append(path)
+        message = partial(CommitMessage, partition=partition, bucket=bucket, total_buckets=-1)
+        self.messages.append(message(new_index_files=() if gone else (file,), deleted_index_files=gone))
+
+    def _publish(self) -> int | None:
+        """Publishes the new index files. Returns the id of the snapshot. A lost index manifest is written again under
+        its name, because all snapshots of that index refer to it."""
+        table, made = self.table, [(one, file) for one in self.messages for file in one.new_index_files]
+        if self.lost is None and self.messages:
+            numbering = Numbering(base=SnapshotRef.of(self.latest), index=self.latest.index_manifest)
+            commit = TableCommit(table, batch_user(table.options, self.runtime.ids), runtime=self.runtime)
+            return commit.append(tuple(self.messages), numbering).snapshot_id
+        if self.lost is not None:
+            entries = [IndexManifestEntry(partition=one.partition, bucket=one.bucket, file=file) for one, file in made]
+            packed, path = table.options.value(MANIFEST_COMPRESSION), manifest_path(self.lost)
+            data = encode_index_manifest(entries, compression=packed, level=table.options.value(ZSTD_LEVEL))
+            self.written.clear()  # if writing fails, the manifest may name them nevertheless
+            if table.storage.exists(path):
+                table.storage.write(path, data)
+            elif table.storage.put_if_absent(path, data) is PutResult.EXISTS:
+                raise IndexConflict(f"{table.location}: somebody else has written {path}.", table=table.location)
+        return None
