@@ -163,12 +163,13 @@ class Overwriter(Writer):
         table = self.table()
         dt = self.world.choices.pick(("x", "y"))
         partition = {"dt": dt} if table.schema.partition_keys else {}
-        commit, files = self.commit_of(table, "overwriter"), ()
-        if not self.world.choices.once_in(3):
-            numbering = commit.numbers() if self.world.dynamic else None
-            first = 0 if numbering is None else numbering.first
-            files = self.messages(table, "batch", None, dt=dt, first=first)  # keys that go do not keep their buckets
-        return commit.overwrite(partition, files)
+        files = () if self.world.choices.once_in(3) else self.replacement(table, dt)
+        return self.commit_of(table, "overwriter").overwrite(partition, files)
+
+    def replacement(self, table: Table, dt: str) -> tuple[CommitMessage, ...]:
+        """The new files. Keys that go do not keep their buckets, so no index is read."""
+        numbering = self.commit_of(table, "overwriter").numbers() if self.world.dynamic else None
+        return self.messages(table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first)
 
 
 class SchemaChanger(Actor):
