@@ -32,8 +32,8 @@ KIND = "dynamic buckets"
 """Its name among those who take part."""
 
 OPTIONS = {"bucket": "-1", "dynamic-bucket.target-row-num": "4", "write-only": "true"}
-KEYS = 24
-"""How many keys a partition may have: enough for six buckets."""
+KEYS = (16, 400)
+"""A batch draws its keys from the few, which are soon all known, or from the many, of which most are new."""
 
 ONE = "a key has one bucket"
 COMPLETE = "the index knows every key"
@@ -54,7 +54,8 @@ def written(
     world, storage = actor.world, actor.ready().storage
     partition = serialize([FIELDS[1].type], [dt]) if table.schema.partition_keys else EMPTY_ROW
     tasks = 1 + world.source.randrange(2)
-    keys = sorted({world.source.randrange(KEYS) for _ in range(rows)})
+    most = world.source.choice(KEYS)
+    keys = sorted({world.source.randrange(most) for _ in range(rows)})
     value = world.source.randrange(1000)
     given = storage, table.layout, table.options
     assigner = Assigner(*given, index=index, tasks=tasks, uuid=world.ids.uuid())  # type: ignore[arg-type]
