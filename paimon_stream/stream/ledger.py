@@ -420,8 +420,8 @@ def _judge_lost_batch(
 
 def _judge_created(evidence: Evidence, own_millis: int | None, refuse: ReplayErrors) -> bool:
     """Is the table younger than the previous batch of this checkpoint? A register, a snapshot or a journal entry of
-    ours is then that of a run on a copy of the checkpoint, unless the snapshot or entry, which is of `own_millis`, is
-    older than the batch, because one clock is wrong. Returns whether an operator let the batch continue all the same."""
+    ours is then that of a run on a copy of the checkpoint, unless the snapshot or entry, of `own_millis`, is older than
+    the batch, because one clock is wrong. Returns whether an operator let the batch continue all the same."""
     done, created = evidence.previous_done_millis, evidence.schema_created_millis
     if done is None or done >= created or (own_millis is not None and own_millis <= done):
         return False
