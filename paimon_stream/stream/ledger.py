@@ -140,7 +140,7 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if last_entry is not None:
         _judge_lost_batch(snapshots, last_entry, latest, refuse)
     if same_table:
-        _judge_unknown(evidence, history, last_entry, refuse)
+        _judge_unknown(evidence, history, refuse)
     return Fresh(seen=seen)
 
 
@@ -311,7 +311,7 @@ def _judge_known(
         return AlreadyCommitted(seen=seen, snapshot=own, dead=entry)
     newest = with_rows(snapshots, own)
     published = PreviousBatch(batch_id=own.commit_identifier, snapshot=SnapshotRef.of(newest))
-    if _judge_created(evidence, newest.time_millis, refuse):
+    if _judge_created(evidence, newest, refuse):
         return Fresh(seen=seen, own=published)
     previous = None if entry is None else entry.previous
     known = max(-1 if last_entry is None else last_entry.batch_id, -1 if previous is None else previous.batch_id)
@@ -418,22 +418,20 @@ def _judge_lost_batch(
     return True
 
 
-def _judge_created(evidence: Evidence, own_millis: int | None, refuse: ReplayErrors) -> bool:
-    """Is the table younger than the previous batch of this checkpoint? A register, a snapshot or a journal entry of
-    ours is then that of a run on a copy of the checkpoint, unless the snapshot or entry, of `own_millis`, is older than
-    the batch, because one clock is wrong. Returns whether an operator let the batch continue all the same."""
+def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayErrors) -> bool:
+    """Is the table younger than the previous batch of this checkpoint? A register or a snapshot of ours is then that of
+    a run on a copy of the checkpoint, unless the snapshot is older than the batch, because one clock is wrong.
+    Returns whether an operator let the batch continue all the same."""
     done, created = evidence.previous_done_millis, evidence.schema_created_millis
-    if done is None or done >= created or (own_millis is not None and own_millis <= done):
+    if done is None or done >= created or (own is not None and own.time_millis <= done):
         return False
     refuse.table_replaced("the table was created after this stream had finished its previous batch")
     return True
 
 
-def _judge_unknown(
-    evidence: Evidence, history: _History, last_entry: JournalEntry | None, refuse: ReplayErrors
-) -> None:
+def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
     """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed?"""
-    if _judge_created(evidence, None if last_entry is None else last_entry.prepared_millis, refuse):
+    if _judge_created(evidence, None, refuse):
         return
     if evidence.registered is None:
         if evidence.batch_id == 0:

@@ -463,20 +463,6 @@ def test_a_clock_ahead_where_the_table_was_created_hides_no_batch_that_we_have_f
     assert isinstance(verdict, Fresh) and verdict.own is not None
 
 
-def test_a_clock_ahead_where_the_table_was_created_hides_none_whose_snapshot_has_expired(world: World) -> None:
-    world.mine(1, 0, time_millis=990)
-    world.publish(2, "java", 7)
-    world.publish(3, "java", 8)
-    world.expire(1)
-    world.registered = registered(journal_since=0)
-    world.previous_done_millis = 999
-    world.last_entry = entry(0, prepared_millis=990)
-    assert isinstance(world.judge(1), Fresh)
-    world.last_entry = entry(0, prepared_millis=1001)  # of a run on a copy of the checkpoint
-    with pytest.raises(TableReplaced, match="created after"):
-        world.judge(1)
-
-
 def test_a_journalled_batch_missing_from_the_lineage_is_a_rollback(world: World) -> None:
     world.mine(1, 0)
     world.last_entry = entry(2)
