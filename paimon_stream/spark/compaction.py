@@ -38,7 +38,7 @@ class CompactTask(WriteTask):
 
     unit: UnitTask
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+    def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Spark's one row says nothing, and is read only because Spark wants it."""
         for _ in batches:
             pass

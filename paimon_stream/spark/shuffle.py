@@ -100,12 +100,14 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 def assigners(frame: DataFrame, table: Table) -> int:
     """How many tasks give keys their dynamic buckets at once (table-kinds.md §1.4)."""
     options = table.options
-    tasks = options.value(DYNAMIC_PARALLELISM)
-    if tasks is None:
+    if options.is_set(DYNAMIC_PARALLELISM):
+        tasks = options.value(DYNAMIC_PARALLELISM)
+    else:
         tasks = _most_by_conf(frame) if is_connect(frame) else frame.sparkSession.sparkContext.defaultParallelism
-    for most in (options.value(DYNAMIC_INITIAL_BUCKETS), options.value(DYNAMIC_MAX_BUCKETS), MOST_BUCKETS):
-        tasks = min(tasks, most) if most is not None and most > 0 else tasks
-    return max(1, int(tasks))
+    if options.is_set(DYNAMIC_INITIAL_BUCKETS):
+        tasks = min(tasks, options.value(DYNAMIC_INITIAL_BUCKETS))
+    most = options.value(DYNAMIC_MAX_BUCKETS)
+    return max(1, min(tasks, MOST_BUCKETS, most if most > 0 else MOST_BUCKETS))
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:

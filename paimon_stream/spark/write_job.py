@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import ConfigError, InvalidData, PaimonStreamError
+from paimon_stream.options import BUCKET
 from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.key_defaults import with_key_defaults
 from paimon_stream.spark.map_arrow import arrow_batches_of, map_arrow
@@ -176,9 +177,11 @@ def _failure(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStr
 
 def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks. They would use the same sequence numbers, so
-    the newer of two rows would not be known."""
+    the newer of two rows would not be known. Of dynamic buckets, only new keys have to come to one task."""
+    fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
-    homes = Counter((one.partition, one.bucket) for result in results for one in result.messages)
+    messages = (one for result in results for one in result.messages if fixed or one.new_index_files)
+    homes = Counter((one.partition, one.bucket) for one in messages)
     torn = [bucket for (_, bucket), count in homes.items() if count > 1]
     if not torn:
         return None

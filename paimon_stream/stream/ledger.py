@@ -140,7 +140,7 @@ def judge_first(snapshots: SnapshotStore, evidence: Evidence, refuse: ReplayErro
     if last_entry is not None:
         _judge_lost_batch(snapshots, last_entry, latest, refuse)
     if same_table:
-        _judge_unknown(evidence, history, refuse)
+        _judge_unknown(evidence, history, refuse, noted=last_entry is not None)
     return Fresh(seen=seen)
 
 
@@ -429,14 +429,18 @@ def _judge_created(evidence: Evidence, own: Snapshot | None, refuse: ReplayError
     return True
 
 
-def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors) -> None:
-    """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed?"""
-    if _judge_created(evidence, None, refuse):
+def _judge_unknown(evidence: Evidence, history: _History, refuse: ReplayErrors, *, noted: bool) -> None:
+    """No snapshot of ours and no attempt at this batch. Is that a proof that it was never committed? `noted` says that
+    this table's journal has an earlier batch."""
+    batch_id, since = evidence.batch_id, evidence.journal_since
+    if evidence.registered is None and batch_id == 0:
+        return  # a stream that begins
+    # A run that an operator let continue in this table has registered with the batch that it began with. A batch
+    # that is noted in this table was done here.
+    begun_here = evidence.registered is not None and (since is None or since >= batch_id or noted)
+    if not begun_here and _judge_created(evidence, None, refuse):
         return
-    if evidence.registered is None:
-        if evidence.batch_id == 0:
-            return  # a stream that begins
-    elif evidence.journal_since is not None and evidence.batch_id >= evidence.journal_since:
+    if since is not None and batch_id >= since:
         return  # every batch that reached its commit was journalled first
     if not history.complete:
         refuse.history_unknown(

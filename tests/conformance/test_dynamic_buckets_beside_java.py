@@ -57,10 +57,8 @@ def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start
         "index-file-in-data-file-dir": str(random.random() < 0.3).lower(),
     }
     columns = [("p", "INT NOT NULL"), ("k", "STRING NOT NULL"), ("v", "BIGINT")]
-    keys = ["p", "k"]
-    kinds.create_table(
-        path, columns, primary_keys=keys, partition_keys=["p"] if partitioned else [], options={"bucket": "-1"} | options
-    )
+    parts = ["p"] if partitioned else []
+    kinds.create_table(path, columns, primary_keys=["p", "k"], partition_keys=parts, options={"bucket": "-1"} | options)
     model: dict[tuple[int, str], int] = {}
     for step in range(12):
         some = [(random.randint(0, 2), f"k{random.randint(0, 30)}" * random.choice([1, 9])) for _ in range(9)]
@@ -92,5 +90,3 @@ def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start
         table = same_as_java(kinds, path)
         assert {(row["p"], row["k"]): row["v"] for row in table.to_arrow().to_pylist()} == model
         assert table.to_arrow().num_rows == len(model)
-
-

@@ -14,9 +14,9 @@ import pytest
 
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.maintenance.expire import expire_snapshots
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
 LONG_AGO = 1_600_000_000

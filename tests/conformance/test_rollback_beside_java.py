@@ -15,9 +15,9 @@ from paimon_stream.errors import CommitContended, NotFound
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import Table, load_table
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.races import Meanwhile
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
+from tests.kits.faults import FaultyStorage
 from tests.kits.stores import StoreServer
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {

@@ -13,8 +13,8 @@ from paimon_stream.commit.observer import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitUnknown, NoSpace, PaimonStreamError, PermissionDenied, Unavailable
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import following
 
 BATCH = 7

@@ -19,11 +19,11 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, create_table, load_table
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import COLUMNS, ENGINES, Change, next_number, some_changes, write_changes
 from tests.kits.places import following, new_storage
 

@@ -15,7 +15,6 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import PaimonStreamError, SequenceConflict
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed
 from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
@@ -24,6 +23,7 @@ from paimon_stream.table.table import Table, load_table
 from tests.crash.test_commit_faults import FAULTS
 from tests.crash.test_overwrite_faults import attempts
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.keyed import write_changes
 
 

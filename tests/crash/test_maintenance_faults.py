@@ -15,8 +15,8 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
 from tests.kits.places import WHOLE, following
 from tests.kits.races import Meanwhile, Stopped

@@ -17,13 +17,13 @@ from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed
 from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.ledger import AlreadyCommitted, Reuse
 from paimon_stream.stream.writer import StreamWriter
 from tests.crash.test_commit_faults import FAULTS
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed
 from tests.kits.places import following
 
 BATCH = 7

@@ -15,7 +15,6 @@ from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.evidence import Batch
 from paimon_stream.stream.identity import WriterIdentity
@@ -26,6 +25,7 @@ from paimon_stream.table.schema_change import Merge, evolve
 from paimon_stream.table.schema_merge import merge_columns
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table, load_table
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.places import WHOLE, following, new_storage
 from tests.kits.tables import write_rows
 

@@ -20,11 +20,11 @@ from paimon_stream.read.keyed import Section
 from paimon_stream.read.rows import section_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated, system
-from paimon_stream.storage.faults import Fault, FaultyStorage, Operation
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import load_table
+from tests.kits.faults import Fault, FaultyStorage, Operation
 from tests.kits.reading import wire_rows
 
 SEEDS = count()

@@ -16,13 +16,13 @@ from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.tags import create_tag, read_tags
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Killed
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench
+from tests.kits.faults import Killed
 from tests.kits.places import new_storage
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Operation
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request, Tally, each_from_here, ended
+from tests.kits.faults import Fault, FaultyStorage, Operation
 
 _KINDS: Final = {
     "read": "GET",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream.errors import NoSpace, PaimonStreamError, Unavailable
 from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, delete_each
-from paimon_stream.storage.faults import Killed
 from paimon_stream.storage.together import Request, Tally, in_turn
+from tests.kits.faults import Killed
 from tests.simulation.in_flight import in_any_order, wait_until_chosen
 from tests.simulation.limits import Limit
 from tests.simulation.state import Violation

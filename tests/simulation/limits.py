@@ -22,10 +22,10 @@ TAG_OF_ROLLBACK = "a rollback died before it removed the tag of a snapshot that 
 LATE_PUT = "a put from before a rollback arrived after its writer had ended"
 TAGGED_SLEEPER = "somebody tagged what a writer that had slept was about to remove"
 TAG_DELETER_SLEPT = "somebody slept while he deleted a tag, and a killed rollback to the tag was completed"
-CLOCK_HID_DROP = "a run whose clock was wrong took the table that was created again for its own"
+CLOCK_HID_DROP = "a run whose clock was wrong took a table that was created again for its own, or its own for another"
 
 DOCUMENTED = {
-    CLOCK_HID_DROP: "a clock that is wrong by more than five minutes can hide that",
+    CLOCK_HID_DROP: "a clock that is wrong by more than five minutes can hide that, or report it in vain",
     DISTURBED: "somebody may roll back or drop beside a writer at work",
     FOUND_IN_SLEEPERS: "a second run on the same checkpoint has found its batch there",
     EXPIRY_OF_DROPPED: "An expiry sleeps while the table is dropped and created",

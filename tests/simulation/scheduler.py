@@ -13,7 +13,7 @@ from greenlet import getcurrent, greenlet
 
 from paimon_stream.commit.observer import Phase
 from paimon_stream.runtime import Runtime
-from paimon_stream.storage.faults import Killed
+from tests.kits.faults import Killed
 from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW
-from paimon_stream.storage.faults import Killed
 from paimon_stream.table.table import Table, load_table
 from tests.kits.commits import FIELDS, data_file
+from tests.kits.faults import Killed
 from tests.simulation.dynamic import written
 
 if TYPE_CHECKING:

@@ -324,6 +324,8 @@ class Stream(Actor):
             and self.checkpoint.put_back(other=reset)
         ):
             return
+        if isinstance(error, TableReplaced) and self.checkpoint.done_skew < -5 * MINUTE:
+            raise Limit(CLOCK_HID_DROP)
         if isinstance(error, LOSSES):
             known = truth.upsets == self.checkpoint.known_upsets and not self.skipped
             if known and not (self.checkpoint.shared or self.checkpoint.tampered):

@@ -17,9 +17,9 @@ from paimon_stream.errors import CommitUnknown, DeletedFiles, SharedCheckpoint, 
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
-from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.table.manifest_merge import MergeLimits
 from tests.kits.commits import Bench, data_file
+from tests.kits.faults import FaultyStorage
 from tests.unit.commit.test_publish import At, others, rollback
 
 

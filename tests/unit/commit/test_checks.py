@@ -25,8 +25,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, IndexFileMeta
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.storage.faults import FaultyStorage
 from tests.kits.commits import FIELDS, Bench, data_file
+from tests.kits.faults import FaultyStorage
 
 UNMERGED = {"manifest.merge-min-count": "10000"}
 

@@ -29,10 +29,10 @@ from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench, data_file
+from tests.kits.faults import Fault, FaultyStorage
 
 FIXED = {"bucket": "4", "bucket-key": "id"}
 

@@ -24,10 +24,10 @@ from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import create_table, load_table
 from tests.kits.commits import FIELDS, Bench
+from tests.kits.faults import Fault, FaultyStorage, Moment
 
 
 @dataclass

@@ -16,8 +16,8 @@ from paimon_stream.errors import SequenceConflict
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import SnapshotRef
-from paimon_stream.storage.faults import FaultyStorage
 from tests.kits.commits import FIELDS, Bench, data_file
+from tests.kits.faults import FaultyStorage
 
 
 def keyed(**options: str) -> Bench:

@@ -29,12 +29,12 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import Options
 from paimon_stream.storage.base import MOST_BYTES
-from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench, data_file
+from tests.kits.faults import FaultyStorage
 
 
 def table_commit(bench: Bench, user: str = "me", **more: object) -> TableCommit:

@@ -15,10 +15,10 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.errors import BadRowKind, CommitUnknown, InvalidData, InvalidOption, PaimonStreamError
 from paimon_stream.maintenance.expire import expire_snapshots
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import TRIGGER, WAYS, Acting, changelog, changelog_files, problems, run
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import batches, looking_up
 from tests.kits.reading import wire_rows

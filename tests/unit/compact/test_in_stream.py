@@ -21,11 +21,11 @@ from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeat
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live, problems
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import Change
 from tests.kits.seeds import examples
 

@@ -9,10 +9,10 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream
 from tests.kits.compaction import problems
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import Change
 from tests.kits.seeds import examples
 from tests.unit.compact.test_changelogs import FIRST, FULL, LOOKUP, SUM, applied, in_table

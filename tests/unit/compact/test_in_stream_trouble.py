@@ -15,10 +15,10 @@ from paimon_stream import PaimonTable
 from paimon_stream.compact import in_stream
 from paimon_stream.compact.threads import DaemonThreads
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
-from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live
+from tests.kits.faults import Fault, FaultyStorage, Moment
 from tests.unit.compact.test_in_stream import changes, expected, keyed, rows, run
 
 FULL = {"changelog-producer": "full-compaction"}

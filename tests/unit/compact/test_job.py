@@ -32,10 +32,10 @@ from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import SimulatedClock, simulated
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import SEEDS, Acting, data_files, live, problems, run
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 
 COLUMNS = [("id", "INT"), ("dt", "STRING")]
 BUCKETS = {"bucket": "1", "bucket-key": "id"}

@@ -26,10 +26,10 @@ from paimon_stream.errors import (
 from paimon_stream.format.entries import FileSource
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import expire_snapshots
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import Acting, data_files, live, problems, run
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.keyed import commit_changes, write_changes
 from tests.kits.seeds import examples
 

@@ -16,9 +16,9 @@ from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
 from paimon_stream.maintenance.verify import verify
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, built, tried
 
 BROKEN = {"empty": b"", "of another version": b'{"version": 9}', "cut": b'{"version" : 3, "id'}

@@ -32,12 +32,12 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags, tagged_until
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.references import NameSet
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import paths, tried
 from tests.kits.places import new_storage
 from tests.kits.races import Meanwhile

@@ -18,10 +18,10 @@ from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, Operation
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request, at_once
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, Operation
 from tests.kits.keyed import write_changes
 from tests.kits.tables import write_rows
 from tests.kits.trips import Trips, TripStorage

@@ -14,8 +14,8 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.maintenance.manifest_compaction import ManifestCompactionReport, compact_manifests
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.races import Meanwhile
 
 NAMES = [f"live-{n}" for n in range(3)]

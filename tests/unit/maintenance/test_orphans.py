@@ -29,11 +29,11 @@ from paimon_stream.format.snapshot_json import encode_snapshot
 from paimon_stream.maintenance.orphans import LEAST_AGE, OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
 from tests.kits.commits import Bench, data_file
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.races import Meanwhile
 from tests.kits.streams import At, Stream
 

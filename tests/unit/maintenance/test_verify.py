@@ -25,7 +25,6 @@ from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.maintenance.verify import verify
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import Journal
@@ -33,6 +32,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.manifests import encode_manifest
 from tests.kits.races import Meanwhile
 from tests.unit.maintenance.test_orphans import entry, grown

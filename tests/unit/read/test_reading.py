@@ -30,11 +30,11 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.read.scan import plan_scan
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write import cast_scalar
 from paimon_stream.write.task import WriteSpec, write_task
+from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.reading import append, batch_of
 
 SCHEMA = [("id", "BIGINT"), ("dt", "STRING"), ("hr", "INT"), ("note", "STRING")]

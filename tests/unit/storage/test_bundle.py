@@ -6,8 +6,8 @@ import pytest
 
 from paimon_stream.errors import Unavailable
 from paimon_stream.storage.bundle import HeldOutputs
-from paimon_stream.storage.faults import Fault, FaultyStorage, Moment
 from paimon_stream.storage.memory import MemoryStorage
+from tests.kits.faults import Fault, FaultyStorage, Moment
 
 
 def held(storage: MemoryStorage, moment: Moment) -> HeldOutputs:

@@ -9,9 +9,9 @@ import pytest
 
 from paimon_stream.errors import NoSpace, NotFound, StorageError, Unavailable
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 
 
 def run_all(storage: Storage) -> None:

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from paimon_stream.storage import faults, local, memory, uri
+from paimon_stream.storage import local, memory, uri
+from tests.kits import faults
 
 
 @pytest.mark.parametrize("module", [faults, local, memory, uri], ids=lambda module: module.__name__)

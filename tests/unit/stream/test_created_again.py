@@ -13,9 +13,9 @@ from paimon_stream.errors import CheckpointRewound, CommitLost, HistoryUnknown, 
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.faults import Killed
 from paimon_stream.table.layout import manifest_path, snapshot_path
 from tests.kits.commits import Bench
+from tests.kits.faults import Killed
 from tests.kits.streams import Stream
 
 

@@ -15,10 +15,10 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind
 from paimon_stream.format.journal_entry import JournalEntry
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.storage.faults import Killed
 from paimon_stream.stream.dead_attempts import live_files_of, remove_dead_attempts, snapshots_of_batch
 from paimon_stream.table.message_files import data_files, written_files
 from tests.kits.commits import Bench
+from tests.kits.faults import Killed
 from tests.kits.names import entry as named
 from tests.kits.names import publish_as_others
 from tests.unit.commit.test_publish import At, others

@@ -449,6 +449,8 @@ def test_a_batch_that_a_copy_of_the_checkpoint_published_in_a_younger_table_is_n
     world.previous_done_millis = 999
     with pytest.raises(TableReplaced, match="created after"):  # the copy has registered, and goes on
         world.judge(1)
+    world.registered = registered(journal_since=1)  # an operator has let batch 1 continue
+    assert isinstance(world.judge(1), Fresh)
     world.mine(1, 0, time_millis=1001)
     with pytest.raises(TableReplaced, match="created after"):
         world.judge(1)

@@ -29,10 +29,10 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench
+from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.rivals import Replacing
 from tests.kits.streams import At, Stream
 from tests.unit.commit.test_guard import At as Elsewhere

@@ -12,8 +12,8 @@ from paimon_stream.errors import TableRolledBack
 from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.commits import Bench, java_latest
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.streams import Stream
 
 

@@ -14,11 +14,11 @@ from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry, 
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId, encode_snapshot
 from paimon_stream.format.types import parse_type
 from paimon_stream.options import Options
-from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import NameSource, snapshot_path
 from paimon_stream.table.live import live_files, merge_entries
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
+from tests.kits.faults import FaultyStorage
 
 TYPES = (parse_type("STRING"),)
 A, B, C = (serialize(TYPES, (name,)) for name in "abc")

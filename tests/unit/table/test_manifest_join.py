@@ -16,7 +16,6 @@ from paimon_stream.format.entries import EMPTY_ROW, EMPTY_STATS, FileKind, Manif
 from paimon_stream.format.manifest_avro import FULL_BLOCK
 from paimon_stream.format.types import parse_type
 from paimon_stream.options import Options
-from paimon_stream.storage.faults import FaultyStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import NameSource, manifest_path
@@ -24,6 +23,7 @@ from paimon_stream.table.manifest_join import ManifestJoiner
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import data_file
+from tests.kits.faults import FaultyStorage
 
 TYPES = (parse_type("STRING"), parse_type("INT"))
 

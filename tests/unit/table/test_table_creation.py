@@ -340,7 +340,6 @@ def test_what_cannot_be_written_is_refused_with_option_and_cure(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"options": {"bucket": "-1"}}, "dynamic buckets"),
         ({"options": {"bucket": "-2"}}, "postpone"),
         ({"options": {}, "partition_keys": ["dt"]}, "cross-partition"),
     ],
@@ -349,6 +348,8 @@ def test_primary_key_tables_without_fixed_buckets_are_refused(more: dict[str, An
     with pytest.raises(UnsupportedFeature, match=rf"has a primary key \(id\).*{message}.*such as options="):
         checked(primary_keys=["id"], **more)
     checked(primary_keys=["id"], options={"bucket": "1"})
+    checked(primary_keys=["id"], options={"bucket": "-1"})
+    checked(primary_keys=["id", "dt"], partition_keys=["dt"])
 
 
 def test_a_primary_key_that_lacks_a_partition_key_is_refused_with_fixed_buckets_too() -> None:

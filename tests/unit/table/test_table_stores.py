@@ -15,10 +15,10 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotId,
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
+from tests.kits.faults import Fault, FaultyStorage
 
 SCHEMA = TableSchema(id=0, fields=(DataField(id=0, name="a", type=parse_type("INT")),), highest_field_id=0)
 

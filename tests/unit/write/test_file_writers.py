@@ -23,9 +23,9 @@ from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.options import Options
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.write.task import WriteSpec, write_task
+from tests.kits.faults import Fault, FaultyStorage
 
 FORMATS = ("parquet", "orc", "avro")
 

@@ -37,13 +37,13 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Options
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.faults import Fault, FaultyStorage, Killed, Moment
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.layout import Layout
 from paimon_stream.write.dictionary import Dictionaries, worth_a_dictionary
 from paimon_stream.write.result import TaskResult
 from paimon_stream.write.task import WriteSpec, write_task
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 
 COLUMNS = (("id", "BIGINT NOT NULL"), ("p", "STRING"), ("x", "DOUBLE"))
 

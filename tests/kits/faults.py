@@ -1,4 +1,4 @@
-"""A storage that fails where a test plans it: a public double to test what a failure leaves behind.
+"""A storage that fails where a test plans it: a double to test what a failure leaves behind.
 
     storage = FaultyStorage(MemoryStorage(), [Fault(at=7, moment=Moment.AFTER)])
 
