@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.index_manifest import decode_index_manifest
 from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.table.layout import Layout, manifest_path
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Archive:
-    """All files of the folder `manifest` that were ever written, by name. `pieces` says what rows a compacted
-    file has."""
+    """All files of the folder `manifest` that were ever written, by name, and of the folder `index`. `pieces` says
+    what rows a compacted file has."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    indexes: dict[str, bytes] = field(default_factory=dict)
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
@@ -38,6 +40,11 @@ class Archive:
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         files = {manifest_path(one) for one in (*lists, *base, *delta)}
         files.update(layout.data_file(e.partition, e.bucket, e.file.file_name) for e in live.values())
+        index: tuple[IndexManifestEntry, ...] = ()
+        if snapshot.index_manifest is not None:
+            index = decode_index_manifest(self._file(snapshot.index_manifest), snapshot.index_manifest)
+            files.add(manifest_path(snapshot.index_manifest))
+            files.update(layout.index_file(e.partition, e.bucket, e.file) for e in index)
         return State(
             snapshot=snapshot,
             live=live,
@@ -45,6 +52,7 @@ class Archive:
             files=frozenset(files),
             mentioned=mentioned,
             written=tuple(one for name in live for one in self.written(name)),
+            index=index,
         )
 
     def written(self, name: str) -> tuple[str, ...]:

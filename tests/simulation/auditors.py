@@ -96,7 +96,7 @@ def orphans_go(world: World) -> None:
     protected = {uuid for path in staged for uuid in _uuids(world, path)}
     for path in world.truth.paths - used:
         folder, name = path.partition("/")[0], path.rpartition("/")[2]
-        if folder not in ("manifest",) and "bucket-" not in path:
+        if folder not in ("manifest", "index") and "bucket-" not in path:
             continue
         if name not in noted and not any(uuid in name for uuid in protected):
             raise Violation("orphans are found", f"{path} stays, and nothing refers to it")

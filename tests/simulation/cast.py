@@ -14,6 +14,8 @@ from tests.simulation.actors.readers import Dropper, Reader
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import BatchWriter, Committer, HastyKeeper, Overwriter, SchemaChanger
 from tests.simulation.choices import Script
+from tests.simulation.dynamic import KIND as DYNAMIC
+from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
 from tests.simulation.world import World
 
 OTHERS: dict[type[Actor], int] = {
@@ -59,10 +61,11 @@ def world_of(
     only: Collection[str] = (),
     newcomers: bool = True,
     compactors: bool = True,
+    dynamic: bool = True,
 ) -> World:
     """The world of a seed, with its table and its actors. With `only`, these kinds of actors take part, and
-    no others. Without `newcomers`, and without `compactors`, the schedules are those that were found before
-    these actors existed."""
+    no others. Without `newcomers`, `compactors` or `dynamic` buckets, the schedules are those that were found
+    before these existed."""
 
     def takes_part(kind: str, rarely: int) -> bool:
         drawn = choices.once_in(rarely)
@@ -74,6 +77,13 @@ def world_of(
     keyed = choices.once_in(4)
     if keyed:
         options |= {"bucket": "1", "write-only": "true"}
+        options.pop("bucket-key", None)
+    if only:
+        world.dynamic, keyed = DYNAMIC in only, keyed or DYNAMIC in only
+    elif newcomers and compactors and dynamic and keyed:
+        world.dynamic = random.Random(f"dynamic {seed}").randrange(2) == 0
+    if world.dynamic:
+        options |= DYNAMIC_OPTIONS
         options.pop("bucket-key", None)
     world.create(options, partitioned=partitioned, keyed=keyed)
     first = Checkpoint("a")
@@ -124,6 +134,18 @@ def world_of(
             drawn = random.Random(f"compacting {seed} {one.checkpoint.name}").randrange(3) == 0
             if "compacting stream" in only if only else drawn:
                 one.compacts = world.compacted = True
+    if world.dynamic and not only:
+        actors += several_assigners(world, actors)
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def several_assigners(world: World, there: Collection[Actor]) -> list[Actor]:
+    """Those who are missing, so that two streams and a batch writer give keys their buckets at once."""
+    more: list[Actor] = []
+    if not any(isinstance(one, Stream) and one.checkpoint.name == "b" for one in there):
+        more.append(Stream(world, "stream b", Checkpoint("b")))
+    if not any(type(one) is BatchWriter for one in there):
+        more.append(BatchWriter(world, "the batch writer"))
+    return more

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import IndexManifestEntry, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 def token_of(name: str) -> Token | None:
     """The batch that a data file is of; None for files that nobody acknowledges. The file's name is
-    `<user>-<batch>-<number>`."""
+    `<user>-<batch>-<number>`, with dynamic buckets followed by a point and the bucket."""
     user, batch, _ = name.split("-")
     return None if batch == "x" else (stream_of(user), int(batch))
 
@@ -42,7 +42,7 @@ class State:
     `base` the names of those before its own changes, `files` all paths that a reader needs, `mentioned` the
     data files in its manifests, live or not. `written` are the files of writers whose rows are there, though
     a compaction may have put these into another file. `slept` says that its maker slept through a rollback,
-    and `upsets` how often the line had lost something when it was made."""
+    and `upsets` how often the line had lost something when it was made. `index` has the entries of index files."""
 
     snapshot: Snapshot
     live: dict[str, ManifestEntry]
@@ -55,6 +55,7 @@ class State:
     upsets: int = 0
     rolled_back: bool = False
     order: tuple[str, ...] = ()
+    index: tuple[IndexManifestEntry, ...] = ()
 
     @property
     def id(self) -> int:

@@ -16,6 +16,7 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import id_in_name, snapshot_path
 from tests.simulation.archive import Archive
 from tests.simulation.compactions import check_compaction
+from tests.simulation.dynamic import check_index
 from tests.simulation.limits import (
     BUILT_ON_SLEEPERS,
     EXPIRY_OF_DROPPED,
@@ -49,7 +50,8 @@ class Truth:
     process that made them, `taken` the batches that something took away and what it was, `upsets` the number
     of times that the line lost something, `drops` that of the tables that were dropped. `voided` are the
     batches in snapshots that lay beside the line and were removed, with the number of that upset. `unsure`
-    are the tags whose makers ended before they could take them back.
+    are the tags whose makers ended before they could take them back. `parts` has the files of each attempt to
+    write a batch of a table with dynamic buckets.
     """
 
     world: World
@@ -73,10 +75,12 @@ class Truth:
     voided: dict[Token, int] = field(default_factory=dict)
     drops: int = 0
     archive: Archive = field(default_factory=Archive)
+    parts: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def of_next_table(self) -> Truth:
         """The truth of the table that is created at this place after a drop."""
-        return Truth(self.world, drops=self.drops + 1, upsets=self.upsets + 1, states=self.states, archive=self.archive)
+        kept = {"states": self.states, "archive": self.archive, "parts": self.parts}
+        return Truth(self.world, drops=self.drops + 1, upsets=self.upsets + 1, **kept)
 
     def change(self, process: Process, verb: str, path: str, effect: Callable[[], Any]) -> Any:
         """Makes a change, and records what it did."""
@@ -92,6 +96,8 @@ class Truth:
         if folder == "manifest":
             if verb != "delete":
                 self.archive.files[name] = self.world.disk.read(path)
+        elif folder == "index" and verb != "delete":
+            self.archive.indexes[name] = self.world.disk.read(path)
         elif folder == "snapshot":
             snapshot_id = id_in_name(name, "snapshot-")
             if snapshot_id is not None:
@@ -233,6 +239,8 @@ class Truth:
         new = set(state.written) if state is not None else set()
         if state is not None and state.snapshot.commit_kind is CommitKind.COMPACT and reason == "overwrite":
             check_compaction(self.world, self.head, state)
+        if state is not None and self.world.dynamic:
+            check_index(self.world, state)
         if reason == "overwrite" and state is not None and old - new:
             if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
                 raise Violation("nothing vanishes", f"snapshot {state.id} lacks {sorted(old - new)}")
@@ -295,16 +303,16 @@ class Truth:
         """No batch is in a snapshot twice."""
         if len(set(state.written)) < len(state.written):
             raise Violation("rows are there at most once", f"snapshot {state.id} has {sorted(state.written)}")
-        seen: set[Token] = set()
+        seen: dict[Token, str] = {}
         for name in state.written:
-            token = token_of(name)
-            if token is not None and token in seen and token not in self.excused:
+            token, attempt = token_of(name), name.partition(".")[0]
+            if token is not None and seen.get(token, attempt) != attempt and token not in self.excused:
                 if any(is_pin(path.removeprefix("tag/tag-")) for path in self.tags):
                     raise Limit(ROLLBACK_UNDER_WAY)
                 twice = [one for one in state.written if token_of(one) == token]
                 raise Violation("rows are there at most once", f"snapshot {state.id} has {twice}")
             if token is not None:
-                seen.add(token)
+                seen[token] = attempt
 
     # -- tags, branches ---------------------------------------------------------------------------
 

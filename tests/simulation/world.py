@@ -31,7 +31,7 @@ class World:
     docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back. With `on_store`
     the table lies in an object store. With `in_flight` the requests that are sent there together happen in
     any order. With `clocks_jump` the clocks of machines jump. `storm` is how many of the next requests fail.
-    With `compacted`, somebody compacts data files.
+    With `compacted`, somebody compacts data files. With `dynamic` buckets, the table has a hash index.
     """
 
     seed: int
@@ -59,6 +59,7 @@ class World:
     clocks_jump: bool = False
     storm: int = 0
     compacted: bool = False
+    dynamic: bool = False
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)
 

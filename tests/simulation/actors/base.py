@@ -14,6 +14,7 @@ from paimon_stream.format.entries import EMPTY_ROW
 from paimon_stream.table.table import Table, load_table
 from tests.kits.commits import FIELDS, data_file
 from tests.kits.faults import Killed
+from tests.simulation.dynamic import written
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -116,6 +117,22 @@ class Actor:
     def table(self) -> Table:
         """The table as this process finds it now."""
         return load_table(self.ready().storage)
+
+    def messages(
+        self,
+        table: Table,
+        user: str,
+        batch: int | None,
+        *,
+        dt: str = "x",
+        first: int = 0,
+        rows: int = 3,
+        index: str | None = None,
+    ) -> tuple[CommitMessage, ...]:
+        """Writes a batch. Dynamic buckets are given by that index manifest, if there is one."""
+        if self.world.dynamic:
+            return written(self, table, user, batch, dt=dt, first=first, rows=rows, index=index)
+        return (self.message(table, user, batch, dt=dt, first=first, rows=rows),)
 
     def message(
         self, table: Table, user: str, batch: int | None, *, dt: str = "x", first: int = 0, rows: int = 3

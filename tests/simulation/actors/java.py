@@ -78,6 +78,7 @@ class JavaCommitter(Actor):
             time_millis=self.ready().clock.now_millis(),
             total_record_count=(latest.total_record_count if latest else 0) + rows,
             delta_record_count=rows,
+            index_manifest=None if latest is None else latest.index_manifest,
         )
 
     def _renamed(self, snapshot: Snapshot) -> bool:

@@ -251,7 +251,6 @@ class Stream(Actor):
             offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
             previous_done_millis=self.checkpoint.done_before(self.at),
         )
-        rows = 3 if self.has_rows else 0
         verdict = writer.judge(batch)
         for _ in range(REWRITES):
             if isinstance(verdict, AlreadyCommitted):
@@ -260,7 +259,8 @@ class Stream(Actor):
                 if isinstance(verdict, Reuse):
                     return writer.commit(batch, verdict, verdict.entry.messages)
                 dt, first = "xy"[self.at % 2], writer.first_sequence()
-                messages = (self.message(writer.table, user, self.at, dt=dt, first=first, rows=rows),) if rows else ()
+                given = {"dt": dt, "first": first, "index": writer.index}
+                messages = self.messages(writer.table, user, self.at, **given) if self.has_rows else ()
                 return writer.commit(batch, verdict, messages)
             except SequenceConflict as conflict:
                 last = conflict

@@ -53,7 +53,8 @@ class BatchWriter(Writer):
         numbering = writer.numbers()
         first = 0 if numbering is None else numbering.first
         dt = self.world.choices.pick(("x", "y"))
-        return writer.append((self.message(table, "batch", None, dt=dt, first=first),), numbering)
+        index = None if numbering is None else numbering.index
+        return writer.append(self.messages(table, "batch", None, dt=dt, first=first, index=index), numbering)
 
 
 class HastyKeeper(BatchWriter):
@@ -152,7 +153,7 @@ class Overwriter(Writer):
     kind = "overwriter"
 
     def begin(self) -> Work | None:
-        if self.world.table.schema.primary_keys:
+        if self.world.keyed and not self.world.dynamic:
             return None
         self.doing = "an overwrite"
         self.ready()
@@ -162,8 +163,13 @@ class Overwriter(Writer):
         table = self.table()
         dt = self.world.choices.pick(("x", "y"))
         partition = {"dt": dt} if table.schema.partition_keys else {}
-        files = () if self.world.choices.once_in(3) else (self.message(table, "batch", None, dt=dt),)
+        files = () if self.world.choices.once_in(3) else self.replacement(table, dt)
         return self.commit_of(table, "overwriter").overwrite(partition, files)
+
+    def replacement(self, table: Table, dt: str) -> tuple[CommitMessage, ...]:
+        """The new files. Keys that go do not keep their buckets, so no index is read."""
+        numbering = self.commit_of(table, "overwriter").numbers() if self.world.dynamic else None
+        return self.messages(table, "batch", None, dt=dt, first=0 if numbering is None else numbering.first)
 
 
 class SchemaChanger(Actor):

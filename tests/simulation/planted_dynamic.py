@@ -1,0 +1,86 @@
+"""Small changes to the writing of tables with dynamic buckets that the simulation must catch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paimon_stream.commit.overwrite import OverwriteSource
+from paimon_stream.commit.sequence import Sequences
+from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.stream import writer
+from paimon_stream.stream.ledger import Reuse
+from paimon_stream.table.references import References
+from paimon_stream.write.dynamic_buckets import Assigner
+from tests.simulation.bug import Patch, bug
+from tests.simulation.dynamic import KIND
+
+
+@bug("Nobody compares the hash index when a snapshot is put.", KIND, "stream b", "batch writer")
+def indexes_are_not_compared(patch: Patch) -> None:
+    patch.setattr(Sequences, "_check_index", lambda *given: None)
+
+
+@bug("A batch gets its buckets without the index that the table has.", KIND)
+def the_index_is_not_read(patch: Patch) -> None:
+    real = Sequences.next
+    patch.setattr(Sequences, "next", lambda *given: replace(real(*given), index=None))
+
+
+@bug(
+    "Journalled files are taken again although the index has changed since.",
+    KIND,
+    "stream b",
+    "batch writer",
+    "overwriter",
+    seed=80,
+)
+def prepared_files_keep_their_buckets(patch: Patch) -> None:
+    def request(batch: Any, verdict: Any, *given: Any, **named: Any) -> Any:
+        made = real(batch, verdict, *given, **named)
+        return replace(made, numbering=None) if isinstance(verdict, Reuse) else made
+
+    real = writer.commit_request
+    patch.setattr(writer, "commit_request", request)
+
+
+@bug("The next index file of a bucket has only its new hashes.", KIND)
+def older_hashes_are_left_out(patch: Patch) -> None:
+    real = Assigner.write
+
+    def write(self: Assigner, partition: bytes, bucket: int) -> Any:
+        self._partition(partition).files.pop(bucket, None)
+        return real(self, partition, bucket)
+
+    patch.setattr(Assigner, "write", write)
+
+
+@bug("An overwrite keeps the index entries of the partitions that it replaces.", KIND, "overwriter")
+def index_entries_stay(patch: Patch) -> None:
+    patch.setattr(OverwriteSource, "_indexes", lambda *given: [])
+
+
+@bug("Only the partitions that get new keys are compared.", KIND, "stream b", "overwriter")
+def known_keys_are_not_compared(patch: Patch) -> None:
+    real = Sequences._check_index
+    patch.setattr(
+        Sequences,
+        "_check_index",
+        lambda self, numbering, changes, base: real(self, numbering, replace(changes, entries=()), base),
+    )
+
+
+@bug("Expiry removes index files that later snapshots have, too.", KIND, "expirer")
+def index_files_go_with_their_snapshot(patch: Patch) -> None:
+    real = Cleaner._index_files
+    patch.setattr(Cleaner, "_index_files", lambda self, name, kept: real(self, name, frozenset()))
+
+
+@bug("Removal of orphans does not know what an index manifest lists.", KIND, "orphan cleaner")
+def index_files_are_orphans(patch: Patch) -> None:
+    def read(self: References, snapshot: Any, **how: Any) -> None:
+        self._add(snapshot.index_manifest)
+        real(self, replace(snapshot, index_manifest=None), **how)
+
+    real = References._read_snapshot
+    patch.setattr(References, "_read_snapshot", read)
