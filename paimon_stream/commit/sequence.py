@@ -89,7 +89,7 @@ class Sequences:
     def _check_indexed(self, latest: Snapshot) -> None:
         """Raises `CorruptMetadata` if a bucket has files and no hash index: its keys would be written a second time
         (table-kinds.md K1.5). Reads all manifests, once in a run."""
-        lacking = self._cache.unindexed(latest)
+        lacking = self._cache.manifests.unindexed(latest)
         if lacking:
             (partition, bucket), others = lacking[0], len(lacking) - 1
             raise CorruptMetadata(
@@ -175,7 +175,8 @@ class Sequences:
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
         """The hash index file of each bucket."""
-        entries = () if snapshot is None else self._cache.index_entries(snapshot)
+        name = None if snapshot is None else snapshot.index_manifest
+        entries = () if name is None else self._cache.manifests.index_entries(name)
         return {(one.partition, one.bucket): one.file.file_name for one in entries if one.file.index_type == HASH}
 
     def _assigned_anew(self, why: str) -> IndexConflict:

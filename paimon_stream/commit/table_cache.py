@@ -19,7 +19,7 @@ from paimon_stream.commit.base_files import KnownFiles
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import BucketCountChanged, CorruptMetadata, NotFound
-from paimon_stream.format.entries import FileKind, IndexManifestEntry, ManifestEntry
+from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.options import CONFLICT_DETECTION
 from paimon_stream.table.live import BucketIndex, live_files
@@ -45,7 +45,7 @@ class TableCache:
 
     def __init__(self, table: Table, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
         self._snapshots = snapshots
-        self._manifests = manifests
+        self.manifests = manifests
         self._types = table.partition_types
         self._keeps_files = table.options.value(CONFLICT_DETECTION) == "row_incremental"
         self._own: Base | None = None
@@ -156,9 +156,9 @@ class TableCache:
         return [
             entry
             for snapshot in since
-            for meta in self._manifests.delta(snapshot)
+            for meta in self.manifests.delta(snapshot)
             if wanted.may_be_in(meta.partition_stats)
-            for entry in self._manifests.read_of(meta, wanted)
+            for entry in self.manifests.read_of(meta, wanted)
         ]
 
     # -- our own last commit, manifests --------------------------------------------------------------
@@ -175,7 +175,7 @@ class TableCache:
             return Base(snapshot=None, metas=())
         if self._own is not None and self._own.snapshot == latest:
             return self._own
-        return Base(snapshot=latest, metas=self._manifests.base_and_delta(latest))
+        return Base(snapshot=latest, metas=self.manifests.base_and_delta(latest))
 
     # -- buckets and files --------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class TableCache:
         self._move(base.snapshot)
         missing = self.buckets.missing(partitions)
         if missing:
-            self.buckets.add(missing, live_files(self._manifests, base.metas, self._types, missing))
+            self.buckets.add(missing, live_files(self.manifests, base.metas, self._types, missing))
         return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
@@ -203,7 +203,7 @@ class TableCache:
             wanted = PartitionFilter(self._types, rows=fresh.keys())
             for meta in base.metas:
                 if wanted.may_be_in(meta.partition_stats):
-                    for entry in self._manifests.read_of(meta, wanted):
+                    for entry in self.manifests.read_of(meta, wanted):
                         if entry.partition in fresh:  # others may have committed rows of any bytes
                             fresh[entry.partition].replay(entry)
         self._files |= fresh
@@ -216,7 +216,7 @@ class TableCache:
         self._move(base.snapshot)
         missing = self._watched.missing(partitions, below)
         if missing:
-            self._watched.add(missing, live_files(self._manifests, base.metas, self._types, missing))
+            self._watched.add(missing, live_files(self.manifests, base.metas, self._types, missing))
         return self._watched
 
     def watched_at(self, base: Base, entries: Collection[ManifestEntry]) -> KnownFiles | None:
@@ -235,15 +235,6 @@ class TableCache:
             return True
         return self._highest is not None and self._at is not None and self._at.id <= latest.id
 
-    def index_entries(self, snapshot: Snapshot) -> tuple[IndexManifestEntry, ...]:
-        """The live index files of a snapshot. Raises `CorruptMetadata`, `StorageError`."""
-        name = snapshot.index_manifest
-        return () if name is None else self._manifests.index_entries(name)
-
-    def unindexed(self, snapshot: Snapshot) -> list[_Bucket]:
-        """See `ManifestStore.unindexed`."""
-        return self._manifests.unindexed(snapshot)
-
     def highest_at(self, latest: Snapshot | None) -> int:
         """The largest sequence number of the table at a snapshot, -1 if there is none. Raises `NotFound`,
         `CorruptMetadata`, `StorageError`."""
@@ -260,8 +251,8 @@ class TableCache:
         found = self._added.get(snapshot.nonce)
         if found is None:
             highest: dict[_Bucket, int] = {}
-            for meta in self._manifests.delta(snapshot):
-                for entry in self._manifests.read(meta):
+            for meta in self.manifests.delta(snapshot):
+                for entry in self.manifests.read(meta):
                     if entry.kind is FileKind.ADD:
                         where, number = (entry.partition, entry.bucket), entry.file.max_sequence_number
                         highest[where] = max(number, highest.get(where, number))
@@ -284,7 +275,7 @@ class TableCache:
                     break  # one of them has expired meanwhile
             if len(above) == _MOST_WALKED:
                 break
-        entries = (entry for meta in self._manifests.base_and_delta(latest) for entry in self._manifests.read(meta))
+        entries = (entry for meta in self.manifests.base_and_delta(latest) for entry in self.manifests.read(meta))
         return highest_of(entries)
 
 

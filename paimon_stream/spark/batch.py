@@ -191,23 +191,14 @@ class Runs:
         writer = run.writer
         operations = Operations.of(writer.table.options)
         table, rows = fit_rows(frame, writer.table, writer.evolve, self._runtime, beside=operations)
-        first, plan = writer.first_sequence(), run.plan
+        first = writer.first_sequence()
+        given: dict[str, Any] = {"plan": run.plan, "first_sequence": first, "index": writer.index}
         written = None
         if run.is_for_driver(frame, facts):
-            written = write_small(
-                rows,
-                table,
-                plan=plan,
-                cuts=run.cuts,
-                first_sequence=first,
-                index=writer.index,
-                operations=operations,
-                opened=writer.table_for_driver,
-            )
+            driver = {"cuts": run.cuts, "opened": writer.table_for_driver}
+            written = write_small(rows, table, operations=operations, **driver, **given)
         if written is None:
-            written = run_write_job(
-                rows, table, plan=plan, first_sequence=first, index=writer.index, operations=operations
-            )
+            written = run_write_job(rows, table, operations=operations, **given)
         return written.messages
 
     @contextmanager

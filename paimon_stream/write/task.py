@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -65,28 +65,14 @@ class WriteSpec:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A schema's options are a read-only view, which cannot be pickled; its JSON can.
-        parts = (self.storage, encode_schema(self.schema), dict(self.options), self.runtime)
-        return _restored, (*parts, self.buffer_bytes, self.index, self.assigners)
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _restored, ({**given, "schema": encode_schema(self.schema), "options": dict(self.options)},)
 
 
-def _restored(
-    storage: Storage,
-    schema: bytes,
-    options: dict[str, str],
-    runtime: Runtime,
-    buffer_bytes: int,
-    index: str | None,
-    assigners: int,
-) -> WriteSpec:
-    return WriteSpec(
-        storage=storage,
-        schema=decode_schema(schema, "the schema of a write task"),
-        options=Options(options, location=storage.location),
-        runtime=runtime,
-        buffer_bytes=buffer_bytes,
-        index=index,
-        assigners=assigners,
-    )
+def _restored(given: dict[str, Any]) -> WriteSpec:
+    schema = decode_schema(given["schema"], "the schema of a write task")
+    options = Options(given["options"], location=given["storage"].location)
+    return WriteSpec(**{**given, "schema": schema, "options": options})
 
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
